@@ -1,0 +1,30 @@
+// Accesses that say their width. In kernels, plain indexing is for 32-bit scalars; 16-bit and vector values go through these,
+// so that the source, the machine code and the simulator's count agree on what one access is.
+#pragma once
+
+#include "common/device/dialect.h"
+
+namespace device {
+
+#if defined(FLASHSTEPS_SIM)
+
+using simt::load;
+using simt::store;
+
+#else
+
+// Reads a T in one access of sizeof(T) bytes: 2, 4, 8 or 16; the address must be a multiple of that.
+template <class T>
+__device__ __forceinline__ T load(const T* address) {
+  return *address;
+}
+
+// Writes a T in one access.
+template <class T>
+__device__ __forceinline__ void store(T* address, T value) {
+  *address = value;
+}
+
+#endif
+
+}  // namespace device

@@ -1,0 +1,110 @@
+// The device as host code sees it: memory, properties, time, findings. One header, two builds: runtime_gpu.cu on the CUDA
+// runtime, runtime_sim.cpp on the simulator.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+namespace device {
+
+struct Properties {
+  std::string backend;         // "gpu" or "sim"
+  std::string name;            // "NVIDIA H200", "FlashSteps simulator"
+  int compute_capability = 0;  // 90 for 9.0; 0 for the simulator
+  int multiprocessors = 0;
+  std::size_t shared_bytes_per_block = 0;  // the most one block may ask for
+  std::size_t memory_bytes = 0;
+  std::size_t l2_bytes = 0;
+  int sm_clock_mhz = 0;  // the maximum; 0 for the simulator
+  std::string driver;    // "13.0"; empty for the simulator
+  std::string toolkit;   // of the build
+};
+
+const Properties& properties();  // throws Error when there is no device
+
+// No device, a failed call, a failed launch. what() is one or two lines with the call's text and place.
+struct Error : std::runtime_error {
+  using std::runtime_error::runtime_error;
+};
+
+// what() says how much was asked for, for what, and how much there is.
+struct OutOfMemory : Error {
+  using Error::Error;
+};
+
+// Bytes written over an output before each launch. As fp32, and both halves as fp16 and as bf16, it is a NaN, so an element
+// that a kernel failed to write shows; and a bit pattern that no kernel computes.
+inline constexpr std::uint32_t poison_word = 0x7fed7fedu;
+
+// Owns device memory, aligned to 256 bytes, between two guard zones. Movable.
+class Buffer {
+ public:
+  Buffer() = default;
+  Buffer(std::string name, std::size_t bytes);  // the simulator's reports use the name
+  Buffer(Buffer&& other) noexcept;
+  Buffer& operator=(Buffer&& other) noexcept;
+  ~Buffer();
+
+  void* data() const { return data_; }
+  template <class T>
+  T* as() const {
+    return static_cast<T*>(data_);
+  }
+  std::size_t bytes() const { return bytes_; }
+
+  void upload(const void* host, std::size_t bytes);  // to the start of the buffer
+  void download(void* host, std::size_t bytes) const;
+  void poison();               // fills with poison_word; to the simulator the memory then counts as never written
+  bool guards_intact() const;  // nothing was written before or after the buffer
+
+ private:
+  std::string name_;
+  void* data_ = nullptr;
+  std::size_t bytes_ = 0;
+};
+
+void synchronize();  // waits for all launches; throws Error if one failed
+
+// Time between two points of the device's work, in milliseconds. Only on a GPU: the simulator has no time and throws Error.
+class Timer {
+ public:
+  Timer();
+  Timer(const Timer&) = delete;
+  Timer& operator=(const Timer&) = delete;
+  ~Timer();
+  void start();
+  double stop();  // waits for the work to end
+
+ private:
+  void* begin_ = nullptr;
+  void* end_ = nullptr;
+};
+
+// ---- the simulator's side; on a GPU there are never findings, and configure() throws Error ----
+
+// When asynchronous copies land: at the wait that must see them, at once, or at a seeded random moment.
+enum class AsyncMode { late, eager, random };
+
+struct SimOptions {
+  std::uint64_t seed = 1;  // of the order in which blocks, warps and lanes run
+  AsyncMode async_mode = AsyncMode::late;
+  int workers = 0;  // OS threads that run blocks; 0: one per core
+};
+
+void configure(const SimOptions& options);
+
+// A fault that the simulator saw: out of bounds, uninitialised, misaligned, deadlock …
+struct Finding {
+  std::string kind;  // "out-of-bounds write"
+  std::string kernel;
+  std::string where;        // "steps/01_naive_mha/2_row_per_thread.cuh:31"
+  std::string text;         // the whole report, lines separated by '\n', with the seed that replays it
+  std::uint64_t count = 1;  // how often it was seen at this place
+};
+
+std::vector<Finding> take_findings();  // those since the last call
+
+}  // namespace device

@@ -1,0 +1,92 @@
+// device/runtime.h on the simulator.
+#include <cstring>
+#include <utility>
+
+#include "common/device/launch.h"
+
+namespace device {
+namespace {
+
+std::string megabytes(std::size_t bytes) { return std::to_string((bytes + 999999) / 1000000) + " MB"; }
+
+}  // namespace
+
+const Properties& properties() {
+  static const Properties known = [] {
+    Properties p;
+    p.backend = "sim";
+    p.name = "FlashSteps simulator";
+    p.shared_bytes_per_block = simt::max_shared_bytes;
+    p.memory_bytes = simt::memory_available();
+    p.toolkit = "g++ " __VERSION__;
+    return p;
+  }();
+  return known;
+}
+
+Buffer::Buffer(std::string name, std::size_t bytes) : name_(std::move(name)), bytes_(bytes) {
+  const std::size_t available = simt::memory_available();
+  data_ = simt::allocate(name_, bytes);
+  if (data_ == nullptr) {
+    throw OutOfMemory("out of device memory: " + megabytes(bytes) + " asked for by '" + name_ + "', " + megabytes(available) +
+                      " available (the simulator uses a third of this machine's memory)");
+  }
+}
+
+Buffer::Buffer(Buffer&& other) noexcept
+    : name_(std::move(other.name_)), data_(std::exchange(other.data_, nullptr)), bytes_(std::exchange(other.bytes_, 0)) {}
+
+Buffer& Buffer::operator=(Buffer&& other) noexcept {
+  std::swap(name_, other.name_);
+  std::swap(data_, other.data_);
+  std::swap(bytes_, other.bytes_);
+  return *this;
+}
+
+Buffer::~Buffer() {
+  if (data_ != nullptr) simt::release(data_);
+}
+
+void Buffer::upload(const void* host, std::size_t bytes) {
+  simt::mark_written(data_, bytes);  // throws if the buffer is too small
+  std::memcpy(data_, host, bytes);
+}
+
+void Buffer::download(void* host, std::size_t bytes) const { std::memcpy(host, data_, bytes); }
+
+void Buffer::poison() {
+  auto* words = static_cast<unsigned char*>(data_);
+  for (std::size_t i = 0; i < bytes_; ++i) words[i] = reinterpret_cast<const unsigned char*>(&poison_word)[i % 4];
+  simt::mark_unwritten(data_, bytes_);
+}
+
+bool Buffer::guards_intact() const { return simt::red_zones_intact(data_); }
+
+void synchronize() {}  // launches return when they have ended
+
+Timer::Timer() { throw Error("the simulator has no time to measure"); }
+Timer::~Timer() = default;
+void Timer::start() {}
+double Timer::stop() { return 0; }
+
+void launch_on_simulator(const simt::Launch& launch) {
+  try {
+    simt::launch(launch);
+  } catch (const simt::LaunchError& error) {
+    throw Error(error.text);
+  }
+}
+
+void configure(const SimOptions& options) {
+  simt::configure({options.seed, static_cast<simt::AsyncMode>(options.async_mode), options.workers});
+}
+
+std::vector<Finding> take_findings() {
+  std::vector<Finding> findings;
+  for (simt::Finding& f : simt::take_findings()) {
+    findings.push_back({std::move(f.kind), std::move(f.kernel), std::move(f.where), std::move(f.text), f.count});
+  }
+  return findings;
+}
+
+}  // namespace device

@@ -1,0 +1,226 @@
+#include "common/simt/access.h"
+
+#include <link.h>
+
+#include <algorithm>
+
+#include "common/simt/cuda.h"
+#include "common/simt/symbols.h"
+
+namespace simt {
+namespace {
+
+// Code and data of the program itself: constants live there, and kernels may read them.
+bool in_program_image(std::uintptr_t address) {
+  struct Range {
+    std::uintptr_t begin, end;
+  };
+  static const std::vector<Range> ranges = [] {
+    std::vector<Range> found;
+    dl_iterate_phdr(
+        [](dl_phdr_info* info, std::size_t, void* list) {
+          for (int i = 0; i < info->dlpi_phnum; ++i) {
+            const auto& segment = info->dlpi_phdr[i];
+            if (segment.p_type != PT_LOAD) continue;
+            const std::uintptr_t begin = info->dlpi_addr + segment.p_vaddr;
+            static_cast<std::vector<Range>*>(list)->push_back({begin, begin + segment.p_memsz});
+          }
+          return 0;
+        },
+        &found);
+    return found;
+  }();
+  return std::any_of(ranges.begin(), ranges.end(), [&](Range r) { return address >= r.begin && address < r.end; });
+}
+
+// threadIdx and its like.
+bool is_builtin(std::uintptr_t address) {
+  const auto within = [&](const auto& variable) {
+    return address - reinterpret_cast<std::uintptr_t>(&variable) < sizeof(variable);
+  };
+  return within(threadIdx) || within(blockIdx) || within(blockDim) || within(gridDim);
+}
+
+const char* verb(Kind kind) { return kind == Kind::read ? "read" : "write"; }
+
+std::string amount(const Access& access) {
+  return std::string(verb(access.kind)) + " of " + std::to_string(access.bytes) + " bytes";
+}
+
+// What lies at an address of device or shared memory, in the program's own words.
+std::string describe_target(Lane& lane, std::uintptr_t address) {
+  SharedArena& arena = lane.block->arena();
+  if (!arena.contains(address)) return describe_address(address);
+  if (address < arena.begin()) return std::to_string(arena.begin() - address) + " bytes before the start of shared memory";
+  const std::size_t offset = address - arena.begin();
+  if (offset >= arena.bytes()) {
+    return std::to_string(offset - arena.bytes()) + " bytes past the end of shared memory (" + std::to_string(arena.bytes()) +
+           " bytes)";
+  }
+  return lane.block->shared_type() == nullptr ? "offset " + std::to_string(offset) + " of shared memory"
+                                              : member_name(lane.block->shared_type(), offset);
+}
+
+void report(Lane& lane, const std::string& kind, const void* pc, const std::string& text) {
+  lane.block->run().report(kind, place_of(pc), text + "\n  by " + lane.block->describe(lane));
+}
+
+}  // namespace
+
+void observe_elsewhere(Lane& lane, const Access& access) {
+  Run& run = lane.block->run();
+  const std::uintptr_t address = access.address;
+  if (access.kind == Kind::read) {
+    if (is_builtin(address) || in_program_image(address)) return;
+    if (address - reinterpret_cast<std::uintptr_t>(run.launch.params) < run.launch.params_bytes) return;
+  }
+  const bool near_memory = Heap::contains(address) || lane.block->arena().contains(address);
+  if (near_memory) {
+    // The byte that is out of bounds may be the access's last, not its first.
+    std::uintptr_t outside = address;
+    if (lane.block->arena().contains(address)) {
+      while (lane.block->arena().shadow(outside)[0] & allocated) ++outside;
+    } else {
+      while (*Heap::shadow(outside) & allocated) ++outside;
+    }
+    report(lane, std::string("out-of-bounds ") + verb(access.kind), access.pc,
+           amount(access) + ", " + describe_target(lane, outside));
+    return;  // red zones lie there: going on harms nothing and may show more
+  }
+  const std::string kind = std::string("wild ") + verb(access.kind);
+  char where[32];
+  std::snprintf(where, sizeof(where), "0x%zx", static_cast<std::size_t>(address));
+  if (lane.block->stacks().contains(address)) {
+    report(lane, kind, access.pc, amount(access) + " at " + where + ", a local variable of another thread");
+  } else {
+    report(lane, kind, access.pc, amount(access) + " at " + where + ", which is neither device memory nor shared memory");
+  }
+  lane.block->stop(lane);
+}
+
+void report_unwritten(Lane& lane, const Access& access) {
+  std::uintptr_t address = access.address;
+  const bool shared = lane.block->arena().contains(address);
+  while ((shared ? *lane.block->arena().shadow(address) : *Heap::shadow(address)) & written) ++address;
+  report(lane, "uninitialised read", access.pc,
+         amount(access) + " from " + describe_target(lane, address) + ", which nothing has written");
+}
+
+void report_misaligned(Lane& lane, const Access& access) {
+  report(
+      lane, std::string("misaligned ") + verb(access.kind), access.pc,
+      amount(access) + " at " + describe_target(lane, access.address) + ", not a multiple of " + std::to_string(access.bytes));
+}
+
+// ---- for cuda.h: accesses that kernels report themselves, because the compiler would not report them as one ----
+
+void report_access(const void* address, std::size_t bytes, bool is_write, const void* pc) {
+  if (Lane* lane = current_lane) {
+    observe(*lane, {reinterpret_cast<std::uintptr_t>(address), static_cast<std::uint32_t>(bytes),
+                    is_write ? Kind::write : Kind::read, true, pc});
+  }
+}
+
+namespace {
+
+// Other threads may be waiting for this access, or it for them: let them run. Across blocks that takes one worker.
+void order_and_yield(Lane& lane, std::uintptr_t address) {
+  Run& run = lane.block->run();
+  if (Heap::contains(address) && !run.ordered) {
+    run.needs_order = true;
+    lane.block->stop(lane);
+  }
+  lane.yield();
+}
+
+}  // namespace
+
+void report_atomic(const void* address, std::size_t bytes, const void* pc) {
+  if (Lane* lane = current_lane) {
+    order_and_yield(*lane, reinterpret_cast<std::uintptr_t>(address));
+    report_access(address, bytes, false, pc);
+  }
+}
+
+}  // namespace simt
+
+// ---- the compiler's hooks: g++ -fsanitize=thread calls them before each access that it cannot prove to be local ----
+
+namespace {
+
+[[gnu::always_inline]] inline void hook(void* address, std::uint32_t bytes, simt::Kind kind, bool aligned, const void* pc) {
+  if (simt::Lane* lane = simt::current_lane) {
+    simt::observe(*lane, {reinterpret_cast<std::uintptr_t>(address), bytes, kind, aligned, pc});
+  }
+}
+
+[[gnu::always_inline]] inline void volatile_hook(void* address, std::uint32_t bytes, simt::Kind kind, const void* pc) {
+  if (simt::Lane* lane = simt::current_lane) {
+    const auto at = reinterpret_cast<std::uintptr_t>(address);
+    if (at - lane->stack_low < simt::StackPool::stack_bytes) return;
+    simt::order_and_yield(*lane, at);
+    simt::observe(*lane, {at, bytes, kind, true, pc});
+  }
+}
+
+}  // namespace
+
+#pragma GCC visibility push(default)
+extern "C" {
+
+#define HOOKS_OF_SIZE(n)                                                                                          \
+  void __tsan_read##n(void* p) { hook(p, n, simt::Kind::read, true, __builtin_return_address(0)); }               \
+  void __tsan_write##n(void* p) { hook(p, n, simt::Kind::write, true, __builtin_return_address(0)); }             \
+  void __tsan_unaligned_read##n(void* p) { hook(p, n, simt::Kind::read, false, __builtin_return_address(0)); }    \
+  void __tsan_unaligned_write##n(void* p) { hook(p, n, simt::Kind::write, false, __builtin_return_address(0)); }  \
+  void __tsan_volatile_read##n(void* p) { volatile_hook(p, n, simt::Kind::read, __builtin_return_address(0)); }   \
+  void __tsan_volatile_write##n(void* p) { volatile_hook(p, n, simt::Kind::write, __builtin_return_address(0)); } \
+  void __tsan_unaligned_volatile_read##n(void* p) { __tsan_volatile_read##n(p); }                                 \
+  void __tsan_unaligned_volatile_write##n(void* p) { __tsan_volatile_write##n(p); }
+HOOKS_OF_SIZE(1)
+HOOKS_OF_SIZE(2)
+HOOKS_OF_SIZE(4)
+HOOKS_OF_SIZE(8)
+HOOKS_OF_SIZE(16)
+#undef HOOKS_OF_SIZE
+
+void __tsan_read_range(void* p, std::size_t n) {
+  hook(p, static_cast<std::uint32_t>(n), simt::Kind::read, false, __builtin_return_address(0));
+}
+void __tsan_write_range(void* p, std::size_t n) {
+  hook(p, static_cast<std::uint32_t>(n), simt::Kind::write, false, __builtin_return_address(0));
+}
+
+void __tsan_init() {}
+void __tsan_func_entry(void*) {}
+void __tsan_func_exit() {}
+void __tsan_vptr_update(void**, void*) {}
+void __tsan_vptr_read(void**) {}
+
+// Atomics of the host code in a kernel file (reference counts, say): the hook must perform the operation.
+#define ATOMICS_OF_SIZE(bits, type)                                                                                          \
+  type __tsan_atomic##bits##_load(const volatile type* p, int) { return __atomic_load_n(p, __ATOMIC_SEQ_CST); }              \
+  void __tsan_atomic##bits##_store(volatile type* p, type v, int) { __atomic_store_n(p, v, __ATOMIC_SEQ_CST); }              \
+  type __tsan_atomic##bits##_exchange(volatile type* p, type v, int) { return __atomic_exchange_n(p, v, __ATOMIC_SEQ_CST); } \
+  type __tsan_atomic##bits##_fetch_add(volatile type* p, type v, int) { return __atomic_fetch_add(p, v, __ATOMIC_SEQ_CST); } \
+  type __tsan_atomic##bits##_fetch_sub(volatile type* p, type v, int) { return __atomic_fetch_sub(p, v, __ATOMIC_SEQ_CST); } \
+  type __tsan_atomic##bits##_fetch_and(volatile type* p, type v, int) { return __atomic_fetch_and(p, v, __ATOMIC_SEQ_CST); } \
+  type __tsan_atomic##bits##_fetch_or(volatile type* p, type v, int) { return __atomic_fetch_or(p, v, __ATOMIC_SEQ_CST); }   \
+  type __tsan_atomic##bits##_fetch_xor(volatile type* p, type v, int) { return __atomic_fetch_xor(p, v, __ATOMIC_SEQ_CST); } \
+  int __tsan_atomic##bits##_compare_exchange_strong(volatile type* p, type* expected, type v, int, int) {                    \
+    return __atomic_compare_exchange_n(p, expected, v, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);                           \
+  }                                                                                                                          \
+  int __tsan_atomic##bits##_compare_exchange_weak(volatile type* p, type* expected, type v, int, int) {                      \
+    return __atomic_compare_exchange_n(p, expected, v, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);                           \
+  }
+ATOMICS_OF_SIZE(8, std::uint8_t)
+ATOMICS_OF_SIZE(16, std::uint16_t)
+ATOMICS_OF_SIZE(32, std::uint32_t)
+ATOMICS_OF_SIZE(64, std::uint64_t)
+#undef ATOMICS_OF_SIZE
+
+void __tsan_atomic_thread_fence(int) { __atomic_thread_fence(__ATOMIC_SEQ_CST); }
+void __tsan_atomic_signal_fence(int) {}
+
+}  // extern "C"
+#pragma GCC visibility pop

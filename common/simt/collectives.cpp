@@ -1,0 +1,126 @@
+// What lanes do together: barriers, shuffles, votes, and shared memory.
+#include <sstream>
+
+#include "common/simt/access.h"
+#include "common/simt/cuda.h"
+#include "common/simt/symbols.h"
+
+namespace simt {
+namespace {
+
+// The running lane. Warp calls and barriers mean nothing in host code.
+Lane& lane_or_die() {
+  if (current_lane == nullptr) throw std::logic_error("a warp or block intrinsic was called outside a kernel");
+  return *current_lane;
+}
+
+// Waits until all lanes of the mask have made the same call.
+void meet(WarpCall& call) {
+  Lane& lane = lane_or_die();
+  if (!(call.mask >> lane.lane() & 1)) {
+    std::ostringstream mask;
+    mask << "0x" << std::hex << call.mask;
+    lane.block->run().report("caller not in mask", place_of(call.where),
+                             std::string(call.name) + "(" + mask.str() +
+                                 ") was called by a lane that the mask does not name\n  by " + lane.block->describe(lane));
+    lane.block->stop(lane);
+  }
+  lane.call = &call;
+  lane.state = Lane::State::in_warp_call;
+  lane.wait();
+}
+
+struct ShuffleCall : WarpCall {
+  Shuffle mode;
+  std::uint64_t value;
+  int operand;
+  int width;
+  std::uint64_t result = 0;
+};
+
+// The lane that a shuffle reads (PTX ISA, shfl.sync): lanes at the edge of a segment keep their own value.
+int source_lane(const ShuffleCall& call, int lane) {
+  const int first = lane & ~(call.width - 1);
+  const int last = first + call.width - 1;
+  switch (call.mode) {
+    case Shuffle::index:
+      return first + (call.operand & (call.width - 1));
+    case Shuffle::up:
+      return lane - call.operand < first ? lane : lane - call.operand;
+    case Shuffle::down:
+      return lane + call.operand > last ? lane : lane + call.operand;
+    case Shuffle::butterfly:
+      return (lane ^ call.operand) > last ? lane : lane ^ call.operand;
+  }
+  __builtin_unreachable();
+}
+
+void resolve_shuffle(Block& block, Warp& warp, WarpCall* const calls[warp_size]) {
+  for (int lane = 0; lane < warp_size; ++lane) {
+    if (calls[lane] == nullptr) continue;
+    auto& call = *static_cast<ShuffleCall*>(calls[lane]);
+    const int source = source_lane(call, lane);
+    if (calls[source] == nullptr) {
+      block.run().report("shuffle from absent lane", place_of(call.where),
+                         std::string(call.name) + " reads lane " + std::to_string(source) +
+                             ", which is not in the mask\n  by " + block.describe(warp.lanes[lane]));
+      continue;  // the result stays 0
+    }
+    call.result = static_cast<ShuffleCall*>(calls[source])->value;
+  }
+}
+
+struct VoteCall : WarpCall {
+  bool predicate;
+  std::uint32_t result = 0;
+};
+
+void resolve_vote(Block&, Warp&, WarpCall* const calls[warp_size]) {
+  std::uint32_t ballot = 0;
+  for (int lane = 0; lane < warp_size; ++lane) {
+    if (calls[lane] != nullptr && static_cast<VoteCall*>(calls[lane])->predicate) ballot |= 1u << lane;
+  }
+  for (int lane = 0; lane < warp_size; ++lane) {
+    if (calls[lane] != nullptr) static_cast<VoteCall*>(calls[lane])->result = ballot;
+  }
+}
+
+}  // namespace
+
+void barrier(const std::source_location& where) {
+  Lane& lane = lane_or_die();
+  lane.block->arrive(lane, where);
+}
+
+void warp_barrier(std::uint32_t mask, const std::source_location& where) {
+  WarpCall call{"__syncwarp", mask, where, [](Block&, Warp&, WarpCall* const*) {}};
+  meet(call);
+}
+
+std::uint64_t shuffle(const char* name, Shuffle mode, std::uint32_t mask, std::uint64_t value, int operand, int width,
+                      const std::source_location& where) {
+  ShuffleCall call{{name, mask, where, resolve_shuffle}, mode, value, operand, width};
+  meet(call);
+  return call.result;
+}
+
+std::uint32_t ballot(const char* name, std::uint32_t mask, bool predicate, const std::source_location& where) {
+  VoteCall call{{name, mask, where, resolve_vote}, predicate};
+  meet(call);
+  return call.result;
+}
+
+void* shared_memory(std::size_t bytes, std::size_t alignment, const void* anchor, const std::source_location& where) {
+  Lane& lane = lane_or_die();
+  const SharedArena& arena = lane.block->arena();
+  if (bytes > arena.bytes() || arena.begin() % alignment != 0) {
+    lane.block->run().report(
+        "shared memory", place_of(where),
+        "the kernel's struct takes " + std::to_string(bytes) + " bytes, the launch asked for " + std::to_string(arena.bytes()));
+    lane.block->stop(lane);
+  }
+  lane.block->set_shared_type(anchor);
+  return reinterpret_cast<void*>(arena.begin());
+}
+
+}  // namespace simt

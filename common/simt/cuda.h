@@ -1,0 +1,181 @@
+// CUDA's dialect for a host compiler: what kernels see instead of nvcc's built-in names. Each intrinsic here does what the
+// CUDA C++ Programming Guide says of it, and refuses what the guide calls undefined.
+//
+// __activemask() is missing on purpose: which lanes happen to run together is a property of one machine on one day.
+#pragma once
+
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+#include <vector_functions.h>
+#include <vector_types.h>
+
+#include <bit>
+#include <cmath>
+#include <cstdint>
+#include <cstdio>
+#include <cstring>
+#include <source_location>
+#include <tuple>
+#include <type_traits>
+
+#include "common/simt/simt.h"
+
+#ifndef __launch_bounds__
+#define __launch_bounds__(...)
+#endif
+
+#pragma GCC visibility push(default)
+
+extern constinit thread_local uint3 threadIdx;
+extern constinit thread_local uint3 blockIdx;
+extern constinit thread_local dim3 blockDim;
+extern constinit thread_local dim3 gridDim;
+inline constexpr int warpSize = simt::warp_size;
+
+namespace simt {
+
+void barrier(const std::source_location& where);
+void warp_barrier(std::uint32_t mask, const std::source_location& where);
+
+enum class Shuffle { index, up, down, butterfly };
+std::uint64_t shuffle(const char* name, Shuffle mode, std::uint32_t mask, std::uint64_t value, int operand, int width,
+                      const std::source_location& where);
+std::uint32_t ballot(const char* name, std::uint32_t mask, bool predicate, const std::source_location& where);
+
+// The block's shared memory; `anchor` leads to the struct's members in the debug information.
+void* shared_memory(std::size_t bytes, std::size_t alignment, const void* anchor, const std::source_location& where);
+template <class T>
+inline T* type_anchor = nullptr;
+
+// For code that the compiler's hooks would miss or split: one access of `bytes`, made by the code that returns to `pc`.
+void report_access(const void* address, std::size_t bytes, bool is_write, const void* pc);
+// Before an atomic: lets other threads run, then reports the read. No other thread runs until the calling lane waits again.
+void report_atomic(const void* address, std::size_t bytes, const void* pc);
+
+// Not inlined, not instrumented: the access is reported once, with its whole width.
+template <class T>
+[[gnu::noinline, gnu::no_sanitize("thread")]] T load(const T* address) {
+  report_access(address, sizeof(T), false, __builtin_return_address(0));
+  return *address;
+}
+
+template <class T>
+[[gnu::noinline, gnu::no_sanitize("thread")]] void store(T* address, T value) {
+  report_access(address, sizeof(T), true, __builtin_return_address(0));
+  *address = value;
+}
+
+// Replaces *address by update(*address) and returns the old value.
+template <class T, class Update>
+[[gnu::noinline, gnu::no_sanitize("thread")]] T atomic(T* address, Update update) {
+  report_atomic(address, sizeof(T), __builtin_return_address(0));
+  const T old = *address;
+  const T updated = update(old);
+  if (std::memcmp(&old, &updated, sizeof(T)) != 0) {
+    report_access(address, sizeof(T), true, __builtin_return_address(0));
+    *address = updated;
+  }
+  return old;
+}
+
+template <class T>
+T shuffled(const char* name, Shuffle mode, unsigned mask, T value, int operand, int width, const std::source_location& where) {
+  static_assert(std::is_trivially_copyable_v<T> && sizeof(T) <= 8, "shuffles move 32 or 64 bits");
+  std::uint64_t bits = 0;
+  std::memcpy(&bits, &value, sizeof(T));
+  bits = shuffle(name, mode, mask, bits, operand, width, where);
+  std::memcpy(&value, &bits, sizeof(T));
+  return value;
+}
+
+}  // namespace simt
+
+#pragma GCC visibility pop
+
+// ---- barriers ----
+
+inline void __syncthreads(const std::source_location where = std::source_location::current()) { simt::barrier(where); }
+inline void __syncwarp(unsigned mask = 0xffffffffu, const std::source_location where = std::source_location::current()) {
+  simt::warp_barrier(mask, where);
+}
+
+// ---- shuffles and votes ----
+
+template <class T>
+T __shfl_sync(unsigned mask, T value, int source, int width = 32,
+              const std::source_location where = std::source_location::current()) {
+  return simt::shuffled("__shfl_sync", simt::Shuffle::index, mask, value, source, width, where);
+}
+template <class T>
+T __shfl_up_sync(unsigned mask, T value, unsigned delta, int width = 32,
+                 const std::source_location where = std::source_location::current()) {
+  return simt::shuffled("__shfl_up_sync", simt::Shuffle::up, mask, value, static_cast<int>(delta), width, where);
+}
+template <class T>
+T __shfl_down_sync(unsigned mask, T value, unsigned delta, int width = 32,
+                   const std::source_location where = std::source_location::current()) {
+  return simt::shuffled("__shfl_down_sync", simt::Shuffle::down, mask, value, static_cast<int>(delta), width, where);
+}
+template <class T>
+T __shfl_xor_sync(unsigned mask, T value, int lane_mask, int width = 32,
+                  const std::source_location where = std::source_location::current()) {
+  return simt::shuffled("__shfl_xor_sync", simt::Shuffle::butterfly, mask, value, lane_mask, width, where);
+}
+
+inline unsigned __ballot_sync(unsigned mask, int predicate,
+                              const std::source_location where = std::source_location::current()) {
+  return simt::ballot("__ballot_sync", mask, predicate != 0, where);
+}
+inline int __any_sync(unsigned mask, int predicate, const std::source_location where = std::source_location::current()) {
+  return simt::ballot("__any_sync", mask, predicate != 0, where) != 0;
+}
+inline int __all_sync(unsigned mask, int predicate, const std::source_location where = std::source_location::current()) {
+  return simt::ballot("__all_sync", mask, predicate != 0, where) == mask;
+}
+
+// ---- atomics: on device and shared memory, relaxed, as CUDA's are ----
+
+template <class T>
+T atomicAdd(T* address, std::type_identity_t<T> value) {
+  return simt::atomic(address, [value](T old) { return old + value; });
+}
+template <class T>
+T atomicMax(T* address, std::type_identity_t<T> value) {
+  static_assert(std::is_integral_v<T>, "atomicMax takes integers");
+  return simt::atomic(address, [value](T old) { return old < value ? value : old; });
+}
+template <class T>
+T atomicMin(T* address, std::type_identity_t<T> value) {
+  static_assert(std::is_integral_v<T>, "atomicMin takes integers");
+  return simt::atomic(address, [value](T old) { return value < old ? value : old; });
+}
+template <class T>
+T atomicOr(T* address, std::type_identity_t<T> value) {
+  return simt::atomic(address, [value](T old) { return old | value; });
+}
+template <class T>
+T atomicAnd(T* address, std::type_identity_t<T> value) {
+  return simt::atomic(address, [value](T old) { return old & value; });
+}
+template <class T>
+T atomicExch(T* address, std::type_identity_t<T> value) {
+  return simt::atomic(address, [value](T) { return value; });
+}
+template <class T>
+T atomicCAS(T* address, std::type_identity_t<T> compare, std::type_identity_t<T> value) {
+  return simt::atomic(address, [compare, value](T old) { return old == compare ? value : old; });
+}
+
+inline void __threadfence() {}  // one memory, seen by all: fences have nothing to do
+inline void __threadfence_block() {}
+
+// ---- arithmetic that nvcc declares in the global namespace ----
+
+inline int min(int a, int b) { return a < b ? a : b; }
+inline int max(int a, int b) { return a < b ? b : a; }
+inline unsigned min(unsigned a, unsigned b) { return a < b ? a : b; }
+inline unsigned max(unsigned a, unsigned b) { return a < b ? b : a; }
+inline int __popc(unsigned x) { return std::popcount(x); }
+inline int __ffs(int x) { return __builtin_ffs(x); }
+inline unsigned __float_as_uint(float x) { return std::bit_cast<unsigned>(x); }
+inline float __uint_as_float(unsigned x) { return std::bit_cast<float>(x); }

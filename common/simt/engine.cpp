@@ -1,0 +1,389 @@
+#include "common/simt/engine.h"
+
+#include <algorithm>
+#include <map>
+#include <set>
+#include <sstream>
+#include <thread>
+
+#include "common/simt/cuda.h"
+#include "common/simt/symbols.h"
+
+// What kernels see under these names; set before a lane runs.
+constinit thread_local uint3 threadIdx{};
+constinit thread_local uint3 blockIdx{};
+constinit thread_local dim3 blockDim{};
+constinit thread_local dim3 gridDim{};
+
+namespace simt {
+
+constinit thread_local Lane* current_lane = nullptr;
+
+namespace {
+
+Options current_options;
+std::vector<Finding> all_findings;
+
+// Blocks that one worker may keep open while they wait for each other: two for each multiprocessor of an H200.
+constexpr std::size_t max_resident = 264;
+constexpr int max_idle_rounds = 100000;
+
+std::string to_string(uint3 v) {
+  std::ostringstream text;
+  text << '(' << v.x << ", " << v.y << ", " << v.z << ')';
+  return text.str();
+}
+
+// "0-15, 17" for a set of lanes.
+std::string ranges(std::uint32_t lanes) {
+  std::string text;
+  for (int first = 0; first < warp_size; ++first) {
+    if (!(lanes >> first & 1)) continue;
+    int last = first;
+    while (last + 1 < warp_size && (lanes >> (last + 1) & 1)) ++last;
+    text += (text.empty() ? "" : ", ") + std::to_string(first) + (last > first ? "-" + std::to_string(last) : "");
+    first = last;
+  }
+  return text;
+}
+
+bool same_place(const std::source_location& a, const std::source_location& b) {
+  return a.line() == b.line() && a.column() == b.column() && std::string_view(a.file_name()) == b.file_name();
+}
+
+}  // namespace
+
+std::uint64_t next_random(std::uint64_t& state) {
+  std::uint64_t z = (state += 0x9e3779b97f4a7c15u);
+  z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
+  z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
+  return z ^ (z >> 31);
+}
+
+void configure(const Options& options) { current_options = options; }
+const Options& options() { return current_options; }
+std::vector<Finding> take_findings() { return std::exchange(all_findings, {}); }
+
+// ---- lanes ----
+
+void Lane::wait() {
+  yielded = false;
+  fiber.suspend();
+}
+
+void Lane::yield() {
+  yielded = true;
+  fiber.suspend();
+}
+
+// ---- blocks ----
+
+template <class T>
+void Block::shuffle(std::vector<T>& items) {
+  for (std::size_t i = items.size(); i > 1; --i) {
+    const std::uint64_t pick = (next_random(random_) >> 32) * i >> 32;  // below i, without a division
+    std::swap(items[i - 1], items[pick]);
+  }
+}
+
+void Block::begin(Run& run, std::uint64_t linear_index) {
+  const auto [grid, block, shared_bytes] = std::tuple(run.launch.grid, run.launch.block, run.launch.shared_bytes);
+  run_ = &run;
+  index_ = {static_cast<unsigned>(linear_index % grid.x), static_cast<unsigned>(linear_index / grid.x % grid.y),
+            static_cast<unsigned>(linear_index / grid.x / grid.y)};
+  random_ = options().seed * 0x2545f4914f6cdd1du + linear_index;
+  threads_ = std::size_t{block.x} * block.y * block.z;
+  exited_ = in_barrier_ = 0;
+  shared_type_ = nullptr;
+  stacks_.prepare(static_cast<int>(threads_));
+  arena_.begin_block(shared_bytes);
+
+  warps_.clear();
+  warp_order_.clear();
+  for (std::size_t first = 0; first < threads_; first += warp_size) {
+    warp_order_.push_back(static_cast<int>(warps_.size()));
+    warps_.push_back({static_cast<int>(warps_.size()), &lanes_[first],
+                      static_cast<int>(std::min<std::size_t>(warp_size, threads_ - first))});
+  }
+  for (unsigned i = 0; i < threads_; ++i) {
+    Lane& lane = lanes_[i];
+    lane.state = Lane::State::runnable;
+    lane.index = static_cast<int>(i);
+    lane.thread = {i % block.x, i / block.x % block.y, i / block.x / block.y};
+    lane.stack_low = stacks_.low(lane.index);
+    lane.block = this;
+    lane.fiber.start(stacks_, lane.index, [this, &lane] {
+      run_->launch.call(run_->launch.kernel, run_->launch.params);
+      lane.state = Lane::State::exited;
+      lane.yielded = false;
+      ++exited_;
+    });
+  }
+}
+
+Block::Status Block::round() {
+  blockIdx = index_;
+  blockDim = run_->launch.block;
+  gridDim = run_->launch.grid;
+  const std::uint64_t stores_before = stores_;
+  bool ran = false;
+  bool moved = false;
+  shuffle(warp_order_);
+  for (const int warp : warp_order_) {
+    const WarpRun result = run_warp(warps_[static_cast<std::size_t>(warp)]);
+    ran |= result.ran;
+    moved |= result.moved;
+    if (run_->stopped) return Status::stuck;
+  }
+  if (exited_ == threads_) return Status::done;
+  moved |= release_barrier();
+  if (!ran && !moved) {
+    report_stuck();
+    return Status::stuck;
+  }
+  return moved || stores_ != stores_before ? Status::progressed : Status::spinning;
+}
+
+Block::WarpRun Block::run_warp(Warp& warp) {
+  WarpRun result;
+  std::vector<Lane*> ready;
+  for (int l = 0; l < warp.count; ++l) warp.lanes[l].yielded = false;
+  do {
+    ready.clear();
+    for (int l = 0; l < warp.count; ++l) {
+      Lane& lane = warp.lanes[l];
+      if (lane.state == Lane::State::runnable && !lane.yielded) ready.push_back(&lane);
+    }
+    shuffle(ready);
+    for (Lane* lane : ready) {
+      result.ran = true;
+      threadIdx = lane->thread;
+      current_lane = lane;
+      lane->fiber.resume();
+      current_lane = nullptr;
+      result.moved |= !lane->yielded;
+      if (run_->stopped) return result;
+    }
+  } while (resolve_calls(warp));
+  return result;
+}
+
+// Completes every warp call whose lanes have all arrived. True if a lane became runnable.
+bool Block::resolve_calls(Warp& warp) {
+  bool resolved = false;
+  for (int l = 0; l < warp.count; ++l) {
+    if (warp.lanes[l].state != Lane::State::in_warp_call) continue;
+    const WarpCall& call = *warp.lanes[l].call;
+    WarpCall* calls[warp_size] = {};
+    std::uint32_t arrived = 0;
+    std::uint32_t gone = 0;
+    for (int other = 0; other < warp_size; ++other) {
+      if (!(call.mask >> other & 1)) continue;
+      if (other >= warp.count || warp.lanes[other].state == Lane::State::exited) {
+        gone |= 1u << other;
+      } else if (warp.lanes[other].state == Lane::State::in_warp_call && warp.lanes[other].call->mask == call.mask &&
+                 std::string_view(warp.lanes[other].call->name) == call.name) {
+        calls[other] = warp.lanes[other].call;
+        arrived |= 1u << other;
+      }
+    }
+    if (gone != 0) {
+      run_->report("exited lane in mask", place_of(call.where),
+                   std::string(call.name) + " names lanes " + ranges(gone) + " of warp " + std::to_string(warp.index) +
+                       ", which have exited or never existed\n  called by " + describe(warp.lanes[l]));
+      run_->stopped = true;
+      return false;
+    }
+    if (arrived != call.mask) continue;
+    call.resolve(*this, warp, calls);
+    for (int other = 0; other < warp.count; ++other) {
+      if (calls[other] != nullptr) warp.lanes[other].state = Lane::State::runnable;
+    }
+    resolved = true;
+  }
+  return resolved;
+}
+
+void Block::arrive(Lane& lane, const std::source_location& where) {
+  lane.state = Lane::State::in_barrier;
+  lane.barrier_place = where;
+  ++in_barrier_;
+  lane.wait();
+}
+
+// The barrier opens when every thread of the block has arrived or exited. True if it did.
+bool Block::release_barrier() {
+  if (in_barrier_ == 0 || in_barrier_ + exited_ < threads_) return false;
+  const Lane* first = nullptr;
+  for (std::size_t i = 0; i < threads_; ++i) {
+    Lane& lane = lanes_[i];
+    if (lane.state != Lane::State::in_barrier) continue;
+    lane.state = Lane::State::runnable;
+    if (first == nullptr) first = &lane;
+    if (!same_place(lane.barrier_place, first->barrier_place)) {
+      run_->report("divergent barrier", place_of(lane.barrier_place),
+                   "__syncthreads() is one barrier, reached at two places\n  by " + describe(*first) + " at " +
+                       place_of(first->barrier_place) + "\n  by " + describe(lane) + " at " + place_of(lane.barrier_place));
+      first = &lane;
+    }
+  }
+  in_barrier_ = 0;
+  return true;
+}
+
+// Nobody can run: says who waits where.
+void Block::report_stuck() {
+  std::map<std::string, std::uint32_t> waiting;  // "warp 0 … at file:line" → lanes
+  std::string place;
+  for (std::size_t i = 0; i < threads_; ++i) {
+    const Lane& lane = lanes_[i];
+    std::string state = "have exited";
+    if (lane.state == Lane::State::in_barrier) {
+      state = "wait in __syncthreads() at " + place_of(lane.barrier_place);
+      place = place_of(lane.barrier_place);
+    } else if (lane.state == Lane::State::in_warp_call) {
+      std::ostringstream mask;
+      mask << "0x" << std::hex << lane.call->mask;
+      state = std::string("wait in ") + lane.call->name + "(" + mask.str() + ") at " + place_of(lane.call->where);
+      place = place_of(lane.call->where);
+    }
+    waiting["warp " + std::to_string(lane.warp()) + " lanes @ " + state] |= 1u << lane.lane();
+  }
+  std::string text = "every thread of block " + to_string(index_) + " waits";
+  for (const auto& [state, lanes] : waiting) {
+    const std::size_t at = state.find('@');
+    text += "\n  " + state.substr(0, at) + ranges(lanes) + state.substr(at + 1);
+  }
+  run_->report("deadlock", place, text);
+  run_->stopped = true;
+}
+
+void Block::stop(Lane& lane) {
+  run_->stopped = true;
+  lane.wait();
+  __builtin_unreachable();  // a stopped launch resumes no lane
+}
+
+std::string Block::describe(const Lane& lane) const {
+  return "block " + to_string(index_) + ", warp " + std::to_string(lane.warp()) + ", lane " + std::to_string(lane.lane()) +
+         " (thread " + to_string(lane.thread) + ")";
+}
+
+// ---- launches ----
+
+Run::Run(const Launch& launch_, bool ordered_) : launch(launch_), ordered(ordered_) {
+  order.resize(std::size_t{launch.grid.x} * launch.grid.y * launch.grid.z);
+  for (std::size_t i = 0; i < order.size(); ++i) order[i] = i;
+  std::uint64_t random = options().seed;
+  for (std::size_t i = order.size(); i > 1; --i) std::swap(order[i - 1], order[next_random(random) % i]);
+}
+
+void Run::report(std::string kind, std::string where, std::string text) {
+  const std::lock_guard lock(mutex);
+  for (Finding& finding : findings) {
+    if (finding.kind == kind && finding.where == where) {
+      ++finding.count;
+      return;
+    }
+  }
+  const std::string kernel = function_name(launch.kernel);
+  text = kind + ": " + text + "\n  at " + where + " in kernel " + kernel + "\n  replay: --sim-seed " +
+         std::to_string(options().seed);
+  findings.push_back({std::move(kind), kernel, std::move(where), std::move(text)});
+}
+
+namespace {
+
+using Blocks = std::vector<std::unique_ptr<Block>>;  // of one worker, kept for the next launch
+
+// One worker's share of a launch. It runs one block at a time; only while all its blocks spin on memory that another block
+// must write does it open a further one.
+void work(Run& run, Blocks& blocks) {
+  std::size_t resident = 0;
+  const auto open = [&] {
+    const std::size_t next = run.next++;
+    if (next >= run.order.size()) return false;
+    if (resident == blocks.size()) blocks.push_back(std::make_unique<Block>());
+    blocks[resident++]->begin(run, run.order[next]);
+    return true;
+  };
+  int idle_rounds = 0;
+  while (!run.stopped && (resident > 0 || open())) {
+    bool spinning = true;
+    for (std::size_t i = 0; i < resident;) {
+      const Block::Status status = blocks[i]->round();
+      if (status == Block::Status::stuck) return;
+      spinning &= status == Block::Status::spinning;
+      if (status == Block::Status::done) {
+        std::swap(blocks[i], blocks[--resident]);
+      } else {
+        ++i;
+      }
+    }
+    if (!spinning) {
+      idle_rounds = 0;
+    } else if (!(resident < max_resident && open()) && ++idle_rounds == max_idle_rounds) {
+      run.report("endless spin", "unknown place",
+                 "every runnable thread reads the same memory again and again; nobody writes it");
+      run.stopped = true;
+    }
+  }
+}
+
+int worker_count() {
+  if (options().workers > 0) return options().workers;
+  return std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
+}
+
+void execute(Run& run) {
+  static std::vector<Blocks> pools;
+  const std::size_t count = run.ordered ? 1 : std::min<std::size_t>(static_cast<std::size_t>(worker_count()), run.order.size());
+  if (pools.size() < count) pools.resize(count);
+  std::vector<std::thread> helpers;
+  for (std::size_t i = 1; i < count; ++i) helpers.emplace_back([&run, i] { work(run, pools[i]); });
+  work(run, pools[0]);
+  for (std::thread& helper : helpers) helper.join();
+}
+
+void validate(const Launch& launch) {
+  const auto [grid, block] = std::pair(launch.grid, launch.block);
+  const std::uint64_t threads = std::uint64_t{block.x} * block.y * block.z;
+  std::string wrong;
+  if (threads == 0 || grid.x == 0 || grid.y == 0 || grid.z == 0) wrong = "an empty grid or block";
+  if (threads > max_threads_per_block) wrong = std::to_string(threads) + " threads in a block, at most 1024";
+  if (block.z > 64) wrong = "blockDim.z is " + std::to_string(block.z) + ", at most 64";
+  if (grid.x > 0x7fffffffu) wrong = "gridDim.x is " + std::to_string(grid.x) + ", at most 2147483647";
+  if (grid.y > 65535 || grid.z > 65535) wrong = "gridDim.y and gridDim.z may be 65535 at most";
+  if (launch.shared_bytes > max_shared_bytes) {
+    wrong = std::to_string(launch.shared_bytes) + " bytes of shared memory, at most " + std::to_string(max_shared_bytes);
+  }
+  if (!wrong.empty()) throw LaunchError{"invalid launch of " + function_name(launch.kernel) + ": " + wrong};
+}
+
+}  // namespace
+
+void launch(const Launch& launch) {
+  static std::mutex one_launch_at_a_time;
+  static std::set<const void*> ordered_kernels;  // seen to use global atomics or flags
+  const std::lock_guard lock(one_launch_at_a_time);
+  validate(launch);
+  const Snapshot before;
+  auto run = std::make_unique<Run>(launch, worker_count() == 1 || ordered_kernels.contains(launch.kernel));
+  execute(*run);
+  if (run->needs_order) {
+    before.restore();
+    ordered_kernels.insert(launch.kernel);
+    run = std::make_unique<Run>(launch, true);
+    execute(*run);
+  }
+  if (!run->stopped) {
+    for (const std::uintptr_t address : before.changed_unseen()) {
+      run->report(
+          "unseen write", "unknown place",
+          describe_address(address) + " changed, but no store was reported; write 16-bit and vector values through store()");
+    }
+  }
+  all_findings.insert(all_findings.end(), run->findings.begin(), run->findings.end());
+}
+
+}  // namespace simt

@@ -1,0 +1,129 @@
+// The machine: a launch is blocks, a block is warps, a warp is lanes, and a lane is a fiber that runs the kernel for one
+// thread.
+//
+// A worker (an OS thread) runs one block at a time, to its end. Within the block it goes round the warps in a seeded order and
+// lets each lane run until it must wait: at a block barrier, or in a warp call (shuffle, vote, __syncwarp) for the other
+// lanes of its mask. So a lane runs far ahead of its neighbours, in an order that changes with the seed: legal on a GPU, and
+// fatal for code that relies on luck.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <source_location>
+#include <string>
+#include <vector>
+
+#include "common/simt/fiber.h"
+#include "common/simt/memory.h"
+#include "common/simt/simt.h"
+
+namespace simt {
+
+struct Lane;
+struct Warp;
+class Block;
+
+// A lane's part in a warp call. It lives on the lane's stack while the lane waits for the others of the mask.
+struct WarpCall {
+  const char* name;  // of the intrinsic: calls match by name and mask
+  std::uint32_t mask;
+  std::source_location where;
+  // Called once when every lane of the mask has arrived; calls[l] is null for lanes outside it. Fills in the results.
+  void (*resolve)(Block& block, Warp& warp, WarpCall* const calls[warp_size]);
+};
+
+struct Lane {
+  enum class State { runnable, in_barrier, in_warp_call, exited };
+
+  State state = State::exited;
+  bool yielded = false;  // suspended itself although it could go on: an atomic or a volatile access
+  int index = 0;         // in the block
+  uint3 thread = {};     // threadIdx
+  std::uintptr_t stack_low = 0;
+  Block* block = nullptr;
+  WarpCall* call = nullptr;            // while in_warp_call
+  std::source_location barrier_place;  // while in_barrier
+  Fiber fiber;
+
+  int warp() const { return index / warp_size; }
+  int lane() const { return index % warp_size; }
+  void wait();  // suspends until the engine makes the lane runnable again
+  void yield();
+};
+
+struct Warp {
+  int index = 0;
+  Lane* lanes = nullptr;  // the first
+  int count = 0;          // 32, or fewer in the last warp of a block
+};
+
+// What all workers share during one launch.
+struct Run {
+  Run(const Launch& launch_, bool ordered_);
+
+  const Launch& launch;
+  const bool ordered;                    // one worker, so that global atomics and flags happen in a seeded order
+  std::vector<std::uint64_t> order;      // of the blocks
+  std::atomic<std::size_t> next{0};      // into order
+  std::atomic<bool> stopped{false};      // a fault after which the launch cannot go on
+  std::atomic<bool> needs_order{false};  // a global atomic was seen: run again, ordered
+  std::mutex mutex;
+  std::vector<Finding> findings;  // guarded by mutex
+
+  void report(std::string kind, std::string where, std::string text);
+};
+
+class Block {
+ public:
+  enum class Status { progressed, spinning, done, stuck };
+
+  void begin(Run& run, std::uint64_t linear_index);
+  Status round();  // lets every lane that can run do so once
+
+  Run& run() { return *run_; }
+  SharedArena& arena() { return arena_; }
+  const StackPool& stacks() const { return stacks_; }
+  uint3 index() const { return index_; }
+  void count_store() { ++stores_; }
+  const void* shared_type() const { return shared_type_; }  // &type_anchor<Smem>; null before the kernel asked for it
+  void set_shared_type(const void* anchor) { shared_type_ = anchor; }
+  void arrive(Lane& lane, const std::source_location& where);
+  [[noreturn]] void stop(Lane& lane);  // ends the launch from within a lane
+
+  std::string describe(const Lane& lane) const;  // "block (1, 0, 0), warp 3, lane 5 (thread (101, 0, 0))"
+
+ private:
+  struct WarpRun {
+    bool ran = false;    // a lane was resumed
+    bool moved = false;  // a lane got further than a spin
+  };
+  WarpRun run_warp(Warp& warp);
+  bool resolve_calls(Warp& warp);
+  bool release_barrier();
+  void report_stuck();
+  template <class T>
+  void shuffle(std::vector<T>& items);
+
+  Run* run_ = nullptr;
+  uint3 index_ = {};
+  std::uint64_t random_ = 0;
+  std::vector<Lane> lanes_{max_threads_per_block};
+  std::vector<Warp> warps_;
+  std::vector<int> warp_order_;
+  std::size_t threads_ = 0;
+  std::size_t exited_ = 0;
+  std::size_t in_barrier_ = 0;
+  std::uint64_t stores_ = 0;
+  const void* shared_type_ = nullptr;
+  StackPool stacks_;
+  SharedArena arena_;
+};
+
+// The lane that runs on this OS thread; null in host code.
+extern thread_local Lane* current_lane;
+
+std::uint64_t next_random(std::uint64_t& state);  // SplitMix64
+
+}  // namespace simt

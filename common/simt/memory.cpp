@@ -1,0 +1,191 @@
+#include "common/simt/memory.h"
+
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <cstring>
+#include <fstream>
+#include <limits>
+#include <map>
+#include <mutex>
+#include <new>
+#include <stdexcept>
+
+#include "common/simt/simt.h"
+
+namespace simt {
+namespace {
+
+std::mutex mutex;
+std::map<std::uintptr_t, Allocation> allocations;  // by first address; guarded by mutex
+std::size_t live_bytes = 0;                        // guarded by mutex
+
+constexpr std::uint8_t red_byte = 0xa5;
+
+void* reserve(std::size_t bytes) {
+  void* memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (memory == MAP_FAILED) throw std::runtime_error("the simulator cannot reserve address space for device memory");
+  return memory;
+}
+
+std::size_t round_up(std::size_t bytes) { return (bytes + Heap::alignment - 1) / Heap::alignment * Heap::alignment; }
+
+// The lowest free place for an allocation with a red zone of its own before and after it.
+std::uintptr_t find_place(std::size_t bytes) {
+  std::uintptr_t place = Heap::base + Heap::red_zone;
+  for (const auto& [begin, allocation] : allocations) {
+    if (place + round_up(bytes) + 2 * Heap::red_zone <= begin) break;
+    place = begin + round_up(allocation.bytes) + 2 * Heap::red_zone;
+  }
+  return place;
+}
+
+std::size_t proc_meminfo(const std::string& key) {
+  std::ifstream file("/proc/meminfo");
+  std::string name, unit;
+  std::size_t kib;
+  while (file >> name >> kib && std::getline(file, unit)) {
+    if (name == key + ":") return kib * 1024;
+  }
+  return std::numeric_limits<std::size_t>::max();
+}
+
+std::size_t container_limit() {
+  std::ifstream file("/sys/fs/cgroup/memory.max");
+  std::size_t bytes;
+  return file >> bytes ? bytes : std::numeric_limits<std::size_t>::max();
+}
+
+}  // namespace
+
+std::uintptr_t Heap::base = reinterpret_cast<std::uintptr_t>(reserve(Heap::reserved));
+std::uint8_t* Heap::shadows = static_cast<std::uint8_t*>(reserve(Heap::reserved));
+
+std::size_t memory_available() {
+  // Each byte costs three: itself, its shadow, and its copy in a snapshot.
+  const std::lock_guard lock(mutex);
+  const std::size_t machine = std::min(proc_meminfo("MemTotal"), container_limit()) / 3;
+  const std::size_t left = machine > live_bytes ? machine - live_bytes : 0;
+  return std::min(left, proc_meminfo("MemAvailable") / 3);
+}
+
+void* allocate(const std::string& name, std::size_t bytes) {
+  if (bytes > memory_available()) return nullptr;
+  const std::lock_guard lock(mutex);
+  const std::uintptr_t place = find_place(bytes);
+  allocations[place] = {name, place, bytes};
+  live_bytes += bytes;
+  std::memset(Heap::shadow(place), allocated, bytes);
+  std::memset(reinterpret_cast<void*>(place - Heap::red_zone), red_byte, Heap::red_zone);
+  std::memset(reinterpret_cast<void*>(place + bytes), red_byte, Heap::red_zone);
+  return reinterpret_cast<void*>(place);
+}
+
+void release(void* pointer) {
+  const std::lock_guard lock(mutex);
+  const auto found = allocations.find(reinterpret_cast<std::uintptr_t>(pointer));
+  if (found == allocations.end()) throw std::logic_error("simt::release: not the start of an allocation");
+  const auto [name, begin, bytes] = found->second;
+  allocations.erase(found);
+  live_bytes -= bytes;
+  std::memset(Heap::shadow(begin), 0, bytes);
+  // Whole pages go back to the system; they read as zero when they are used again.
+  const std::uintptr_t first = (begin + 4095) / 4096 * 4096;
+  const std::uintptr_t last = (begin + bytes) / 4096 * 4096;
+  if (last > first) {
+    madvise(reinterpret_cast<void*>(first), last - first, MADV_DONTNEED);
+    madvise(Heap::shadow(first), last - first, MADV_DONTNEED);
+  }
+}
+
+namespace {
+
+std::uint8_t* checked_shadow(void* pointer, std::size_t bytes) {
+  const auto address = reinterpret_cast<std::uintptr_t>(pointer);
+  const Allocation* allocation = nearest_allocation(address);
+  if (allocation == nullptr || address < allocation->begin || address + bytes > allocation->begin + allocation->bytes) {
+    throw std::logic_error("simt: a range that does not lie within one allocation");
+  }
+  return Heap::shadow(address);
+}
+
+}  // namespace
+
+void mark_written(void* pointer, std::size_t bytes) { std::memset(checked_shadow(pointer, bytes), allocated | written, bytes); }
+void mark_unwritten(void* pointer, std::size_t bytes) { std::memset(checked_shadow(pointer, bytes), allocated, bytes); }
+
+bool red_zones_intact(const void* pointer) {
+  const Allocation* allocation = nearest_allocation(reinterpret_cast<std::uintptr_t>(pointer));
+  const auto all_red = [](std::uintptr_t begin, std::uintptr_t end) {
+    const auto* bytes = reinterpret_cast<const std::uint8_t*>(begin);
+    return std::all_of(bytes, bytes + (end - begin), [](std::uint8_t byte) { return byte == red_byte; });
+  };
+  const std::uintptr_t end = allocation->begin + allocation->bytes;
+  return all_red(allocation->begin - Heap::red_zone, allocation->begin) && all_red(end, end + Heap::red_zone);
+}
+
+const Allocation* nearest_allocation(std::uintptr_t address) {
+  const std::lock_guard lock(mutex);
+  const Allocation* best = nullptr;
+  std::uintptr_t best_distance = std::numeric_limits<std::uintptr_t>::max();
+  for (const auto& [begin, allocation] : allocations) {
+    const std::uintptr_t end = begin + allocation.bytes;
+    const std::uintptr_t distance = address < begin ? begin - address : address < end ? 0 : address - end + 1;
+    if (distance < best_distance) {
+      best = &allocation;
+      best_distance = distance;
+    }
+  }
+  return best;
+}
+
+Snapshot::Snapshot() {
+  const std::lock_guard lock(mutex);
+  for (const auto& [begin, allocation] : allocations) {
+    std::uint8_t* shadow = Heap::shadow(begin);
+    for (std::size_t i = 0; i < allocation.bytes; ++i) shadow[i] &= static_cast<std::uint8_t>(~written_by_launch);
+    const auto* bytes = reinterpret_cast<const std::uint8_t*>(begin);
+    copies_.push_back({allocation, {bytes, bytes + allocation.bytes}, {shadow, shadow + allocation.bytes}});
+  }
+}
+
+void Snapshot::restore() const {
+  for (const Copy& copy : copies_) {
+    std::memcpy(reinterpret_cast<void*>(copy.allocation.begin), copy.bytes.data(), copy.bytes.size());
+    std::memcpy(Heap::shadow(copy.allocation.begin), copy.shadow.data(), copy.shadow.size());
+  }
+}
+
+std::vector<std::uintptr_t> Snapshot::changed_unseen() const {
+  std::vector<std::uintptr_t> found;
+  for (const auto& [allocation, bytes, shadow_before] : copies_) {
+    const auto* now = reinterpret_cast<const std::uint8_t*>(allocation.begin);
+    const std::uint8_t* shadow = Heap::shadow(allocation.begin);
+    for (std::size_t chunk = 0; chunk < bytes.size(); chunk += 4096) {
+      const std::size_t end = std::min(chunk + 4096, bytes.size());
+      if (std::memcmp(now + chunk, bytes.data() + chunk, end - chunk) == 0) continue;
+      std::size_t i = chunk;
+      while (i < end && (now[i] == bytes[i] || (shadow[i] & written_by_launch))) ++i;
+      if (i < end) {
+        found.push_back(allocation.begin + i);
+        break;
+      }
+    }
+  }
+  return found;
+}
+
+const std::size_t SharedArena::total = red_zone + max_shared_bytes + red_zone;
+
+SharedArena::SharedArena() : low_(reinterpret_cast<std::uintptr_t>(reserve(total))), shadows_(total) {}
+
+SharedArena::~SharedArena() { munmap(reinterpret_cast<void*>(low_), total); }
+
+void SharedArena::begin_block(std::size_t bytes) {
+  std::uint8_t* shadow = shadows_.data() + red_zone;
+  if (bytes < bytes_) std::memset(shadow + bytes, 0, bytes_ - bytes);
+  std::memset(shadow, allocated, bytes);
+  bytes_ = bytes;
+}
+
+}  // namespace simt

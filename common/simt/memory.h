@@ -1,0 +1,83 @@
+// Device memory and shared memory, each with a shadow that knows what every byte is.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace simt {
+
+// One shadow byte for each byte of memory. Unallocated memory (red zones too) has shadow 0.
+enum Shadow : std::uint8_t {
+  allocated = 1,
+  written = 2,           // by the host or by a kernel
+  written_by_launch = 4  // by the launch that runs now
+};
+inline constexpr std::uint8_t shadow_after_store = allocated | written | written_by_launch;
+
+// The device heap: one reserved range of addresses, so that "is this device memory?" is one comparison, and the shadow of an
+// address lies at a fixed distance.
+struct Heap {
+  static constexpr std::size_t reserved = std::size_t{1} << 38;
+  static constexpr std::size_t alignment = 256;
+  static constexpr std::size_t red_zone = 4096;
+
+  static std::uintptr_t base;    // of the memory
+  static std::uint8_t* shadows;  // of the shadow
+
+  static bool contains(std::uintptr_t address) { return address - base < reserved; }
+  static std::uint8_t* shadow(std::uintptr_t address) { return shadows + (address - base); }
+};
+
+struct Allocation {
+  std::string name;
+  std::uintptr_t begin;
+  std::size_t bytes;
+};
+
+// The allocation that holds the address, or the nearest one before or after it; null when there is none.
+const Allocation* nearest_allocation(std::uintptr_t address);
+
+// The contents of all device memory before a launch: to find bytes that changed although no hook saw a store, and to undo a
+// launch that must run again in order.
+class Snapshot {
+ public:
+  Snapshot();  // also clears every written_by_launch mark
+  void restore() const;
+  std::vector<std::uintptr_t> changed_unseen() const;  // the first such byte of each allocation
+
+ private:
+  struct Copy {
+    Allocation allocation;
+    std::vector<std::uint8_t> bytes;
+    std::vector<std::uint8_t> shadow;
+  };
+  std::vector<Copy> copies_;
+};
+
+// The shared memory of the block that a worker runs, between red zones.
+class SharedArena {
+ public:
+  static constexpr std::size_t red_zone = 64 * 1024;
+
+  SharedArena();
+  SharedArena(const SharedArena&) = delete;
+  SharedArena& operator=(const SharedArena&) = delete;
+  ~SharedArena();
+
+  void begin_block(std::size_t bytes);  // nothing is written yet
+
+  std::uintptr_t begin() const { return low_ + red_zone; }
+  std::size_t bytes() const { return bytes_; }
+  bool contains(std::uintptr_t address) const { return address - low_ < total; }
+  std::uint8_t* shadow(std::uintptr_t address) { return shadows_.data() + (address - low_); }
+
+ private:
+  static const std::size_t total;
+  std::uintptr_t low_;
+  std::size_t bytes_ = 0;
+  std::vector<std::uint8_t> shadows_;
+};
+
+}  // namespace simt

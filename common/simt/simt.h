@@ -1,0 +1,86 @@
+// The simulator as host code sees it: device memory, launches, options, findings. Kernels see cuda.h instead.
+#pragma once
+
+#include <vector_types.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <source_location>
+#include <string>
+#include <vector>
+
+#pragma GCC visibility push(default)
+
+namespace simt {
+
+// ---- options ----
+
+enum class AsyncMode { late, eager, random };  // when asynchronous copies land
+
+struct Options {
+  std::uint64_t seed = 1;  // of the order in which blocks, warps and lanes run
+  AsyncMode async_mode = AsyncMode::late;
+  int workers = 0;  // OS threads; 0: one per core
+};
+
+void configure(const Options& options);
+const Options& options();
+
+// ---- the machine: limits of compute capability 9.0 ----
+
+inline constexpr int warp_size = 32;
+inline constexpr unsigned max_threads_per_block = 1024;
+inline constexpr std::size_t max_shared_bytes = 232448;  // 227 KiB
+inline constexpr int max_barriers = 16;                  // named barriers of a block
+
+// ---- device memory ----
+
+// Memory for kernels, aligned to 256 bytes, between red zones of 4 KiB. Reports call it by its name. Null when the machine
+// has no room for it.
+void* allocate(const std::string& name, std::size_t bytes);
+void release(void* pointer);
+std::size_t memory_available();  // bytes that allocate() could still hand out
+
+// From now on the bytes count as written by the host / as never written. The range must lie within one allocation.
+void mark_written(void* pointer, std::size_t bytes);
+void mark_unwritten(void* pointer, std::size_t bytes);
+
+// The red zones around an allocation hold what they held when it was made. (Stores there are findings too; this also sees
+// those that no hook saw.)
+bool red_zones_intact(const void* pointer);
+
+// ---- launches ----
+
+struct LaunchError {
+  std::string text;  // "invalid configuration: 2048 threads in a block, at most 1024"
+};
+
+struct Launch {
+  const void* kernel;  // the function, for its name
+  dim3 grid;
+  dim3 block;
+  std::size_t shared_bytes;
+  const void* params;  // the kernel's arguments, packed
+  std::size_t params_bytes;
+  void (*call)(const void* kernel, const void* params);  // calls the kernel once, for one thread
+};
+
+// Runs the kernel to its end. Throws LaunchError for a configuration that no GPU would accept; faults of the kernel become
+// findings. After a fault that leaves nothing sensible to go on with (a deadlock, a wild pointer) the launch stops.
+void launch(const Launch& launch);
+
+// ---- findings ----
+
+struct Finding {
+  std::string kind;
+  std::string kernel;
+  std::string where;
+  std::string text;
+  std::uint64_t count = 1;
+};
+
+std::vector<Finding> take_findings();
+
+}  // namespace simt
+
+#pragma GCC visibility pop

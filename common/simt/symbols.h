@@ -1,0 +1,26 @@
+// From addresses to names: places in the source, functions, and members of shared-memory structs, read from the program's own
+// debug information.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <source_location>
+#include <string>
+
+namespace simt {
+
+std::string place_of(const std::source_location& where);  // "steps/01_naive_mha/2_row_per_thread.cuh:31"
+
+// The line whose code called the hook that returns to `pc`. Where helpers were inlined (load, store, the standard library), the
+// line of the kernel that uses them.
+std::string place_of(const void* pc);
+
+std::string function_name(const void* function);  // without its parameter list
+
+// "Smem::k_tile[3][5]" for a byte offset into the struct type T, given &type_anchor<T>; "offset 52" without debug information.
+std::string member_name(const void* type_anchor, std::size_t offset);
+
+// "byte 12 of 'q' (4096 bytes)", "4 bytes past the end of 'q' (4096 bytes)", for an address in or near device memory.
+std::string describe_address(std::uintptr_t address);
+
+}  // namespace simt
