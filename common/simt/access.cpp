@@ -3,6 +3,7 @@
 #include <link.h>
 
 #include <algorithm>
+#include <sstream>
 
 #include "common/simt/cuda.h"
 #include "common/simt/symbols.h"
@@ -67,49 +68,60 @@ void report(Lane& lane, const std::string& kind, const void* pc, const std::stri
 
 }  // namespace
 
+namespace {
+
+std::uint8_t& shadow_of(Lane& lane, std::uintptr_t address) {
+  return Heap::contains(address) ? *Heap::shadow(address) : *lane.block->arena().shadow(address);
+}
+
+// The first byte of the access that lacks a mark: it may be the last of a vector, not its first.
+std::uintptr_t first_without(Lane& lane, const Access& access, std::uint8_t mark) {
+  std::uintptr_t address = access.address;
+  while (address < access.address + access.bytes && (shadow_of(lane, address) & mark)) ++address;
+  return address;
+}
+
+// Neither device nor shared memory, nor the lane's own stack. Constants, parameters and built-in variables may be read; a GPU
+// would stop at anything else.
 void observe_elsewhere(Lane& lane, const Access& access) {
-  Run& run = lane.block->run();
+  const Launch& launch = lane.block->run().launch;
   const std::uintptr_t address = access.address;
   if (access.kind == Kind::read) {
     if (is_builtin(address) || in_program_image(address)) return;
-    if (address - reinterpret_cast<std::uintptr_t>(run.launch.params) < run.launch.params_bytes) return;
+    if (address - reinterpret_cast<std::uintptr_t>(launch.params) < launch.params_bytes) return;
   }
-  const bool near_memory = Heap::contains(address) || lane.block->arena().contains(address);
-  if (near_memory) {
-    // The byte that is out of bounds may be the access's last, not its first.
-    std::uintptr_t outside = address;
-    if (lane.block->arena().contains(address)) {
-      while (lane.block->arena().shadow(outside)[0] & allocated) ++outside;
-    } else {
-      while (*Heap::shadow(outside) & allocated) ++outside;
-    }
+  std::ostringstream text;
+  text << amount(access) << " at 0x" << std::hex << address << ", "
+       << (lane.block->stacks().contains(address) ? "a local variable of another thread"
+                                                  : "which is neither device memory nor shared memory");
+  report(lane, std::string("wild ") + verb(access.kind), access.pc, text.str());
+  lane.block->stop(lane);
+}
+
+}  // namespace
+
+void observe_fault(Lane& lane, const Access& access) {
+  if (!Heap::contains(access.address) && !lane.block->arena().contains(access.address)) return observe_elsewhere(lane, access);
+  const std::uintptr_t end = access.address + access.bytes;
+  if (const auto outside = first_without(lane, access, allocated); outside < end) {
     report(lane, std::string("out-of-bounds ") + verb(access.kind), access.pc,
            amount(access) + ", " + describe_target(lane, outside));
     return;  // red zones lie there: going on harms nothing and may show more
   }
-  const std::string kind = std::string("wild ") + verb(access.kind);
-  char where[32];
-  std::snprintf(where, sizeof(where), "0x%zx", static_cast<std::size_t>(address));
-  if (lane.block->stacks().contains(address)) {
-    report(lane, kind, access.pc, amount(access) + " at " + where + ", a local variable of another thread");
-  } else {
-    report(lane, kind, access.pc, amount(access) + " at " + where + ", which is neither device memory nor shared memory");
+  if (access.aligned && access.address % access.bytes != 0) {
+    report(lane, std::string("misaligned ") + verb(access.kind), access.pc,
+           amount(access) + " at " + describe_target(lane, access.address) + ", not a multiple of " +
+               std::to_string(access.bytes));
   }
-  lane.block->stop(lane);
-}
-
-void report_unwritten(Lane& lane, const Access& access) {
-  std::uintptr_t address = access.address;
-  const bool shared = lane.block->arena().contains(address);
-  while ((shared ? *lane.block->arena().shadow(address) : *Heap::shadow(address)) & written) ++address;
-  report(lane, "uninitialised read", access.pc,
-         amount(access) + " from " + describe_target(lane, address) + ", which nothing has written");
-}
-
-void report_misaligned(Lane& lane, const Access& access) {
-  report(
-      lane, std::string("misaligned ") + verb(access.kind), access.pc,
-      amount(access) + " at " + describe_target(lane, access.address) + ", not a multiple of " + std::to_string(access.bytes));
+  if (access.kind == Kind::write) {
+    for (std::uintptr_t address = access.address; address < end; ++address) {
+      shadow_of(lane, address) = shadow_after_store;
+    }
+    lane.block->count_store();
+  } else if (const auto unwritten = first_without(lane, access, written); unwritten < end) {
+    report(lane, "uninitialised read", access.pc,
+           amount(access) + " from " + describe_target(lane, unwritten) + ", which nothing has written");
+  }
 }
 
 // ---- for cuda.h: accesses that kernels report themselves, because the compiler would not report them as one ----

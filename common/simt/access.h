@@ -1,7 +1,9 @@
 // Every memory access of a kernel passes through here, once, before it happens: observe() is the one place where checks look.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
+#include <cstring>
 
 #include "common/simt/engine.h"
 
@@ -13,45 +15,52 @@ struct Access {
   std::uintptr_t address;
   std::uint32_t bytes;
   Kind kind;
-  bool aligned;    // must be a multiple of its size, as vector accesses on a GPU must
+  bool aligned;    // must be a multiple of its size, as every access of a GPU must
   const void* pc;  // return address of the hook: names the line
 };
 
-// The slow path: an access that is wrong, or that goes to neither device nor shared memory nor the lane's own stack.
-void observe_elsewhere(Lane& lane, const Access& access);
-void report_unwritten(Lane& lane, const Access& access);
-void report_misaligned(Lane& lane, const Access& access);
+// The slow path: the access is wrong, or goes to neither device nor shared memory.
+void observe_fault(Lane& lane, const Access& access);
 
-// Are all `bytes` shadow bytes marked with all bits of `mask`?
-inline bool all_marked(const std::uint8_t* shadow, std::uint32_t bytes, std::uint8_t mask) {
-  std::uint8_t common = 0xff;
-  for (std::uint32_t i = 0; i < bytes; ++i) common &= shadow[i];
-  return (common & mask) == mask;
+// Are all `bytes` shadow bytes marked with all bits of `mask`? In one word where the size is a power of two, as it nearly
+// always is.
+[[gnu::always_inline]] inline bool all_marked(const std::uint8_t* shadow, std::uint32_t bytes, std::uint8_t mask) {
+  constexpr std::uint64_t each_byte = 0x0101010101010101u;
+  const auto test = [&](auto word) {
+    const auto wanted = static_cast<decltype(word)>(each_byte * mask);
+    std::memcpy(&word, shadow, sizeof(word));
+    return (word & wanted) == wanted;
+  };
+  switch (bytes) {
+    case 1:
+      return test(std::uint8_t{});
+    case 2:
+      return test(std::uint16_t{});
+    case 4:
+      return test(std::uint32_t{});
+    case 8:
+      return test(std::uint64_t{});
+    default:
+      return std::all_of(shadow, shadow + bytes, [&](std::uint8_t byte) { return (byte & mask) == mask; });
+  }
 }
 
-inline void observe(Lane& lane, const Access& access) {
+[[gnu::always_inline]] inline void observe(Lane& lane, const Access& access) {
   if (access.address - lane.stack_low < StackPool::stack_bytes) return;  // registers and local arrays
-  SharedArena& arena = lane.block->arena();
   std::uint8_t* shadow;
   if (Heap::contains(access.address)) {
     shadow = Heap::shadow(access.address);
-  } else if (arena.contains(access.address)) {
-    shadow = arena.shadow(access.address);
+  } else if (access.address - lane.arena_low < SharedArena::total) {
+    shadow = lane.arena_shadow + (access.address - lane.arena_low);
   } else {
-    observe_elsewhere(lane, access);
-    return;
+    return observe_fault(lane, access);
   }
-  if (!all_marked(shadow, access.bytes, allocated)) [[unlikely]] {
-    observe_elsewhere(lane, access);
-    return;
-  }
-  if (access.aligned && access.address % access.bytes != 0) [[unlikely]]
-    report_misaligned(lane, access);
-  if (access.kind == Kind::read) {
-    if (!all_marked(shadow, access.bytes, written)) [[unlikely]]
-      report_unwritten(lane, access);
-  } else {
-    for (std::uint32_t i = 0; i < access.bytes; ++i) shadow[i] = shadow_after_store;
+  const std::uint8_t needed = access.kind == Kind::read ? allocated | written : allocated;
+  const bool aligned = !access.aligned || access.address % access.bytes == 0;
+  if (!aligned || !all_marked(shadow, access.bytes, needed)) [[unlikely]]
+    return observe_fault(lane, access);
+  if (access.kind == Kind::write) {
+    std::memset(shadow, shadow_after_store, access.bytes);
     lane.block->count_store();
   }
 }

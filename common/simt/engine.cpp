@@ -48,7 +48,8 @@ std::string ranges(std::uint32_t lanes) {
 }
 
 bool same_place(const std::source_location& a, const std::source_location& b) {
-  return a.line() == b.line() && a.column() == b.column() && std::string_view(a.file_name()) == b.file_name();
+  return a.line() == b.line() && a.column() == b.column() &&
+         (a.file_name() == b.file_name() || std::string_view(a.file_name()) == b.file_name());
 }
 
 }  // namespace
@@ -111,6 +112,8 @@ void Block::begin(Run& run, std::uint64_t linear_index) {
     lane.index = static_cast<int>(i);
     lane.thread = {i % block.x, i / block.x % block.y, i / block.x / block.y};
     lane.stack_low = stacks_.low(lane.index);
+    lane.arena_low = arena_.low();
+    lane.arena_shadow = arena_.shadow(arena_.low());
     lane.block = this;
     lane.fiber.start(stacks_, lane.index, [this, &lane] {
       run_->launch.call(run_->launch.kernel, run_->launch.params);

@@ -42,6 +42,8 @@ struct Lane {
   int index = 0;         // in the block
   uint3 thread = {};     // threadIdx
   std::uintptr_t stack_low = 0;
+  std::uintptr_t arena_low = 0;  // of the block's shared memory, red zones included, and its shadow
+  std::uint8_t* arena_shadow = nullptr;
   Block* block = nullptr;
   WarpCall* call = nullptr;            // while in_warp_call
   std::source_location barrier_place;  // while in_barrier
@@ -122,7 +124,7 @@ class Block {
 };
 
 // The lane that runs on this OS thread; null in host code.
-extern thread_local Lane* current_lane;
+extern constinit thread_local Lane* current_lane;
 
 std::uint64_t next_random(std::uint64_t& state);  // SplitMix64
 

@@ -175,8 +175,6 @@ std::vector<std::uintptr_t> Snapshot::changed_unseen() const {
   return found;
 }
 
-const std::size_t SharedArena::total = red_zone + max_shared_bytes + red_zone;
-
 SharedArena::SharedArena() : low_(reinterpret_cast<std::uintptr_t>(reserve(total))), shadows_(total) {}
 
 SharedArena::~SharedArena() { munmap(reinterpret_cast<void*>(low_), total); }

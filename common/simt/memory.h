@@ -6,6 +6,8 @@
 #include <string>
 #include <vector>
 
+#include "common/simt/simt.h"
+
 namespace simt {
 
 // One shadow byte for each byte of memory. Unallocated memory (red zones too) has shadow 0.
@@ -60,6 +62,7 @@ class Snapshot {
 class SharedArena {
  public:
   static constexpr std::size_t red_zone = 64 * 1024;
+  static constexpr std::size_t total = red_zone + max_shared_bytes + red_zone;
 
   SharedArena();
   SharedArena(const SharedArena&) = delete;
@@ -68,13 +71,13 @@ class SharedArena {
 
   void begin_block(std::size_t bytes);  // nothing is written yet
 
+  std::uintptr_t low() const { return low_; }
   std::uintptr_t begin() const { return low_ + red_zone; }
   std::size_t bytes() const { return bytes_; }
   bool contains(std::uintptr_t address) const { return address - low_ < total; }
   std::uint8_t* shadow(std::uintptr_t address) { return shadows_.data() + (address - low_); }
 
  private:
-  static const std::size_t total;
   std::uintptr_t low_;
   std::size_t bytes_ = 0;
   std::vector<std::uint8_t> shadows_;
