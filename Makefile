@@ -1,0 +1,37 @@
+# The front door. Every target installs what is missing first, and shows what it does.
+#
+#   make tour               build for this machine, run every step on real input, show the ladder
+#   make test [STEP=01]     build, run all tests (or one step's)
+#   make exercise STEP=01 N=2   grade what you wrote in steps/01_*/exercises/2_*
+#   make docs               the book as a site, in build/docs
+#   make sim | make gpu     build that preset, nothing more (also sim-debug, gpu-debug)
+#   make gpu-check OUT=dir  on a machine with a GPU: tests, sanitizers, timings, counters; results in dir
+
+PRESET := $(shell tools/preset)
+PYTHON := .venv/bin/python
+
+.PHONY: tour test exercise docs notebooks lint gpu-check sim sim-debug gpu gpu-debug
+
+tour:
+	@tools/build $(PRESET) && $(PYTHON) tools/tour.py $(PRESET)
+
+test:
+	@tools/build $(PRESET) && ctest --preset $(PRESET) --parallel 2 $(if $(STEP),-R '$(STEP)')
+
+exercise:
+	@tools/build sim && $(PYTHON) tools/grade.py $(STEP) $(N)
+
+docs:
+	@tools/bootstrap && $(PYTHON) tools/docs build
+
+notebooks:
+	@tools/build sim && $(PYTHON) tools/notebooks
+
+lint:
+	@tools/bootstrap && tools/lint
+
+gpu-check:
+	@$(if $(OUT),,$(error make gpu-check needs a folder for its results: OUT=dir))tools/build gpu && $(PYTHON) tools/gpu_check.py --out $(OUT)
+
+sim sim-debug gpu gpu-debug:
+	@tools/build $@

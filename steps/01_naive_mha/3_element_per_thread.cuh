@@ -1,0 +1,62 @@
+// Step 01, file 3: one thread per element.
+//
+// File 2 kept 2400 threads busy and the machine idle. Here each element of S, and each of O, gets a thread of its own:
+// 12 · 200 · 200 = 480,000 threads for S. Only the outer loop of each kernel disappears; the inner loop stays.
+//
+// Which element a thread takes is chosen badly, on purpose: neighbouring lanes take neighbouring rows. In `scores` they read 32
+// rows of Q and store to 32 rows of S; in `pv` they read 32 rows of P and store to 32 rows of O. Each of these accesses needs
+// 32 sectors of 32 bytes where 4 would do. File 4 changes that, and nothing else.
+//
+// The softmax stays file 2's: a thread per row.
+#pragma once
+
+#include "common/device/attention.cuh"
+
+namespace naive_mha {
+
+using device::AttentionShape;
+using device::Heads;
+
+// Grid: x over the elements of one head's S, y over heads, z over the batch.
+__global__ void scores_uncoalesced(AttentionShape shape,
+                                   Heads<const float> q,  // [batch, heads, seq_q, dim]
+                                   Heads<const float> k,  // [batch, kv_heads, seq_k, dim]
+                                   Heads<float> s) {      // [batch, heads, seq_q, seq_k]
+  const std::int64_t element = std::int64_t(blockIdx.x) * blockDim.x + threadIdx.x;
+  const int i = element % shape.seq_q;  // the lane's own row
+  const int j = element / shape.seq_q;  // mostly the same for all lanes of a warp
+  const int head = blockIdx.y;
+  const int batch = blockIdx.z;
+  if (element >= std::int64_t(shape.seq_q) * shape.seq_k) return;
+
+  float score = -INFINITY;
+  if (j < shape.visible_keys(i)) {
+    const float* q_row = q.row(batch, head, i);                 // [dim]
+    const float* k_row = k.row(batch, shape.kv_head(head), j);  // [dim]
+    float dot = 0.0f;
+    for (int t = 0; t < shape.dim; ++t) dot += q_row[t] * k_row[t];
+    score = shape.scale * dot;
+  }
+  s.row(batch, head, i)[j] = score;
+}
+
+// Grid: x over the elements of one head's O, y over heads, z over the batch.
+__global__ void pv_uncoalesced(AttentionShape shape,
+                               Heads<const float> p,  // [batch, heads, seq_q, seq_k]
+                               Heads<const float> v,  // [batch, kv_heads, seq_k, dim]
+                               Heads<float> o) {      // [batch, heads, seq_q, dim]
+  const std::int64_t element = std::int64_t(blockIdx.x) * blockDim.x + threadIdx.x;
+  const int i = element % shape.seq_q;
+  const int t = element / shape.seq_q;
+  const int head = blockIdx.y;
+  const int batch = blockIdx.z;
+  if (element >= std::int64_t(shape.seq_q) * shape.dim) return;
+
+  const float* p_row = p.row(batch, head, i);  // [seq_k]
+  const int visible = shape.visible_keys(i);
+  float sum = 0.0f;
+  for (int j = 0; j < visible; ++j) sum += p_row[j] * v.row(batch, shape.kv_head(head), j)[t];
+  o.row(batch, head, i)[t] = sum;
+}
+
+}  // namespace naive_mha

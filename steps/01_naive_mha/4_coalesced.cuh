@@ -1,0 +1,74 @@
+// Step 01, file 4: neighbouring lanes, neighbouring addresses.
+//
+// File 3's accesses took 32 sectors each because neighbouring lanes took neighbouring rows. Swap % and /, and neighbouring
+// lanes take neighbouring columns: the 32 stores to S are 128 consecutive bytes, four sectors; the loads of Q and P become one
+// address for the whole warp, one sector; the loads of V and the stores of O are consecutive as well.
+//
+// One access gets worse by the swap: 32 lanes now read 32 different keys, rows of K that lie dim · 4 bytes apart. No assignment
+// of threads to elements helps: Q wants lanes along t, and so does K. So K is transposed once, to [dim, seq_k], by a kernel of
+// its own: 2 · seq_k · dim elements moved to save 31 of 32 sectors, seq_q / 32 · dim times.
+#pragma once
+
+#include "common/device/attention.cuh"
+
+namespace naive_mha {
+
+using device::AttentionShape;
+using device::Heads;
+
+// Grid: x over the elements of one head's K, y over key/value heads, z over the batch.
+__global__ void transpose_k(AttentionShape shape,
+                            Heads<const float> k,     // [batch, kv_heads, seq_k, dim]
+                            Heads<float> k_by_dim) {  // [batch, kv_heads, dim, seq_k]
+  const std::int64_t element = std::int64_t(blockIdx.x) * blockDim.x + threadIdx.x;
+  const int t = element / shape.seq_k;
+  const int j = element % shape.seq_k;  // the stores are coalesced; the loads cannot be too, without shared memory
+  const int head = blockIdx.y;
+  const int batch = blockIdx.z;
+  if (element >= std::int64_t(shape.dim) * shape.seq_k) return;
+
+  k_by_dim.row(batch, head, t)[j] = k.row(batch, head, j)[t];
+}
+
+// Grid: x over the elements of one head's S, y over heads, z over the batch.
+__global__ void scores_coalesced(AttentionShape shape,
+                                 Heads<const float> q,         // [batch, heads, seq_q, dim]
+                                 Heads<const float> k_by_dim,  // [batch, kv_heads, dim, seq_k]
+                                 Heads<float> s) {             // [batch, heads, seq_q, seq_k]
+  const std::int64_t element = std::int64_t(blockIdx.x) * blockDim.x + threadIdx.x;
+  const int i = element / shape.seq_k;
+  const int j = element % shape.seq_k;  // the lane's own column
+  const int head = blockIdx.y;
+  const int batch = blockIdx.z;
+  if (element >= std::int64_t(shape.seq_q) * shape.seq_k) return;
+
+  float score = -INFINITY;
+  if (j < shape.visible_keys(i)) {
+    const float* q_row = q.row(batch, head, i);  // [dim]
+    float dot = 0.0f;
+    for (int t = 0; t < shape.dim; ++t) dot += q_row[t] * k_by_dim.row(batch, shape.kv_head(head), t)[j];
+    score = shape.scale * dot;
+  }
+  s.row(batch, head, i)[j] = score;
+}
+
+// Grid: x over the elements of one head's O, y over heads, z over the batch.
+__global__ void pv_coalesced(AttentionShape shape,
+                             Heads<const float> p,  // [batch, heads, seq_q, seq_k]
+                             Heads<const float> v,  // [batch, kv_heads, seq_k, dim]
+                             Heads<float> o) {      // [batch, heads, seq_q, dim]
+  const std::int64_t element = std::int64_t(blockIdx.x) * blockDim.x + threadIdx.x;
+  const int i = element / shape.dim;
+  const int t = element % shape.dim;
+  const int head = blockIdx.y;
+  const int batch = blockIdx.z;
+  if (element >= std::int64_t(shape.seq_q) * shape.dim) return;
+
+  const float* p_row = p.row(batch, head, i);  // [seq_k]
+  const int visible = shape.visible_keys(i);
+  float sum = 0.0f;
+  for (int j = 0; j < visible; ++j) sum += p_row[j] * v.row(batch, shape.kv_head(head), j)[t];
+  o.row(batch, head, i)[t] = sum;
+}
+
+}  // namespace naive_mha

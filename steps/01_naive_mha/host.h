@@ -1,0 +1,41 @@
+// Step 01, host side: grids, and how the intermediate results lie in memory. Shared by step.cu and the exercises.
+#pragma once
+
+#include "common/device/launch.h"
+#include "common/run/step.h"
+
+namespace naive_mha {
+
+using device::ceil_div;
+using device::Heads;
+using problem::Attention;
+
+constexpr int threads = 128;  // per block, wherever a thread works alone
+
+// Grids: x over `count` threads in blocks of `threads`, y over heads, z over the batch.
+inline dim3 grid_over(std::int64_t count, int heads, int batch) {
+  return dim3(static_cast<unsigned>(ceil_div<std::int64_t>(count, threads)), static_cast<unsigned>(heads),
+              static_cast<unsigned>(batch));
+}
+
+inline std::size_t score_bytes(const Attention& a) {
+  return sizeof(float) * static_cast<std::size_t>(a.batch) * a.heads * a.seq_q * a.seq_k;
+}
+inline std::size_t key_bytes(const Attention& a) {
+  return sizeof(float) * static_cast<std::size_t>(a.batch) * a.kv_heads * a.seq_k * a.dim;
+}
+
+// How S and P lie in memory. The kernels only see strides.
+inline Heads<float> as_bhss(float* data, const Attention& a) {  // [batch, heads, seq_q, seq_k]
+  const std::int64_t row = a.seq_k;
+  return {data, a.heads * a.seq_q * row, a.seq_q * row, row};
+}
+inline Heads<float> as_bshs(float* data, const Attention& a) {  // [batch, seq_q, heads, seq_k]
+  const std::int64_t row = a.seq_k;
+  return {data, a.seq_q * a.heads * row, row, a.heads * row};
+}
+inline Heads<const float> read_only(Heads<float> view) {
+  return {view.data, view.batch_stride, view.head_stride, view.row_stride};
+}
+
+}  // namespace naive_mha

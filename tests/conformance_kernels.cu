@@ -1,0 +1,390 @@
+#include <unistd.h>
+
+#include <cstdio>
+
+#include "common/device/launch.h"
+#include "common/device/memory.cuh"
+#include "tests/conformance_kernels.h"
+
+namespace conformance {
+namespace {
+
+using device::launch;
+
+template <class T>
+device::Buffer upload(const std::string& name, const std::vector<T>& values) {
+  device::Buffer buffer(name, values.size() * sizeof(T));
+  buffer.upload(values.data(), values.size() * sizeof(T));
+  return buffer;
+}
+
+template <class T>
+std::vector<T> download(const device::Buffer& buffer) {
+  device::synchronize();
+  std::vector<T> values(buffer.bytes() / sizeof(T));
+  buffer.download(values.data(), buffer.bytes());
+  return values;
+}
+
+template <class T>
+device::Buffer zeros(const std::string& name, std::size_t count) {
+  return upload(name, std::vector<T>(count, T{}));
+}
+
+__global__ void builtins_kernel(unsigned* out) {  // [threads, 12]
+  const unsigned block = (blockIdx.z * gridDim.y + blockIdx.y) * gridDim.x + blockIdx.x;
+  const unsigned thread = (threadIdx.z * blockDim.y + threadIdx.y) * blockDim.x + threadIdx.x;
+  unsigned* mine = out + (block * blockDim.x * blockDim.y * blockDim.z + thread) * 12;
+  const unsigned values[12] = {threadIdx.x, threadIdx.y, threadIdx.z, blockIdx.x, blockIdx.y, blockIdx.z,
+                               blockDim.x,  blockDim.y,  blockDim.z,  gridDim.x,  gridDim.y,  gridDim.z};
+  for (int i = 0; i < 12; ++i) mine[i] = values[i];
+}
+
+__global__ void shuffle_kernel(Shuffle mode, unsigned mask, int operand, int width,
+                               int* out) {  // [32]
+  const int lane = threadIdx.x;
+  if (!(mask >> lane & 1)) return;
+  const int value = 1000 + lane;
+  switch (mode) {
+    case Shuffle::index:
+      out[lane] = __shfl_sync(mask, value, operand, width);
+      break;
+    case Shuffle::up:
+      out[lane] = __shfl_up_sync(mask, value, operand, width);
+      break;
+    case Shuffle::down:
+      out[lane] = __shfl_down_sync(mask, value, operand, width);
+      break;
+    case Shuffle::butterfly:
+      out[lane] = __shfl_xor_sync(mask, value, operand, width);
+      break;
+  }
+}
+
+__global__ void shuffle_doubles_kernel(unsigned mask, double* out) {  // [32]
+  const int lane = threadIdx.x;
+  if (mask >> lane & 1) out[lane] = __shfl_xor_sync(mask, lane + 0.25, 1);
+}
+
+__global__ void votes_kernel(unsigned mask, unsigned predicates,
+                             unsigned* ballot,  // [32]
+                             int* any,          // [32]
+                             int* all) {        // [32]
+  const int lane = threadIdx.x;
+  if (!(mask >> lane & 1)) return;
+  const int mine = predicates >> lane & 1;
+  ballot[lane] = __ballot_sync(mask, mine);
+  any[lane] = __any_sync(mask, mine);
+  all[lane] = __all_sync(mask, mine);
+}
+
+struct BlockSumSmem {
+  union {  // memory used twice
+    float values[1024];
+    int flags[1024];
+  };
+};
+
+__global__ void block_sum_kernel(int count,
+                                 const float* values,  // [count]
+                                 float* out) {         // [threads]: everyone's view of the sum
+  auto& smem = device::shared_storage<BlockSumSmem>();
+  const int thread = threadIdx.x;
+  float sum = 0.0f;
+  for (int i = thread; i < count; i += blockDim.x) sum += values[i];
+  smem.values[thread] = sum;
+  __syncthreads();  // all partial sums are there
+  for (int live = blockDim.x / 2; live > 0; live /= 2) {
+    if (thread < live) smem.values[thread] += smem.values[thread + live];
+    __syncthreads();  // one level after the other
+  }
+  const float result = smem.values[0];
+  __syncthreads();  // read by all before the memory is used for flags
+  smem.flags[thread] = thread;
+  out[thread] = result + 0.0f * smem.flags[thread];
+}
+
+struct TransposeSmem {
+  int tile[32][33];
+};
+
+__global__ void warp_transpose_kernel(int* out) {  // [32, 32]
+  auto& smem = device::shared_storage<TransposeSmem>();
+  const int lane = threadIdx.x;
+  for (int row = 0; row < 32; ++row) smem.tile[row][lane] = 32 * row + lane;
+  __syncwarp();  // the tile is written before any lane reads another lane's column
+  for (int row = 0; row < 32; ++row) out[32 * row + lane] = smem.tile[lane][row];
+}
+
+__global__ void divergent_loops_kernel(int* out) {  // [64]
+  const int thread = threadIdx.x;
+  int steps = 0;
+  for (int i = 0; i < thread % 7; ++i) {
+    for (int j = 0; j <= i; ++j) {
+      if ((i + j + thread) % 3 == 0) continue;
+      ++steps;
+    }
+  }
+  const unsigned odd = __ballot_sync(0xffffffffu, steps % 2);  // all lanes are back together here
+  out[thread] = 100 * steps + __popc(odd);
+}
+
+__global__ void histogram_kernel(int count,
+                                 const unsigned* values,  // [count]
+                                 unsigned* bins) {
+  const int i = blockIdx.x * blockDim.x + threadIdx.x;
+  if (i < count) atomicAdd(&bins[values[i]], 1u);
+}
+
+struct HistogramSmem {
+  unsigned bins[64];
+};
+
+__global__ void shared_histogram_kernel(int count, int bin_count,
+                                        const unsigned* values,  // [count]
+                                        unsigned* bins) {        // [bin_count]
+  auto& smem = device::shared_storage<HistogramSmem>();
+  for (int bin = threadIdx.x; bin < bin_count; bin += blockDim.x) smem.bins[bin] = 0;
+  __syncthreads();  // zeroed before anyone counts
+  const int i = blockIdx.x * blockDim.x + threadIdx.x;
+  if (i < count) atomicAdd(&smem.bins[values[i]], 1u);
+  __syncthreads();  // counted before anyone adds up
+  for (int bin = threadIdx.x; bin < bin_count; bin += blockDim.x) atomicAdd(&bins[bin], smem.bins[bin]);
+}
+
+__global__ void integer_atomics_kernel(int* out) {  // [6]
+  const int thread = threadIdx.x;
+  atomicMax(&out[0], thread * 37 % 101);
+  atomicMin(&out[1], -(thread * 37 % 101));
+  atomicOr(&out[2], 1 << thread % 20);
+  atomicAnd(&out[3], ~(1 << thread % 20));
+  atomicAdd(&out[4], atomicExch(&out[5], thread));  // each value but the last one left passes through exactly once
+}
+
+__global__ void atomic_float_kernel(float* sum) { atomicAdd(sum, 1.0f); }
+
+__global__ void lock_kernel(int* lock, int* counter) {
+  if (threadIdx.x != 0) return;
+  while (atomicCAS(lock, 0, 1) != 0) {
+  }
+  __threadfence();  // what the last owner wrote is seen before the counter is read
+  volatile int* shared_counter = counter;
+  *shared_counter = *shared_counter + 1;
+  __threadfence();  // the counter is seen before the lock looks free
+  atomicExch(lock, 0);
+}
+
+__global__ void last_block_kernel(int* partial,  // [blocks]
+                                  unsigned* done, int* out) {
+  if (threadIdx.x != 0) return;
+  volatile int* values = partial;
+  values[blockIdx.x] = blockIdx.x + 1;
+  __threadfence();  // the value is seen before the count
+  if (atomicAdd(done, 1u) + 1 < gridDim.x) return;
+  int sum = 0;
+  for (unsigned b = 0; b < gridDim.x; ++b) sum += values[b];
+  *out = sum;
+}
+
+__global__ void flag_chain_kernel(int* flags,  // [blocks + 1]; the last is set
+                                  int* order) {
+  if (threadIdx.x != 0) return;
+  volatile int* shared_flags = flags;
+  while (shared_flags[blockIdx.x + 1] == 0) {
+  }
+  __threadfence();  // the flag is seen before what follows
+  atomicAdd(order, 1);
+  __threadfence();  // the count is seen before our flag
+  shared_flags[blockIdx.x] = 1;
+}
+
+__global__ void to_half_kernel(int count,
+                               const float* in,  // [count]
+                               __half* out) {    // [count]
+  const int i = blockIdx.x * blockDim.x + threadIdx.x;
+  if (i < count) device::store(&out[i], __float2half(in[i]));
+}
+
+__global__ void from_half_kernel(int count,
+                                 const __half* in,  // [count]
+                                 float* out) {      // [count]
+  const int i = blockIdx.x * blockDim.x + threadIdx.x;
+  if (i < count) out[i] = __half2float(device::load(&in[i]));
+}
+
+__global__ void to_bfloat_kernel(int count,
+                                 const float* in,       // [count]
+                                 __nv_bfloat16* out) {  // [count]
+  const int i = blockIdx.x * blockDim.x + threadIdx.x;
+  if (i < count) device::store(&out[i], __float2bfloat16(in[i]));
+}
+
+__global__ void from_bfloat_kernel(int count,
+                                   const __nv_bfloat16* in,  // [count]
+                                   float* out) {             // [count]
+  const int i = blockIdx.x * blockDim.x + threadIdx.x;
+  if (i < count) out[i] = __bfloat162float(device::load(&in[i]));
+}
+
+__global__ void vector_copy_kernel(int count,
+                                   const float4* in,  // [count]
+                                   float4* out) {     // [count]
+  const int i = blockIdx.x * blockDim.x + threadIdx.x;
+  if (i < count) device::store(&out[i], device::load(&in[i]));
+}
+
+__global__ void print_kernel() {
+  if (threadIdx.x < 4) printf("thread %d: %.1f\n", static_cast<int>(threadIdx.x), 0.5 + threadIdx.x);
+}
+
+}  // namespace
+
+std::vector<unsigned> builtins(unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz) {
+  const device::Buffer out = zeros<unsigned>("out", std::size_t{12} * gx * gy * gz * bx * by * bz);
+  launch(builtins_kernel, dim3(gx, gy, gz), dim3(bx, by, bz), 0, out.as<unsigned>());
+  return download<unsigned>(out);
+}
+
+std::vector<int> shuffle(Shuffle mode, unsigned mask, int operand, int width) {
+  const device::Buffer out = zeros<int>("out", 32);
+  launch(shuffle_kernel, 1, 32, 0, mode, mask, operand, width, out.as<int>());
+  return download<int>(out);
+}
+
+std::vector<double> shuffle_doubles(unsigned mask) {
+  const device::Buffer out = zeros<double>("out", 32);
+  launch(shuffle_doubles_kernel, 1, 32, 0, mask, out.as<double>());
+  return download<double>(out);
+}
+
+Votes votes(unsigned mask, unsigned predicates) {
+  const device::Buffer ballot = zeros<unsigned>("ballot", 32);
+  const device::Buffer any = zeros<int>("any", 32);
+  const device::Buffer all = zeros<int>("all", 32);
+  launch(votes_kernel, 1, 32, 0, mask, predicates, ballot.as<unsigned>(), any.as<int>(), all.as<int>());
+  return {download<unsigned>(ballot), download<int>(any), download<int>(all)};
+}
+
+std::vector<float> block_sum(const std::vector<float>& values, int threads) {
+  const device::Buffer in = upload("values", values);
+  const device::Buffer out = zeros<float>("out", static_cast<std::size_t>(threads));
+  launch(block_sum_kernel, 1, threads, sizeof(BlockSumSmem), static_cast<int>(values.size()), in.as<const float>(),
+         out.as<float>());
+  return download<float>(out);
+}
+
+std::vector<int> warp_transpose() {
+  const device::Buffer out = zeros<int>("out", 1024);
+  launch(warp_transpose_kernel, 1, 32, sizeof(TransposeSmem), out.as<int>());
+  return download<int>(out);
+}
+
+std::vector<int> divergent_loops() {
+  const device::Buffer out = zeros<int>("out", 64);
+  launch(divergent_loops_kernel, 1, 64, 0, out.as<int>());
+  return download<int>(out);
+}
+
+std::vector<unsigned> histogram(const std::vector<unsigned>& values, unsigned bins) {
+  const device::Buffer in = upload("values", values);
+  const device::Buffer out = zeros<unsigned>("bins", bins);
+  const int count = static_cast<int>(values.size());
+  launch(histogram_kernel, device::ceil_div(count, 64), 64, 0, count, in.as<const unsigned>(), out.as<unsigned>());
+  return download<unsigned>(out);
+}
+
+std::vector<unsigned> shared_histogram(const std::vector<unsigned>& values, unsigned bins) {
+  const device::Buffer in = upload("values", values);
+  const device::Buffer out = zeros<unsigned>("bins", bins);
+  const int count = static_cast<int>(values.size());
+  launch(shared_histogram_kernel, device::ceil_div(count, 96), 96, sizeof(HistogramSmem), count, static_cast<int>(bins),
+         in.as<const unsigned>(), out.as<unsigned>());
+  return download<unsigned>(out);
+}
+
+std::vector<int> integer_atomics(int threads) {
+  const device::Buffer out = upload<int>("out", {0, 0, 0, -1, 0, 0});
+  launch(integer_atomics_kernel, 1, threads, 0, out.as<int>());
+  return download<int>(out);
+}
+
+float atomic_float_sum(int blocks, int threads) {
+  const device::Buffer out = zeros<float>("sum", 1);
+  launch(atomic_float_kernel, blocks, threads, 0, out.as<float>());
+  return download<float>(out)[0];
+}
+
+int locked_increments(int blocks) {
+  const device::Buffer lock = zeros<int>("lock", 1);
+  const device::Buffer counter = zeros<int>("counter", 1);
+  launch(lock_kernel, blocks, 32, 0, lock.as<int>(), counter.as<int>());
+  return download<int>(counter)[0];
+}
+
+int last_block_sum(int blocks) {
+  const device::Buffer partial = zeros<int>("partial", static_cast<std::size_t>(blocks));
+  const device::Buffer done = zeros<unsigned>("done", 1);
+  const device::Buffer out = zeros<int>("out", 1);
+  launch(last_block_kernel, blocks, 32, 0, partial.as<int>(), done.as<unsigned>(), out.as<int>());
+  return download<int>(out)[0];
+}
+
+int flag_chain(int blocks) {
+  std::vector<int> initial(static_cast<std::size_t>(blocks) + 1);
+  initial.back() = 1;
+  const device::Buffer flags = upload("flags", initial);
+  const device::Buffer order = zeros<int>("order", 1);
+  launch(flag_chain_kernel, blocks, 32, 0, flags.as<int>(), order.as<int>());
+  return download<int>(order)[0];
+}
+
+namespace {
+
+template <class T, class To, class From>
+std::vector<float> round_trip(const std::vector<float>& values, To to, From from) {
+  const int count = static_cast<int>(values.size());
+  const device::Buffer in = upload("in", values);
+  const device::Buffer narrow = zeros<std::uint16_t>("narrow", values.size());
+  const device::Buffer out = zeros<float>("out", values.size());
+  const int blocks = device::ceil_div(count, 128);
+  launch(to, blocks, 128, 0, count, in.as<const float>(), narrow.as<T>());
+  launch(from, blocks, 128, 0, count, narrow.as<const T>(), out.as<float>());
+  return download<float>(out);
+}
+
+}  // namespace
+
+std::vector<float> half_round_trip(const std::vector<float>& values) {
+  return round_trip<__half>(values, to_half_kernel, from_half_kernel);
+}
+
+std::vector<float> bfloat_round_trip(const std::vector<float>& values) {
+  return round_trip<__nv_bfloat16>(values, to_bfloat_kernel, from_bfloat_kernel);
+}
+
+std::vector<float> vector_copy(const std::vector<float>& values) {
+  const int count = static_cast<int>(values.size() / 4);
+  const device::Buffer in = upload("in", values);
+  const device::Buffer out = zeros<float>("out", values.size());
+  launch(vector_copy_kernel, device::ceil_div(count, 64), 64, 0, count, in.as<const float4>(), out.as<float4>());
+  return download<float>(out);
+}
+
+std::string printed() {
+  std::fflush(stdout);
+  std::FILE* file = std::tmpfile();
+  const int terminal = dup(STDOUT_FILENO);
+  dup2(fileno(file), STDOUT_FILENO);
+  launch(print_kernel, 1, 32, 0);
+  device::synchronize();
+  std::fflush(stdout);
+  dup2(terminal, STDOUT_FILENO);
+  close(terminal);
+  std::string text;
+  std::rewind(file);
+  for (int c = std::fgetc(file); c != EOF; c = std::fgetc(file)) text.push_back(static_cast<char>(c));
+  std::fclose(file);
+  return text;
+}
+
+}  // namespace conformance

@@ -1,0 +1,41 @@
+// Small kernels that must do the same on a GPU and on the simulator. Each function launches one and returns what it stored.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace conformance {
+
+// For each thread of a 3-D launch: threadIdx, blockIdx, blockDim, gridDim, 12 numbers.
+std::vector<unsigned> builtins(unsigned grid_x, unsigned grid_y, unsigned grid_z, unsigned block_x, unsigned block_y,
+                               unsigned block_z);
+
+enum class Shuffle { index, up, down, butterfly };
+// One warp; lane l holds 1000 + l. Lanes outside the mask do not call and return 0.
+std::vector<int> shuffle(Shuffle mode, unsigned mask, int operand, int width);
+std::vector<double> shuffle_doubles(unsigned mask);  // lane l gets lane l ^ 1's value, l + 0.25
+
+struct Votes {
+  std::vector<unsigned> ballot;
+  std::vector<int> any, all;
+};
+// Lane l votes bit l of `predicates`. Lanes outside the mask do not call and return 0.
+Votes votes(unsigned mask, unsigned predicates);
+
+std::vector<float> block_sum(const std::vector<float>& values, int threads);  // one block; barriers and a tree
+std::vector<int> warp_transpose();                                            // 32 × 32 through shared memory, __syncwarp
+std::vector<int> divergent_loops();                                           // nested loops of different lengths, then a vote
+std::vector<unsigned> histogram(const std::vector<unsigned>& values, unsigned bins);         // global atomicAdd
+std::vector<unsigned> shared_histogram(const std::vector<unsigned>& values, unsigned bins);  // shared atomicAdd, then global
+std::vector<int> integer_atomics(int threads);    // max, min, or, and, exch-sum, cas-count
+float atomic_float_sum(int blocks, int threads);  // each thread adds 1
+int locked_increments(int blocks);                // a lock by atomicCAS, taken by one thread of each block
+int last_block_sum(int blocks);                   // every block stores a value; the last one to finish adds them up
+int flag_chain(int blocks);  // block b waits until block b + 1 has set a flag: needs several blocks at once
+std::vector<float> half_round_trip(const std::vector<float>& values);    // through __half, 16-bit load and store
+std::vector<float> bfloat_round_trip(const std::vector<float>& values);  // through __nv_bfloat16
+std::vector<float> vector_copy(const std::vector<float>& values);        // by float4
+std::string printed();  // what a kernel printed: "thread 0: 0.5\n" … for four threads
+
+}  // namespace conformance

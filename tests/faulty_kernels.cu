@@ -1,0 +1,273 @@
+#include <cstring>
+
+#include "common/device/launch.h"
+#include "common/device/memory.cuh"
+#include "tests/faulty_kernels.h"
+
+namespace faulty {
+namespace {
+
+using device::launch;
+
+struct Smem {
+  float row_max[4];
+  union {
+    float k_tile[8][4];
+    int flags[32];
+  };
+};
+
+__global__ void read_past_end(const float* q,  // [32]
+                              float* o) {      // [32]
+  const int t = threadIdx.x;
+  o[t] = q[t + 1];  // fault: read_past_end
+}
+
+__global__ void write_before_start(float* o) {  // [32]
+  const int t = threadIdx.x;
+  o[t - 1] = 1.0f;  // fault: write_before_start
+}
+
+__global__ void vector_over_end(const float4* q,  // [7] and half a one
+                                float4* o) {      // [8]
+  const int t = threadIdx.x;
+  if (t < 8) device::store(&o[t], device::load(&q[t]));  // fault: vector_over_end
+}
+
+__global__ void shared_past_end(float* o) {  // [32]
+  auto& smem = device::shared_storage<Smem>();
+  float* tile = &smem.k_tile[0][0];
+  const int t = threadIdx.x;
+  tile[t] = 1.0f;
+  __syncthreads();     // the tile is written
+  o[t] = tile[t + 1];  // fault: shared_past_end
+}
+
+__global__ void shared_not_written(float* o) {  // [32]
+  auto& smem = device::shared_storage<Smem>();
+  const int t = threadIdx.x;
+  if (t != 13) smem.k_tile[t / 4][t % 4] = 1.0f;
+  __syncthreads();                   // the tile is written, but for one element
+  o[t] = smem.k_tile[t / 4][t % 4];  // fault: shared_not_written
+}
+
+__global__ void global_not_written(const float* scratch,  // [32], never written
+                                   float* o) {            // [32]
+  const int t = threadIdx.x;
+  o[t] = scratch[t];  // fault: global_not_written
+}
+
+__global__ void misaligned(const float* q,  // [32]
+                           float4* o) {     // [8]
+  const int t = threadIdx.x;
+  if (t < 7) device::store(&o[t], device::load(reinterpret_cast<const float4*>(q + 4 * t + 1)));  // fault: misaligned
+}
+
+__global__ void host_pointer(const float* q,  // [32], in host memory
+                             float* o) {      // [32]
+  const int t = threadIdx.x;
+  o[t] = q[t];  // fault: host_pointer
+}
+
+__global__ void null_pointer(float* o) {
+  o[threadIdx.x] = 1.0f;  // fault: null_pointer
+}
+
+__global__ void divergent_barrier(float* o) {  // [64]
+  if (threadIdx.x < 32) {
+    __syncthreads();  // warp 0 waits here
+  } else {
+    __syncthreads();  // fault: divergent_barrier
+  }
+  o[threadIdx.x] = 1.0f;
+}
+
+__global__ void vote_without_all(float* o) {  // [32]
+  const int t = threadIdx.x;
+  if (t < 16) {
+    o[t] = __any_sync(0xffffffffu, t == 3);
+  } else {
+    __syncthreads();  // fault: vote_without_all
+  }
+}
+
+__global__ void exited_lane(float* o) {  // [32]
+  const int t = threadIdx.x;
+  if (t == 31) return;
+  o[t] = __shfl_xor_sync(0xffffffffu, 1.0f, 1);  // fault: exited_lane
+}
+
+__global__ void caller_outside_mask(float* o) {  // [32]
+  const int t = threadIdx.x;
+  o[t] = __shfl_xor_sync(0x0000ffffu, 1.0f, 1);  // fault: caller_outside_mask
+}
+
+__global__ void shuffle_from_outside(float* o) {  // [32]
+  const int t = threadIdx.x;
+  if (t < 16) o[t] = __shfl_xor_sync(0x0000ffffu, 1.0f, 16);  // fault: shuffle_from_outside
+}
+
+__global__ void small_launch(float* o) {        // [32]
+  auto& smem = device::shared_storage<Smem>();  // fault: small_launch
+  smem.row_max[0] = 1.0f;
+  o[threadIdx.x] = smem.row_max[0];
+}
+
+__global__ void endless_spin(volatile int* flag) {
+  while (*flag == 0) {
+  }
+}
+
+__global__ void unseen_write(float* o,  // [32]
+                             std::size_t bytes) {
+  const float one = 1.0f;
+  if (threadIdx.x == 0) std::memcpy(o, &one, bytes);  // a library call: no hook sees what it writes
+}
+
+__global__ void two_faults_kernel(const float* q,  // [32]
+                                  float* o) {      // [32]
+  const int t = threadIdx.x;
+  float sum = q[t + 32];
+  sum += q[t - 32];
+  o[t] = sum;
+}
+
+__global__ void correct_kernel(const float4* q,  // [8]
+                               float4* o) {      // [8]
+  auto& smem = device::shared_storage<Smem>();
+  const int t = threadIdx.x;
+  if (t < 8) {
+    const float4 value = device::load(&q[t]);
+    smem.k_tile[t][0] = value.x;
+    smem.k_tile[t][1] = value.y;
+    smem.k_tile[t][2] = value.z;
+    smem.k_tile[t][3] = value.w;
+  }
+  __syncthreads();  // the tile is written
+  const float mine = smem.k_tile[t / 4][t % 4];
+  const float other = __shfl_xor_sync(0xffffffffu, mine, 1);
+  __syncthreads();  // the tile is read
+  smem.flags[t] = __any_sync(0xffffffffu, mine > other);
+  __syncthreads();  // the flags are written
+  if (t < 8) device::store(&o[t], make_float4(mine, other, static_cast<float>(smem.flags[31 - t]), 0.0f));
+}
+
+__global__ void schedule_kernel(int* counter,  // [1]
+                                int* order) {  // [blocks * threads]
+  order[blockIdx.x * blockDim.x + threadIdx.x] = atomicAdd(counter, 1);
+}
+
+struct ScheduleSmem {
+  int counter;
+};
+
+__global__ void block_schedule_kernel(int* order) {  // [threads]
+  auto& smem = device::shared_storage<ScheduleSmem>();
+  if (threadIdx.x == 0) smem.counter = 0;
+  __syncthreads();  // the counter is zero
+  order[threadIdx.x] = atomicAdd(&smem.counter, 1);
+}
+
+device::Buffer zeros(const std::string& name, std::size_t floats) {
+  device::Buffer buffer(name, floats * sizeof(float));
+  const std::vector<float> values(floats);
+  buffer.upload(values.data(), buffer.bytes());
+  return buffer;
+}
+
+template <auto kernel, int threads = 32, std::size_t shared_bytes = sizeof(Smem)>
+void run_on_output() {
+  const device::Buffer o = zeros("o", threads);
+  launch(kernel, 1, threads, shared_bytes, o.as<float>());
+}
+
+template <auto kernel, class In, class Out>
+void run_on_input_and_output() {
+  const device::Buffer q = zeros("q", std::is_same_v<In, float4> ? 30 : 32);
+  const device::Buffer o = zeros("o", 32);
+  launch(kernel, 1, 32, 0, q.as<const In>(), o.as<Out>());
+}
+
+}  // namespace
+
+const std::vector<Fault>& faults() {
+  static const std::vector<Fault> all = {
+      {"read_past_end", "out-of-bounds read", "0 bytes past the end of 'q' (128 bytes)",
+       run_on_input_and_output<read_past_end, float, float>},
+      {"write_before_start", "out-of-bounds write", "4 bytes before the start of 'o' (128 bytes)",
+       run_on_output<write_before_start>},
+      {"vector_over_end", "out-of-bounds read", "read of 16 bytes, 0 bytes past the end of 'q' (120 bytes)",
+       run_on_input_and_output<vector_over_end, float4, float4>},
+      {"shared_past_end", "out-of-bounds read", "0 bytes past the end of shared memory (144 bytes)",
+       run_on_output<shared_past_end>},
+      {"shared_not_written", "uninitialised read", "Smem::k_tile[3][1]", run_on_output<shared_not_written>},
+      {"global_not_written", "uninitialised read", "of 'scratch' (128 bytes)",
+       [] {
+         device::Buffer scratch("scratch", 128);
+         scratch.poison();
+         const device::Buffer o = zeros("o", 32);
+         launch(global_not_written, 1, 32, 0, scratch.as<const float>(), o.as<float>());
+       }},
+      {"misaligned", "misaligned read", "not a multiple of 16", run_on_input_and_output<misaligned, float, float4>},
+      {"host_pointer", "wild read", "neither device memory nor shared memory",
+       [] {
+         const std::vector<float> host(32);
+         const device::Buffer o = zeros("o", 32);
+         launch(host_pointer, 1, 32, 0, host.data(), o.as<float>());
+       }},
+      {"null_pointer", "wild write", "neither device memory nor shared memory",
+       [] { launch(null_pointer, 1, 32, 0, nullptr); }},
+      {"divergent_barrier", "divergent barrier", "reached at two places", run_on_output<divergent_barrier, 64>},
+      {"vote_without_all", "deadlock", "warp 0 lanes 0-15 wait in __any_sync(0xffffffff)", run_on_output<vote_without_all>},
+      {"exited_lane", "exited lane in mask", "names lanes 31 of warp 0", run_on_output<exited_lane>},
+      {"caller_outside_mask", "caller not in mask", "__shfl_xor_sync(0xffff)", run_on_output<caller_outside_mask>},
+      {"shuffle_from_outside", "shuffle from absent lane", "which is not in the mask", run_on_output<shuffle_from_outside>},
+      {"small_launch", "shared memory", "takes 144 bytes, the launch asked for 16", run_on_output<small_launch, 32, 16>},
+      {"endless_spin", "endless spin", "nobody writes it",
+       [] {
+         const device::Buffer flag = zeros("flag", 1);
+         launch(endless_spin, 1, 1, 0, flag.as<int>());
+       }},
+      {"unseen_write", "unseen write", "byte 2 of 'o' (128 bytes) changed",  // the first byte of 1.0f that is not zero
+       [] {
+         const device::Buffer o = zeros("o", 32);
+         launch(unseen_write, 1, 32, 0, o.as<float>(), sizeof(float));
+       }},
+  };
+  return all;
+}
+
+void correct() {
+  const device::Buffer q = zeros("q", 32);
+  const device::Buffer o = zeros("o", 32);
+  launch(correct_kernel, 3, 32, sizeof(Smem), q.as<const float4>(), o.as<float4>());
+}
+
+void two_faults() {
+  const device::Buffer q = zeros("q", 32);
+  const device::Buffer o = zeros("o", 32);
+  launch(two_faults_kernel, 1, 32, 0, q.as<const float>(), o.as<float>());
+}
+
+void too_many_threads() { launch(null_pointer, 1, 2048, 0, nullptr); }
+void too_much_shared() { launch(null_pointer, 1, 32, 300000, nullptr); }
+
+std::vector<int> schedule(int blocks, int threads) {
+  const std::size_t count = static_cast<std::size_t>(blocks) * static_cast<std::size_t>(threads);
+  const device::Buffer counter = zeros("counter", 1);
+  const device::Buffer order = zeros("order", count);
+  launch(schedule_kernel, blocks, threads, 0, counter.as<int>(), order.as<int>());
+  std::vector<int> result(count);
+  order.download(result.data(), order.bytes());
+  return result;
+}
+
+std::vector<int> block_schedule(int threads) {
+  const device::Buffer order = zeros("order", static_cast<std::size_t>(threads));
+  launch(block_schedule_kernel, 1, threads, sizeof(ScheduleSmem), order.as<int>());
+  std::vector<int> result(static_cast<std::size_t>(threads));
+  order.download(result.data(), order.bytes());
+  return result;
+}
+
+}  // namespace faulty

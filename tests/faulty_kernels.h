@@ -1,0 +1,28 @@
+// Kernels with one fault each. The simulator must name the fault, its line and who did it.
+#pragma once
+
+#include <string>
+#include <vector>
+
+namespace faulty {
+
+struct Fault {
+  std::string name;   // of the kernel's function, and of the comment that marks the faulty line in faulty_kernels.cu
+  std::string kind;   // what the finding must be called
+  std::string names;  // what its text must contain: the allocation or member, or who waits where
+  void (*run)();
+};
+
+const std::vector<Fault>& faults();
+
+void correct();           // a kernel without a fault that does all the things the faulty ones do
+void two_faults();        // two lines read out of bounds, each by many threads
+void too_many_threads();  // launches a block of 2048 threads
+void too_much_shared();   // asks for 300,000 bytes of shared memory
+
+// Each thread writes the order in which it ran, by an atomic counter: what the schedule was.
+std::vector<int> schedule(int blocks, int threads);
+// The same within one block, between two barriers, without atomics on global memory.
+std::vector<int> block_schedule(int threads);
+
+}  // namespace faulty

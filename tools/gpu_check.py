@@ -1,0 +1,183 @@
+"""Everything that needs a GPU, in one go: tests, compute-sanitizer, benchmarks, Nsight Compute.
+
+Runs what is built in build/gpu and writes into --out:
+    summary.json    the machine, and what passed
+    bench.json      the benchmarks' JSON, one entry per step and shape (docs/result.schema.json)
+    ncu_STEP.csv    raw Nsight Compute metrics of every kernel of the step at its three fixed shapes
+    log.txt         all output
+Exit status 1 if anything failed. Clocks and other settings of the GPU are left alone.
+"""
+
+import argparse
+import datetime
+import json
+import os
+import platform
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from shapes import BENCHED, FIXED, SANITIZED
+
+ROOT = Path(__file__).resolve().parent.parent
+SANITIZERS = ["memcheck", "racecheck", "synccheck", "initcheck"]
+
+# Nsight Compute's names. What the simulator counts too comes first.
+METRICS = [
+    "l1tex__t_requests_pipe_lsu_mem_global_op_ld.sum",
+    "l1tex__t_requests_pipe_lsu_mem_global_op_st.sum",
+    "l1tex__t_sectors_pipe_lsu_mem_global_op_ld.sum",
+    "l1tex__t_sectors_pipe_lsu_mem_global_op_st.sum",
+    "smsp__inst_executed_op_shared_ld.sum",
+    "smsp__inst_executed_op_shared_st.sum",
+    "memory_l1_wavefronts_shared",
+    "memory_l1_wavefronts_shared_ideal",
+    "smsp__inst_executed.sum",
+    "smsp__thread_inst_executed.sum",
+    "sass__inst_executed_per_opcode",
+    "lts__t_sectors_op_read.sum",
+    "lts__t_sectors_op_write.sum",
+    "lts__t_sector_hit_rate.pct",
+    "l1tex__t_sector_hit_rate.pct",
+    "dram__bytes_read.sum",
+    "dram__bytes_write.sum",
+    "gpu__time_duration.sum",
+    "sm__cycles_elapsed.avg.per_second",
+    "sm__warps_active.avg.pct_of_peak_sustained_active",
+    "launch__registers_per_thread",
+    "launch__shared_mem_per_block_dynamic",
+    "launch__occupancy_limit_registers",
+    "launch__occupancy_limit_shared_mem",
+    "launch__waves_per_multiprocessor",
+]
+
+
+class Check:
+    """Runs commands, keeps their output in one log, and remembers what failed."""
+
+    def __init__(self, out, build):
+        self.out = out
+        self.build = build
+        self.log = (out / "log.txt").open("w")
+        self.passed = {}
+
+    def run(self, name, command, timeout=300, env=None):
+        """Runs a command; returns its output. Its success is recorded under `name`."""
+        begin = time.monotonic()
+        try:
+            done = subprocess.run(
+                [str(part) for part in command], cwd=ROOT, env={**os.environ, **(env or {})}, timeout=timeout,
+                stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace",
+            )
+            output, ok = done.stdout, done.returncode == 0
+        except subprocess.TimeoutExpired as late:
+            output, ok = f"{late.stdout or ''}\nstopped after {timeout} s", False
+        self.passed[name] = ok
+        seconds = time.monotonic() - begin
+        print(f"{'ok  ' if ok else 'FAIL'} {name} ({seconds:.1f} s)", flush=True)
+        self.log.write(f"==== {name}: {' '.join(map(str, command))}\n{output}\n")
+        if not ok:
+            print("\n".join(output.splitlines()[-30:]), flush=True)
+        return output
+
+
+def machine():
+    """The GPU, its driver and clocks, the toolkit, and which sources were measured."""
+    query = "name,driver_version,clocks.sm,clocks.max.sm,clocks.mem,power.limit,temperature.gpu"
+    values = subprocess.run(
+        ["nvidia-smi", f"--query-gpu={query}", "--format=csv,noheader"], capture_output=True, text=True, check=True
+    ).stdout.splitlines()[0].split(", ")
+    nvcc = shutil.which("nvcc")
+    release = subprocess.run([nvcc, "--version"], capture_output=True, text=True).stdout.splitlines()[-1] if nvcc else "not here"
+    commit = subprocess.run(["git", "-C", ROOT, "describe", "--always", "--dirty"], capture_output=True, text=True)
+    return {
+        **dict(zip(query.split(","), values)),
+        "nvcc": release,
+        "host": platform.platform(),
+        "date": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
+        "commit": commit.stdout.strip() or "unknown",
+        "command": sys.argv,
+    }
+
+
+def run_tests(check):
+    for test in sorted((check.build / "tests").glob("test_*")):
+        check.run(f"test {test.name}", [test])
+    check.run(
+        "test command line",
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "tests/test_cli.py"],
+        env={"FLASHSTEPS_BIN": str(check.build / "bin")},
+    )
+
+
+def run_sanitizers(check):
+    for tool in SANITIZERS:
+        sanitizer = ["compute-sanitizer", "--tool", tool, "--error-exitcode", "99"]
+        check.run(f"{tool} conformance", [*sanitizer, check.build / "tests" / "test_conformance"])
+        for step, shapes in SANITIZED.items():
+            for shape in shapes:
+                check.run(f"{tool} {step} {' '.join(shape)}", [*sanitizer, check.build / "bin" / step, "--variant", "all", *shape])
+        step = "01_naive_mha"
+        check.run(f"{tool} {step} layer", [*sanitizer, check.build / "bin" / step, "--layer", "data/minilm_layer"])
+
+
+def run_benchmarks(check):
+    """Returns the JSON of each step and shape."""
+    entries = []
+    for step, shapes in BENCHED.items():
+        for name, shape in shapes.items():
+            path = check.out / "one.json"
+            path.unlink(missing_ok=True)
+            print(check.run(f"bench {step} {name}", [check.build / "bin" / step, "--variant", "all", "--bench", *shape, "--json", path]))
+            if path.exists():
+                entries.append({"shape": name, **json.loads(path.read_text())})
+                path.unlink()
+    return entries
+
+
+def run_ncu(check):
+    for step, shapes in FIXED.items():
+        csv = []
+        for name, shape in shapes.items():
+            output = check.run(
+                f"ncu {step} {name}",
+                ["ncu", "--clock-control", "none", "--csv", "--page", "raw", "--print-units", "base", "--print-nvtx-rename", "none",
+                 "--metrics", ",".join(METRICS), check.build / "bin" / step, "--variant", "all", "--no-check", *shape],
+            )
+            lines = output.splitlines()
+            first = next((i for i, line in enumerate(lines) if line.startswith('"ID"')), len(lines))
+            csv += [f"# shape {name}: {' '.join(shape)}", *(line for line in lines[first:] if line.startswith('"'))]
+        (check.out / f"ncu_{step}.csv").write_text("\n".join(csv) + "\n")
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--out", type=Path, required=True, help="folder for the results")
+    parser.add_argument("--build", type=Path, default=ROOT / "build" / "gpu", help="the gpu preset's build folder")
+    parser.add_argument("--only", nargs="+", choices=["tests", "sanitizers", "bench", "ncu"], help="run these parts only")
+    args = parser.parse_args()
+    if not (args.build / "bin").is_dir():
+        parser.error(f"{args.build}/bin is missing: run make gpu first")
+    args.out.mkdir(parents=True, exist_ok=True)
+    check = Check(args.out, args.build.resolve())
+    parts = args.only or ["tests", "sanitizers", "bench", "ncu"]
+    summary = {"machine": machine()}
+    if "tests" in parts:
+        run_tests(check)
+    if "sanitizers" in parts:
+        run_sanitizers(check)
+    if "bench" in parts:
+        (args.out / "bench.json").write_text(json.dumps(run_benchmarks(check), indent=1) + "\n")
+    if "ncu" in parts:
+        run_ncu(check)
+    summary["passed"] = check.passed
+    (args.out / "summary.json").write_text(json.dumps(summary, indent=1) + "\n")
+    failed = [name for name, ok in check.passed.items() if not ok]
+    print(f"{len(check.passed) - len(failed)} passed, {len(failed)} failed")
+    sys.exit(1 if failed else 0)
+
+
+if __name__ == "__main__":
+    main()
