@@ -3,23 +3,23 @@
 Runs what is built in build/gpu and writes into --out:
     summary.json    the machine, and what passed
     bench.json      the benchmarks' JSON, one entry per step and shape (docs/result.schema.json)
-    ncu_STEP.csv    raw Nsight Compute metrics of every kernel of the step at its three fixed shapes
+    ncu_STEP.csv    Nsight Compute's raw page for every kernel of the step, at its three fixed shapes and a large one
     log.txt         all output
 Exit status 1 if anything failed. Clocks and other settings of the GPU are left alone.
 """
 
 import argparse
+import csv
 import datetime
 import json
 import os
-import platform
 import shutil
 import subprocess
 import sys
 import time
 from pathlib import Path
 
-from shapes import BENCHED, FIXED, SANITIZED
+from shapes import BENCHED, FIXED, PROFILED, SANITIZED
 
 ROOT = Path(__file__).resolve().parent.parent
 SANITIZERS = ["memcheck", "racecheck", "synccheck", "initcheck"]
@@ -83,7 +83,7 @@ class Check:
         return output
 
 
-def machine():
+def machine(commit):
     """The GPU, its driver and clocks, the toolkit, and which sources were measured."""
     query = "name,driver_version,clocks.sm,clocks.max.sm,clocks.mem,power.limit,temperature.gpu"
     values = subprocess.run(
@@ -91,15 +91,20 @@ def machine():
     ).stdout.splitlines()[0].split(", ")
     nvcc = shutil.which("nvcc")
     release = subprocess.run([nvcc, "--version"], capture_output=True, text=True).stdout.splitlines()[-1] if nvcc else "not here"
-    commit = subprocess.run(["git", "-C", ROOT, "describe", "--always", "--dirty"], capture_output=True, text=True)
+    describe = subprocess.run(["git", "-C", ROOT, "describe", "--always", "--dirty"], capture_output=True, text=True)
     return {
         **dict(zip(query.split(","), values)),
         "nvcc": release,
-        "host": platform.platform(),
         "date": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
-        "commit": commit.stdout.strip() or "unknown",
+        "commit": commit or describe.stdout.strip() or "unknown",
         "command": sys.argv,
     }
+
+
+def sm_clock():
+    """The SM clock right now, in MHz: what a benchmark that has just ended ran at, or a little less."""
+    query = ["nvidia-smi", "--query-gpu=clocks.sm", "--format=csv,noheader,nounits"]
+    return int(subprocess.run(query, capture_output=True, text=True, check=True).stdout.split()[0])
 
 
 def run_tests(check):
@@ -132,30 +137,44 @@ def run_benchmarks(check):
             path.unlink(missing_ok=True)
             print(check.run(f"bench {step} {name}", [check.build / "bin" / step, "--variant", "all", "--bench", *shape, "--json", path]))
             if path.exists():
-                entries.append({"shape": name, **json.loads(path.read_text())})
+                entries.append({"shape": name, "sm_clock_mhz_after": sm_clock(), **json.loads(path.read_text())})
                 path.unlink()
     return entries
 
 
+def wanted_columns(header):
+    """Of the raw page: what names the launch, and the metrics asked for, sums of counters only. (The page repeats some hundred
+    attributes of the device in every row.)"""
+    launch = {"ID", "Kernel Name", "Block Size", "Grid Size"}
+    return [i for i, name in enumerate(header) if name in launch or name in METRICS or name.startswith("sass__inst_executed_per_opcode")]
+
+
 def run_ncu(check):
     for step, shapes in FIXED.items():
-        csv = []
-        for name, shape in shapes.items():
+        lines = []
+        for name, shape in {**shapes, **PROFILED[step]}.items():
             output = check.run(
                 f"ncu {step} {name}",
-                ["ncu", "--clock-control", "none", "--csv", "--page", "raw", "--print-units", "base", "--print-nvtx-rename", "none",
-                 "--metrics", ",".join(METRICS), check.build / "bin" / step, "--variant", "all", "--no-check", *shape],
+                ["ncu", "--clock-control", "none", "--csv", "--page", "raw", "--print-units", "base", "--metrics", ",".join(METRICS),
+                 check.build / "bin" / step, "--variant", "all", "--no-check", *shape],
             )
-            lines = output.splitlines()
-            first = next((i for i, line in enumerate(lines) if line.startswith('"ID"')), len(lines))
-            csv += [f"# shape {name}: {' '.join(shape)}", *(line for line in lines[first:] if line.startswith('"'))]
-        (check.out / f"ncu_{step}.csv").write_text("\n".join(csv) + "\n")
+            table = list(csv.reader(line for line in output.splitlines() if line.startswith('"')))
+            if not table:
+                continue
+            columns = wanted_columns(table[0])
+            kernel = table[0].index("Kernel Name")
+            lines.append(f"# shape {name}: {' '.join(shape)}")
+            for row in table:
+                if "fill_words" not in row[kernel]:  # the runner's own, which poisons outputs
+                    lines.append(",".join(f'"{row[i]}"' for i in columns))
+        (check.out / f"ncu_{step}.csv").write_text("\n".join(lines) + "\n")
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--out", type=Path, required=True, help="folder for the results")
     parser.add_argument("--build", type=Path, default=ROOT / "build" / "gpu", help="the gpu preset's build folder")
+    parser.add_argument("--commit", help="of the sources, where the repository's history is not at hand")
     parser.add_argument("--only", nargs="+", choices=["tests", "sanitizers", "bench", "ncu"], help="run these parts only")
     args = parser.parse_args()
     if not (args.build / "bin").is_dir():
@@ -163,7 +182,7 @@ def main():
     args.out.mkdir(parents=True, exist_ok=True)
     check = Check(args.out, args.build.resolve())
     parts = args.only or ["tests", "sanitizers", "bench", "ncu"]
-    summary = {"machine": machine()}
+    summary = {"machine": machine(args.commit)}
     if "tests" in parts:
         run_tests(check)
     if "sanitizers" in parts:

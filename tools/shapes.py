@@ -10,6 +10,9 @@ FIXED = {
     },
 }
 
+# Beyond these, one large shape for Nsight Compute: where memory is what a real model makes of it.
+PROFILED = {"01_naive_mha": {"4k": ["--heads", "16", "--seq-q", "4096", "--dim", "64"]}}
+
 # What the sanitizers run: small, because they slow a kernel down a hundredfold, and with every irregularity.
 SANITIZED = {
     "01_naive_mha": [

@@ -58,7 +58,7 @@ def summarise(step, result, y_model):
     y = np.load(OUT / step / result["variant"] / "y.npy").reshape(y_model.shape)
     to_model = np.abs(y - y_model).max() / np.abs(y_model).max()
     moved = sum(kernel["bytes_read"] + kernel["bytes_written"] for kernel in result["kernels"])
-    worst = max(tensor["worst_ratio"] for tensor in result["verdict"]["tensors"])
+    ratios = [tensor["worst_ratio"] for tensor in result["verdict"]["tensors"]]  # null: not finite, or never written
     ok = result["verdict"]["pass"] and not result["findings"] and to_model <= MODEL_TOLERANCE
     times = result["times_ms"]
     return {
@@ -67,7 +67,7 @@ def summarise(step, result, y_model):
         "kernels": len(result["kernels"]),
         "MB moved": f"{moved / 1e6:.1f}",
         "time": f"{times['median'] * 1000:.1f} µs" if times else f"{result['host_seconds']:.2f} s (host)",
-        "error / allowed": f"{worst:.2f}",
+        "error / allowed": "-" if None in ratios else f"{max(ratios):.2f}",
         "off the model": f"{to_model:.1e}",
         "verdict": "ok" if ok else "FAIL",
     }

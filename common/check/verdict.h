@@ -1,0 +1,108 @@
+// The verdict: is a kernel's output right? It is compared, row by row, with the truth (in double) and with what an honest
+// implementation in the same dtype gets (the baseline). A row is one query of O, dQ or LSE, one key of dK or dV: the largest
+// error of a whole causal tensor is set by its first, large rows and would hide errors in the late ones.
+//
+// The rules, in the order in which they are tried:
+//   written   no element still bears the poison that the buffer was filled with before the launch
+//   finite    every element is finite, or exactly what the contract asks for (O = 0 and LSE = −∞ where a query sees no key)
+//   row       max |out − truth| ≤ factor · max(the baseline's error in that row, floor); factor 2, for gradients 3
+//   mean      mean |out − truth| ≤ 1.5 · max(the baseline's mean error, the mean floor): a bias hides below a row's maximum
+// A row that sees a NaN or an infinity of the input must be written, and is held to nothing else.
+//
+// The floor is 2 ulp of a 16-bit dtype, 16 ulp of fp32, at the row's largest |truth|: with a single key the baseline's error is
+// zero. In fp32 that is not enough. Scores of 100 and more are rounded by so much that O moves by hundreds of ulp, and in some
+// rows the baseline's roundings cancel by luck; another order of summation, or fused multiply-adds, have luck elsewhere. There
+// the floor is raised to what rounding can do to the row (reference::fp32_rounding).
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <limits>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "common/problem/dtype.h"
+
+namespace check {
+
+inline constexpr double output_factor = 2;
+inline constexpr double gradient_factor = 3;
+inline constexpr double mean_factor = 1.5;
+
+// What outputs are filled with before each launch, as 32-bit words: a NaN as fp32, and each half as fp16 and as bf16.
+inline constexpr std::uint32_t poison_word = 0x7fed7fedu;
+
+// The value that an unwritten element has after it was downloaded and converted to float.
+float poison_value(problem::Dtype dtype);
+
+// The distance between neighbouring numbers of the dtype at |x|.
+double ulp(problem::Dtype dtype, double x);
+
+// What is asked of a row.
+enum class RowRule : std::uint8_t {
+  compare,  // every rule
+  empty,    // sees no key: exactly Output::empty_value
+  written,  // sees a NaN or an infinity of the input: exempt from all but the poison
+};
+
+// A tensor that a kernel wrote, or those rows of it that are looked at.
+struct Output {
+  std::string name;                                        // "O"
+  problem::Dtype dtype = problem::Dtype::fp32;             // of its elements in device memory
+  std::int64_t cols = 1;                                   // elements of a row
+  std::span<const float> values;                           // [rows, cols]
+  std::span<const RowRule> rules = {};                     // [rows]; none: every row is compared
+  std::function<std::string(std::int64_t)> row_name = {};  // for people: "batch 0, head 3, query 117"; none: the row's number
+  double empty_value = 0;                                  // of an empty row: 0 in O, −∞ in LSE
+};
+
+struct TensorVerdict {
+  std::string name;
+  bool pass = true;
+  std::string reason;  // of a rejection, in one line that names row and numbers
+  // Over the rows that were compared; NaN where nothing was, because an earlier rule failed.
+  double max_error = std::numeric_limits<double>::quiet_NaN();
+  double max_baseline_error = std::numeric_limits<double>::quiet_NaN();
+  double worst_ratio = std::numeric_limits<double>::quiet_NaN();  // error over allowed error, the largest of all rows
+  double mean_error = std::numeric_limits<double>::quiet_NaN();
+  double mean_allowed = std::numeric_limits<double>::quiet_NaN();
+  std::int64_t worst_row = -1;    // where worst_ratio is; −1: no row was compared
+  std::int64_t rows_checked = 0;  // exempt ones not among them
+  std::int64_t rows_exempt = 0;   // those of RowRule::written
+};
+
+// Only the rules "written" and "finite", which need no truth: for whole tensors of which only some rows are compared.
+TensorVerdict judge_written(const Output& output);
+
+// What an output is compared with. Rows that are not compared are not looked at.
+struct Expected {
+  std::span<const double> truth;          // [rows, cols]
+  std::span<const float> baseline;        // [rows, cols]
+  std::span<const double> rounding = {};  // [rows]: raises the floor where it is larger; none: the floor is that of the dtype
+  double factor = output_factor;
+};
+
+// All rules. Throws std::invalid_argument where the spans do not fit together.
+TensorVerdict judge(const Output& output, const Expected& expected);
+
+// LSE, one element a row, always fp32 in device memory: "written", "finite", and an absolute error of at most 1e-3 for 16-bit
+// inputs and 1e-5 · max(1, |LSE|) for fp32, or, where that is more, output_factor · rounding. truth [rows], rounding [rows] or
+// none.
+TensorVerdict judge_lse(const Output& output, std::span<const double> truth, problem::Dtype inputs,
+                        std::span<const double> rounding = {});
+
+// The first element in which two runs differ by a bit; nothing if they are equal. NaNs are compared by their bits too.
+std::optional<std::int64_t> first_difference(std::span<const float> run, std::span<const float> again);
+
+// Everything that is asked of one launch.
+struct Verdict {
+  std::vector<TensorVerdict> tensors;
+  bool guards_intact = true;       // nothing was written before or after a buffer
+  std::optional<bool> repeatable;  // two runs gave the same bits; nothing where the variant does not promise that
+  bool pass() const;
+  std::string reason() const;  // of the first rejection, in one line; empty where all is well
+};
+
+}  // namespace check

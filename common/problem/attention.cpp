@@ -1,0 +1,96 @@
+#include "common/problem/attention.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <stdexcept>
+
+namespace problem {
+namespace {
+
+// The keys of query i without clamping to [0, seq_k): [i + lowest, i + beyond).
+struct Diagonals {
+  std::int64_t lowest;
+  std::int64_t beyond;
+};
+
+Diagonals diagonals(const Attention& shape) {
+  const std::int64_t own = std::int64_t{shape.seq_k} - shape.seq_q;  // query i lies beside key i + own
+  Diagonals seen{-std::int64_t{shape.seq_q}, shape.seq_k};           // clamps to every key
+  if (shape.window > 0) seen = {own - shape.window + 1, own + shape.window};
+  if (shape.causal) seen.beyond = own + 1;
+  return seen;
+}
+
+// Σ clamp(t, 0, limit) over t < end.
+std::int64_t clamped_sum(std::int64_t end, std::int64_t limit) {
+  if (end <= 0) return 0;
+  const std::int64_t rising = std::min(end, limit);
+  return rising * (rising - 1) / 2 + (end - rising) * limit;
+}
+
+double elements(int batch, int heads, int rows, int columns) { return static_cast<double>(batch) * heads * rows * columns; }
+
+void require(bool condition, const std::string& message) {
+  if (!condition) throw std::invalid_argument(message);
+}
+
+void require_positive(const char* field, int value) {
+  require(value >= 1, std::string(field) + " is " + std::to_string(value) + "; it must be 1 or more");
+}
+
+}  // namespace
+
+int Attention::first_key(int i) const {
+  return static_cast<int>(std::clamp<std::int64_t>(i + diagonals(*this).lowest, 0, seq_k));
+}
+
+int Attention::last_key(int i) const {
+  return static_cast<int>(std::clamp<std::int64_t>(i + diagonals(*this).beyond, 0, seq_k));
+}
+
+std::int64_t Attention::live_pairs() const {
+  const auto over_all_queries = [&](std::int64_t diagonal) {
+    return clamped_sum(diagonal + seq_q, seq_k) - clamped_sum(diagonal, seq_k);
+  };
+  const Diagonals seen = diagonals(*this);
+  return over_all_queries(seen.beyond) - over_all_queries(seen.lowest);
+}
+
+double Attention::flops() const { return 4.0 * dim * static_cast<double>(live_pairs()) * heads * batch; }
+
+double Attention::compulsory_bytes() const {
+  const double q_and_o = 2 * elements(batch, heads, seq_q, dim);
+  const double k_and_v = 2 * elements(batch, kv_heads, seq_k, dim);
+  return (q_and_o + k_and_v) * static_cast<double>(bytes(dtype)) + sizeof(float) * elements(batch, heads, seq_q, 1);
+}
+
+Attention resolve(Attention shape) {
+  require_positive("batch", shape.batch);
+  require_positive("heads", shape.heads);
+  require_positive("kv-heads", shape.kv_heads);
+  require_positive("seq-q", shape.seq_q);
+  require_positive("seq-k", shape.seq_k);
+  require_positive("dim", shape.dim);
+  require(shape.window >= 0, "window is " + std::to_string(shape.window) + "; it must be 0 (none) or more");
+  require(shape.heads % shape.kv_heads == 0, "heads is " + std::to_string(shape.heads) + ", kv-heads is " +
+                                                 std::to_string(shape.kv_heads) + "; heads must be a multiple of kv-heads");
+  require(std::isfinite(shape.scale), "scale must be finite");
+  // From here on nobody's product of extents overflows, not even counted in bytes.
+  const double largest = std::max({elements(shape.batch, shape.heads, shape.seq_q, std::max(shape.seq_k, shape.dim)),
+                                   elements(shape.batch, shape.kv_heads, shape.seq_k, shape.dim)});
+  require(largest < 0x1p58, "the problem is too large: a tensor would have more than 2^58 elements");
+  if (shape.scale == 0) shape.scale = static_cast<float>(1.0 / std::sqrt(static_cast<double>(shape.dim)));
+  return shape;
+}
+
+std::string to_string(const Attention& shape) {
+  std::string text = "batch " + std::to_string(shape.batch) + ", heads " + std::to_string(shape.heads) + " over " +
+                     std::to_string(shape.kv_heads) + ", " + std::to_string(shape.seq_q) + " × " + std::to_string(shape.seq_k) +
+                     ", dim " + std::to_string(shape.dim);
+  if (shape.causal) text += ", causal";
+  if (shape.window > 0) text += ", window " + std::to_string(shape.window);
+  return text + ", " + std::string(name(shape.dtype));
+}
+
+}  // namespace problem

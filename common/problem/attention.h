@@ -1,0 +1,57 @@
+// What attention computes: O = softmax(scale · Q Kᵀ + mask) V per batch entry and query head, and LSE = log Σ exp(scores).
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "common/problem/dtype.h"
+#include "common/problem/tensor.h"
+
+namespace problem {
+
+struct Attention {
+  int batch = 1;
+  int heads = 1;     // query heads
+  int kv_heads = 1;  // key/value heads; query head h reads key/value head h / (heads / kv_heads)
+  int seq_q = 1;
+  int seq_k = 1;
+  int dim = 64;         // of one head
+  bool causal = false;  // query i sees keys j ≤ i + seq_k − seq_q (aligned bottom-right)
+  int window = 0;       // N > 0: key j is seen only if |i + seq_k − seq_q − j| < N; 0: no window
+  float scale = 0.0f;   // factor on Q Kᵀ; resolve() turns 0 into 1/√dim
+  Dtype dtype = Dtype::fp32;
+
+  // The keys that query i sees are [first_key(i), last_key(i)), within [0, seq_k]; none where the two are equal.
+  int first_key(int i) const;
+  int last_key(int i) const;
+
+  std::int64_t live_pairs() const;  // visible (query, key) pairs of one head
+  double flops() const;             // 4 · dim · live pairs · heads · batch: the convention of every table here
+  double compulsory_bytes() const;  // Q, K, V read once, O and LSE written once
+  bool operator==(const Attention&) const = default;
+};
+
+// Fills in scale. Throws std::invalid_argument, naming the field, where one is out of range; then no product of extents
+// overflows a std::int64_t, not even in bytes.
+Attention resolve(Attention shape);
+
+std::string to_string(const Attention& shape);  // "batch 1, heads 12 over 12, 200 × 200, dim 32, causal, fp32"
+
+struct AttentionInputs {
+  Tensor q;  // [batch, heads, seq_q, dim]
+  Tensor k;  // [batch, kv_heads, seq_k, dim]
+  Tensor v;  // [batch, kv_heads, seq_k, dim]
+};
+
+enum class InputKind {
+  normal,   // close to N(0, 1), V offset by +0.5 so that outputs keep away from zero
+  large,    // as normal, with Q scaled so that scores reach ±100 and beyond: a missing maximum overflows
+  one_hot,  // one key dominates each row (for dim of 32 and more)
+  uniform,  // all scores of a row are equal (K is one repeated row): O is the mean of the visible V
+};
+
+// The same values on every machine and compiler (counter-based generator); rounded to shape.dtype. Takes about a second for
+// 100 million values.
+AttentionInputs make_inputs(const Attention& shape, std::uint64_t seed, InputKind kind = InputKind::normal);
+
+}  // namespace problem

@@ -1,0 +1,31 @@
+// Predicted cost of kernels: counted by hand from the algorithm, before anything is measured.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "common/problem/attention.h"
+
+namespace problem {
+
+// What one kernel must do. Bytes are compulsory device-memory traffic: every array it touches moved once.
+struct KernelCost {
+  std::string kernel;
+  double flops = 0;
+  double bytes_read = 0;
+  double bytes_written = 0;
+};
+
+// The kernels of standard (unfused) attention: S = scale · Q Kᵀ, P = softmax(S), O = P V, each through device memory.
+// S and P hold batch · heads · seq_q · seq_k elements, masked ones included.
+KernelCost scores_cost(const Attention& shape);   // 2 · dim per live pair; reads Q, K; writes S
+KernelCost softmax_cost(const Attention& shape);  // 5 per live pair (max, subtract, exp, add, multiply); reads S; writes P, LSE
+KernelCost pv_cost(const Attention& shape);       // 2 · dim per live pair; reads P, V; writes O
+KernelCost transpose_cost(const Attention& shape);                               // K to [batch, kv_heads, dim, seq_k]
+KernelCost linear_cost(std::string kernel, double rows, double in, double out);  // y = x Wᵀ + b in fp32
+
+// The least time that an H200 could take, in seconds: the longer of the bytes at 4.25 TB/s (a copy's rate) and the FLOPs at
+// 51 TFLOP/s in fp32, at 645 TFLOP/s in fp16 and bf16 (mma.sync alone). The rates were measured; launches cost nothing here.
+double h200_floor_seconds(const KernelCost& cost, Dtype dtype);
+
+}  // namespace problem

@@ -1,0 +1,27 @@
+// NumPy's .npy format, version 1 to 3, as far as kernels need it: little-endian float16 and float32 in C order.
+#pragma once
+
+#include <filesystem>
+#include <stdexcept>
+
+#include "common/problem/dtype.h"
+#include "common/problem/tensor.h"
+
+namespace problem {
+
+// Bad input from the user: one clear line that names the file or flag and says what would be right.
+struct InputError : std::runtime_error {
+  using std::runtime_error::runtime_error;
+};
+
+struct NpyArray {
+  Tensor tensor;
+  Dtype stored;  // fp16 or fp32: how the file holds it
+};
+
+NpyArray read_npy(const std::filesystem::path& path);
+
+// Writes float16 for Dtype::fp16, else float32. Values must fit (they are rounded to fp16).
+void write_npy(const std::filesystem::path& path, const Tensor& tensor, Dtype stored);
+
+}  // namespace problem

@@ -1,0 +1,156 @@
+// The truth: attention, its gradients and a whole multi-head layer, in double precision and as plainly as they can be written.
+// Beside it the baseline: what an honest implementation gets in the kernel's own dtype. A kernel is judged by both.
+//
+// Every tensor is dense and in C order; the shape stands behind each parameter. A span of another length throws
+// std::invalid_argument.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace reference {
+
+struct AttentionSpec {
+  int batch = 1;
+  int heads = 1;     // query heads
+  int kv_heads = 1;  // divides heads; query head h reads key/value head h / (heads / kv_heads)
+  int seq_q = 1;
+  int seq_k = 1;
+  int dim = 1;          // of one head
+  bool causal = false;  // query i sees keys j ≤ i + seq_k − seq_q (aligned bottom-right)
+  int window = 0;       // N > 0: key j is seen only if |i + seq_k − seq_q − j| < N; 0: no window
+  double scale = 1.0;   // factor on Q Kᵀ, usually 1/√dim
+};
+
+// The keys that a query sees: [begin, end).
+struct KeyRange {
+  int begin = 0;
+  int end = 0;
+  bool empty() const { return begin >= end; }
+  int count() const { return empty() ? 0 : end - begin; }
+};
+KeyRange visible_keys(const AttentionSpec& spec, int query);
+
+// One row of O: what is computed for one query.
+struct Row {
+  int batch = 0;
+  int head = 0;
+  int query = 0;
+  bool operator==(const Row&) const = default;
+};
+std::string to_string(const Row& row);  // "batch 0, head 3, query 117"
+
+// The index of a row among all rows of the tensor: its place in all_rows() and in a dense [batch, heads, seq_q] array.
+std::int64_t flat_index(const AttentionSpec& spec, const Row& row);
+
+std::vector<Row> all_rows(const AttentionSpec& spec);  // in C order
+
+// For problems whose whole truth would take minutes: per_head rows of every head (at least 64; all where there are no more),
+// in order. Always among them: the first two and the last two rows, the first rows that see a key, and, for tiles of 16, 32, 64
+// and 128 rows, the rows around the first and the last edge of a tile. Half of the others lie around random tile edges, half
+// anywhere. Equal seeds give equal rows on every machine.
+std::vector<Row> sample_rows(const AttentionSpec& spec, int per_head = 64, std::uint64_t seed = 1);
+
+// 1 for each row that sees a NaN or an infinity: in its query, or in a key or value visible to it. A row without keys sees
+// nothing. q [batch, heads, seq_q, dim], k and v [batch, kv_heads, seq_k, dim].
+std::vector<std::uint8_t> sees_non_finite(const AttentionSpec& spec, const std::vector<Row>& rows, std::span<const float> q,
+                                          std::span<const float> k, std::span<const float> v);
+
+struct Forward {
+  std::vector<double> o;    // [rows, dim]
+  std::vector<double> lse;  // [rows], natural logarithm
+};
+
+// O = softmax(scale · Q Kᵀ) V over the visible keys (Vaswani et al. 2017, equation 1) and LSE = log Σ exp(scores)
+// (FlashAttention-2, section 3.1.1: L), in double. A row without keys gives O = 0 and LSE = −∞. Masked keys are never read,
+// so a NaN in the input touches only the rows that see it.
+// q [batch, heads, seq_q, dim], k and v [batch, kv_heads, seq_k, dim].
+Forward forward(const AttentionSpec& spec, const std::vector<Row>& rows, std::span<const float> q, std::span<const float> k,
+                std::span<const float> v);
+Forward forward(const AttentionSpec& spec, const std::vector<Row>& rows, std::span<const double> q, std::span<const double> k,
+                std::span<const double> v);
+
+// Rounds to the dtype of the kernel, to nearest, ties to even; held as float.
+using Round = float (*)(float);
+inline float keep_fp32(float x) { return x; }
+
+// O [rows, dim] as an honest implementation in the kernel's dtype gets it, from inputs that are already rounded: scores summed
+// in fp32 in the order of dim and scaled in fp32; exp in fp32, the maximum subtracted; P (normalised) rounded to the dtype;
+// P·V summed in fp32 in the order of the keys; O rounded to the dtype. With keep_fp32 nothing is rounded further.
+std::vector<float> baseline(const AttentionSpec& spec, const std::vector<Row>& rows, std::span<const float> q,
+                            std::span<const float> k, std::span<const float> v, Round round = keep_fp32);
+
+// What rounding in fp32 alone can do to a row of any honest implementation, whatever the order of its sums. The baseline shows
+// the error of one order, and in some rows its roundings happen to cancel; this is what they can amount to.
+struct Rounding {
+  std::vector<double> o;    // [rows]: the largest error among the row's elements
+  std::vector<double> lse;  // [rows]
+};
+
+// To first order, with u = 2⁻²⁴, and with the sum of n terms in fp32 taken to err by a random walk of n steps:
+//   score j         δ_j = ½ √dim · u · scale · ‖Q‖ ‖K_j‖, which moves O by P_j δ_j |V_j − O| and LSE by P_j δ_j;
+//   the sum P·V     √keys · u · Σ P_j |V_j|;
+//   its small terms where P_j < 2u the term may be too small to move the sum, and is lost.
+// truth is forward() of the same rows. Rows without keys give 0.
+Rounding fp32_rounding(const AttentionSpec& spec, const std::vector<Row>& rows, std::span<const float> q,
+                       std::span<const float> k, std::span<const float> v, const Forward& truth);
+
+struct Gradients {
+  std::vector<double> dq;  // [batch, heads, seq_q, dim]
+  std::vector<double> dk;  // [batch, kv_heads, seq_k, dim]
+  std::vector<double> dv;  // [batch, kv_heads, seq_k, dim]
+};
+
+// Gradients of Σ dO ∘ O in double (FlashAttention-2, section 2.2): dV = Pᵀ dO, dP = dO Vᵀ, dS = P ∘ (dP − rowsum(P ∘ dP)),
+// dQ = scale · dS K, dK = scale · dSᵀ Q. dK and dV sum over the query heads that share a key/value head. A row without keys
+// adds nothing. d_o [batch, heads, seq_q, dim], the others as in forward().
+Gradients backward(const AttentionSpec& spec, std::span<const float> q, std::span<const float> k, std::span<const float> v,
+                   std::span<const float> d_o);
+Gradients backward(const AttentionSpec& spec, std::span<const double> q, std::span<const double> k, std::span<const double> v,
+                   std::span<const double> d_o);
+
+// y[row][o] = Σ_i x[row][i] · weight[o][i] + bias[o]: the weights lie [out, in] as PyTorch stores them, nothing is transposed.
+struct LinearShape {
+  int rows = 1;
+  int in = 1;
+  int out = 1;
+};
+
+// x [rows, in], weight [out, in], bias [out] → y [rows, out]: in double, and in fp32 with each sum in the order of `in`.
+std::vector<double> linear(const LinearShape& shape, std::span<const float> x, std::span<const float> weight,
+                           std::span<const float> bias);
+std::vector<float> linear_baseline(const LinearShape& shape, std::span<const float> x, std::span<const float> weight,
+                                   std::span<const float> bias);
+
+// Multi-head self-attention with its projections (Vaswani et al. 2017, section 3.2.2).
+struct LayerShape {
+  int batch = 1;
+  int seq = 1;
+  int heads = 1;
+  int width = 1;  // E, a multiple of heads; one head has E / heads dimensions and scale 1/√(E / heads)
+  bool causal = false;
+};
+
+// As PyTorch's MultiheadAttention stores them.
+struct LayerWeights {
+  std::span<const float> in_proj_weight;   // [3 · width, width]: those of Q, K and V, stacked
+  std::span<const float> in_proj_bias;     // [3 · width]
+  std::span<const float> out_proj_weight;  // [width, width]
+  std::span<const float> out_proj_bias;    // [width]
+};
+
+template <class Real>
+struct LayerResult {
+  std::vector<Real> y;    // [batch, seq, width]
+  std::vector<Real> o;    // [batch, heads, seq, width / heads], before the output projection
+  std::vector<Real> lse;  // [batch, heads, seq]
+};
+
+// x [batch, seq, width]. layer() is in double throughout; layer_baseline() in fp32: every intermediate is a float, every sum
+// runs in order. Throws std::invalid_argument where heads does not divide width.
+LayerResult<double> layer(const LayerShape& shape, std::span<const float> x, const LayerWeights& weights);
+LayerResult<float> layer_baseline(const LayerShape& shape, std::span<const float> x, const LayerWeights& weights);
+
+}  // namespace reference

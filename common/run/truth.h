@@ -1,0 +1,62 @@
+// What a problem's outputs must be: the truth and the baseline, computed once and used for every variant.
+#pragma once
+
+#include <vector>
+
+#include "common/check/verdict.h"
+#include "common/problem/attention.h"
+#include "common/reference/attention.h"
+
+namespace run {
+
+class AttentionTruth {
+ public:
+  // Inputs rounded to shape.dtype. Where all rows would take long, at least 64 sampled rows of each head are compared.
+  AttentionTruth(const problem::Attention& shape, const problem::AttentionInputs& inputs);
+
+  std::vector<check::TensorVerdict> judge(const problem::Tensor& o,           // [batch, heads, seq_q, dim]
+                                          const problem::Tensor& lse) const;  // [batch, heads, seq_q]
+
+ private:
+  check::Output output(const char* name, const problem::Tensor& tensor) const;
+  // Only the compared rows of a tensor or of its rules; `columns` elements a row.
+  template <class T>
+  std::vector<T> compared(const std::vector<T>& all, std::int64_t columns) const;
+
+  problem::Attention shape_;
+  reference::AttentionSpec spec_;
+  std::vector<check::RowRule> rules_;  // of all rows
+  std::vector<reference::Row> rows_;   // the compared ones
+  reference::Forward forward_;         // of the compared rows
+  std::vector<float> baseline_;        // the same: O
+  reference::Rounding rounding_;       // the same
+};
+
+// The inputs of a self-attention layer, fp32, as PyTorch's MultiheadAttention stores its weights; E = heads · dim.
+struct LayerInputs {
+  problem::Tensor x;                // [batch, seq, E]
+  problem::Tensor in_proj_weight;   // [3E, E]
+  problem::Tensor in_proj_bias;     // [3E]
+  problem::Tensor out_proj_weight;  // [E, E]
+  problem::Tensor out_proj_bias;    // [E]
+};
+
+class LayerTruth {
+ public:
+  // seq_q = seq_k, kv_heads = heads; throws std::invalid_argument for what the reference of a layer lacks (windows, scales).
+  LayerTruth(const problem::Attention& shape, const LayerInputs& inputs);
+
+  std::vector<check::TensorVerdict> judge(const problem::Tensor& o,         // [batch, heads, seq, dim]
+                                          const problem::Tensor& lse,       // [batch, heads, seq]
+                                          const problem::Tensor& y) const;  // [batch, seq, E]
+
+ private:
+  reference::AttentionSpec spec_;
+  reference::LayerResult<double> layer_;
+  reference::LayerResult<float> baseline_;
+  reference::Rounding rounding_;             // of the attention alone
+  std::vector<check::RowRule> token_rules_;  // [batch, seq]: of y
+  std::vector<check::RowRule> head_rules_;   // [batch, heads, seq]: of O and LSE
+};
+
+}  // namespace run

@@ -1,0 +1,73 @@
+"""What the tests of the command line share: where the executables are, which build they come from, how to run one.
+
+FLASHSTEPS_BIN names the folder of step executables; without it, build/sim/bin.
+"""
+
+import json
+import os
+import subprocess
+from pathlib import Path
+
+import jsonschema
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+BIN = Path(os.environ.get("FLASHSTEPS_BIN", ROOT / "build" / "sim" / "bin"))
+SCHEMA = json.loads((ROOT / "docs" / "result.schema.json").read_text())
+STEPS = sorted(path.name for path in BIN.glob("[0-9][0-9]_*") if os.access(path, os.X_OK))
+
+
+def read_report(path):
+    """What --json wrote; it must be what the schema says."""
+    report = json.loads(path.read_text())
+    jsonschema.validate(report, SCHEMA, cls=jsonschema.Draft202012Validator)
+    return report
+
+
+class Step:
+    """One executable; calling it runs it and returns status, stdout and stderr."""
+
+    def __init__(self, name):
+        self.name = name
+
+    def __call__(self, *args, cwd=ROOT):
+        command = [BIN / self.name, *map(str, args)]
+        return subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=120, check=False)
+
+    def ok(self, *args, **options):
+        """The same where nothing may go wrong."""
+        done = self(*args, **options)
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done
+
+    def report(self, path, *args):
+        """Runs with --json; returns what it wrote."""
+        self.ok(*args, "--json", path)
+        return read_report(path)
+
+
+@pytest.fixture
+def naive_mha():
+    if "01_naive_mha" not in STEPS:
+        pytest.skip(f"{BIN}/01_naive_mha is not built")
+    return Step("01_naive_mha")
+
+
+@pytest.fixture(scope="session")
+def backend(tmp_path_factory):
+    """sim or gpu: which build the executables come from."""
+    if not STEPS:
+        pytest.skip(f"{BIN} holds no steps")
+    return Step(STEPS[0]).report(tmp_path_factory.mktemp("backend") / "report.json", "--no-check")["backend"]
+
+
+@pytest.fixture
+def sim(backend):
+    if backend != "sim":
+        pytest.skip("only the sim build")
+
+
+@pytest.fixture
+def gpu(backend):
+    if backend != "gpu":
+        pytest.skip("only the gpu build")

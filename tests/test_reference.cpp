@@ -1,0 +1,501 @@
+// The reference is tested against numbers worked by hand, against attention written out as a double loop, against finite
+// differences, and against the output of a real model.
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+#include <functional>
+#include <limits>
+#include <random>
+#include <set>
+
+#include "common/problem/dtype.h"
+#include "common/problem/npy.h"
+#include "common/reference/attention.h"
+#include "tests/catch.h"
+
+using reference::AttentionSpec;
+using reference::Row;
+
+namespace {
+
+constexpr double infinity = std::numeric_limits<double>::infinity();
+constexpr float quiet_nan = std::numeric_limits<float>::quiet_NaN();
+
+template <class T = float>
+std::vector<T> normal_numbers(std::size_t count, unsigned seed) {
+  std::mt19937 random(seed);
+  std::normal_distribution<double> normal;
+  std::vector<T> numbers(count);
+  for (T& x : numbers) x = static_cast<T>(normal(random));
+  return numbers;
+}
+
+template <class T>
+struct Tensors {
+  std::vector<T> q, k, v;
+};
+
+template <class T = float>
+Tensors<T> random_tensors(const AttentionSpec& s, unsigned seed) {
+  const auto q_size = static_cast<std::size_t>(s.batch) * s.heads * s.seq_q * s.dim;
+  const auto kv_size = static_cast<std::size_t>(s.batch) * s.kv_heads * s.seq_k * s.dim;
+  return {normal_numbers<T>(q_size, seed), normal_numbers<T>(kv_size, seed + 1), normal_numbers<T>(kv_size, seed + 2)};
+}
+
+template <class T>
+reference::Forward forward(const AttentionSpec& s, const Tensors<T>& t) {
+  return reference::forward(s, reference::all_rows(s), t.q, t.k, t.v);
+}
+
+// One batch entry, one head, one dimension, one query of 1: the scores are the keys themselves.
+reference::Forward attend_scores(const std::vector<float>& scores, const std::vector<float>& values) {
+  const AttentionSpec spec{.seq_k = static_cast<int>(scores.size())};
+  return forward(spec, Tensors<float>{{1}, scores, values});
+}
+
+double max_difference(const std::vector<double>& a, const std::vector<double>& b) {
+  REQUIRE(a.size() == b.size());
+  double difference = 0;
+  for (std::size_t i = 0; i < a.size(); ++i) difference = std::max(difference, a[i] == b[i] ? 0 : std::abs(a[i] - b[i]));
+  return difference;
+}
+
+// The definition, pair by pair: which keys a query sees, and nothing shared with the reference.
+bool sees(const AttentionSpec& s, int i, int j) {
+  const int own = i + s.seq_k - s.seq_q;
+  return (!s.causal || j <= own) && (s.window == 0 || std::abs(own - j) < s.window);
+}
+
+reference::Forward attend_by_definition(const AttentionSpec& s, const Tensors<float>& t) {
+  reference::Forward result;
+  for (const auto& [batch, head, query] : reference::all_rows(s)) {
+    const float* q = &t.q[((static_cast<std::size_t>(batch) * s.heads + head) * s.seq_q + query) * s.dim];
+    const int kv_head = head / (s.heads / s.kv_heads);
+    const std::size_t kv = (static_cast<std::size_t>(batch) * s.kv_heads + kv_head) * s.seq_k * s.dim;
+    double sum = 0;
+    std::vector<double> o(s.dim, 0.0);
+    for (int j = 0; j < s.seq_k; ++j) {
+      if (!sees(s, query, j)) continue;
+      double score = 0;
+      for (int d = 0; d < s.dim; ++d) score += static_cast<double>(q[d]) * t.k[kv + j * s.dim + d];
+      const double p = std::exp(s.scale * score);
+      sum += p;
+      for (int d = 0; d < s.dim; ++d) o[d] += p * t.v[kv + j * s.dim + d];
+    }
+    for (const double x : o) result.o.push_back(sum == 0 ? 0 : x / sum);
+    result.lse.push_back(std::log(sum));
+  }
+  return result;
+}
+
+const std::vector<AttentionSpec> specs = {
+    {1, 1, 1, 1, 1, 1, false, 0, 1.0},  {1, 1, 1, 5, 5, 3, true, 0, 0.5},    {2, 4, 2, 7, 12, 8, true, 0, 0.35},
+    {1, 6, 2, 11, 6, 9, true, 0, 0.3},  {3, 2, 1, 9, 9, 5, false, 3, 0.4},   {1, 2, 2, 20, 16, 4, true, 5, 0.5},
+    {2, 3, 3, 13, 40, 7, false, 1, 1.}, {1, 14, 2, 3, 21, 16, true, 0, .25}, {1, 1, 1, 6, 1, 2, true, 0, 1.0},
+};
+
+}  // namespace
+
+// ---- forward ----
+
+TEST_CASE("softmax of 1, 2, 3: the sum of exponentials is 1.5032, not 3.27") {
+  const double sum = std::exp(-2.0) + std::exp(-1.0) + std::exp(0.0);
+  CHECK(sum == Approx(1.5032).epsilon(1e-4));
+  const reference::Forward result = attend_scores({1, 2, 3}, {1, 10, 100});
+  CHECK(result.lse[0] == Approx(3 + std::log(sum)).epsilon(1e-14));
+  CHECK(result.lse[0] == Approx(3.40760596).epsilon(1e-8));
+  CHECK(result.o[0] == Approx(0.09003057 + 2.4472847 + 66.524096).epsilon(1e-7));
+}
+
+TEST_CASE("a single key is copied, whatever its score") {
+  for (const float score : {0.0f, -1000.0f, 1000.0f}) {
+    const reference::Forward result = attend_scores({score}, {0.37f});
+    CHECK(result.o[0] == 0.37f);
+    CHECK(result.lse[0] == score);
+  }
+}
+
+TEST_CASE("equal scores give the mean of V, and LSE the logarithm of their number") {
+  const reference::Forward result = attend_scores({5, 5, 5, 5}, {1, 2, 3, 10});
+  CHECK(result.o[0] == Approx(4).epsilon(1e-15));
+  CHECK(result.lse[0] == Approx(5 + std::log(4.0)).epsilon(1e-15));
+}
+
+TEST_CASE("scores far beyond the range of exp are no trouble") {
+  const reference::Forward result = attend_scores({-5000, 2000, 1999}, {7, 1, 3});
+  CHECK(result.o[0] == Approx((1 + 3 * std::exp(-1.0)) / (1 + std::exp(-1.0))).epsilon(1e-14));
+  CHECK(result.lse[0] == Approx(2000 + std::log1p(std::exp(-1.0))).epsilon(1e-14));
+}
+
+TEST_CASE("the scale multiplies the scores, in O and in LSE") {
+  const Tensors<float> t{{2}, {1, 3}, {0, 1}};
+  const reference::Forward result = forward(AttentionSpec{.seq_k = 2, .scale = 0.25}, t);  // scores 0.5 and 1.5
+  CHECK(result.o[0] == Approx(1 / (1 + std::exp(-1.0))).epsilon(1e-14));
+  CHECK(result.lse[0] == Approx(std::log(std::exp(0.5) + std::exp(1.5))).epsilon(1e-14));
+}
+
+TEST_CASE("causal is aligned bottom-right; rows without keys give 0 and minus infinity") {
+  const auto range = [](const AttentionSpec& s, int query) {
+    const reference::KeyRange keys = reference::visible_keys(s, query);
+    return std::pair(keys.begin, keys.end);
+  };
+  const AttentionSpec prompt{.seq_q = 2, .seq_k = 5, .causal = true};
+  CHECK(range(prompt, 0) == std::pair(0, 4));
+  CHECK(range(prompt, 1) == std::pair(0, 5));
+  const AttentionSpec square{.seq_q = 4, .seq_k = 4, .causal = true};
+  CHECK(range(square, 0) == std::pair(0, 1));
+  const AttentionSpec tall{.seq_q = 5, .seq_k = 2, .causal = true};
+  CHECK(reference::visible_keys(tall, 2).empty());
+  CHECK(range(tall, 3) == std::pair(0, 1));
+
+  const reference::Forward result = forward(tall, random_tensors(tall, 1));
+  for (int query = 0; query < 3; ++query) {
+    CHECK(result.o[query] == 0);
+    CHECK(result.lse[query] == -infinity);
+  }
+  CHECK(std::isfinite(result.lse[3]));
+}
+
+TEST_CASE("a window of N holds the N - 1 neighbours on either side, up to the largest int") {
+  AttentionSpec s{.seq_q = 9, .seq_k = 9, .window = 3};
+  CHECK(reference::visible_keys(s, 4).begin == 2);
+  CHECK(reference::visible_keys(s, 4).end == 7);
+  s.causal = true;
+  CHECK(reference::visible_keys(s, 4).end == 5);
+  s.window = 1;
+  CHECK(reference::visible_keys(s, 4).count() == 1);
+  s.window = std::numeric_limits<int>::max();
+  CHECK(reference::visible_keys(s, 4).count() == 5);
+  const AttentionSpec beside{.seq_q = 9, .seq_k = 4, .window = 2};  // the first queries lie before every key
+  CHECK(reference::visible_keys(beside, 3).empty());
+  CHECK(reference::visible_keys(beside, 4).count() == 1);
+}
+
+TEST_CASE("query heads share key/value heads in consecutive groups") {
+  const AttentionSpec s{.heads = 6, .kv_heads = 2};
+  const reference::Forward result = forward(s, Tensors<float>{std::vector<float>(6, 1.0f), {1, 2}, {10, 20}});
+  CHECK(result.o == std::vector<double>{10, 10, 10, 20, 20, 20});
+  CHECK(result.lse == std::vector<double>{1, 1, 1, 2, 2, 2});
+}
+
+TEST_CASE("forward agrees with the definition, pair by pair") {
+  unsigned seed = 1;
+  for (const AttentionSpec& s : specs) {
+    const auto tensors = random_tensors(s, seed += 10);
+    const reference::Forward result = forward(s, tensors), expected = attend_by_definition(s, tensors);
+    CHECK(max_difference(result.o, expected.o) < 1e-13);
+    CHECK(max_difference(result.lse, expected.lse) < 1e-13);
+  }
+}
+
+TEST_CASE("chosen rows are the rows of the whole, and double inputs give what float inputs do") {
+  const AttentionSpec s = specs[2];
+  const auto t = random_tensors(s, 5);
+  const reference::Forward whole = forward(s, t);
+  const std::vector<Row> rows = {{1, 3, 6}, {0, 2, 0}};
+  const reference::Forward some = reference::forward(s, rows, t.q, t.k, t.v);
+  for (std::size_t r = 0; r < rows.size(); ++r) {
+    const std::int64_t at = reference::flat_index(s, rows[r]);
+    CHECK(reference::all_rows(s)[at] == rows[r]);
+    CHECK(some.lse[r] == whole.lse[at]);
+    CHECK(std::equal(&some.o[r * s.dim], &some.o[r * s.dim] + s.dim, &whole.o[at * s.dim]));
+  }
+  const auto widened = [](const std::vector<float>& x) { return std::vector<double>(x.begin(), x.end()); };
+  CHECK(forward(s, Tensors<double>{widened(t.q), widened(t.k), widened(t.v)}).o == whole.o);
+  CHECK(reference::to_string(rows[0]) == "batch 1, head 3, query 6");
+}
+
+TEST_CASE("NaN and infinity touch the rows that see them, and no others") {
+  const AttentionSpec s{1, 2, 1, 10, 12, 4, true, 6, 0.5};
+  const auto clean = random_tensors(s, 7);
+  const reference::Forward expected = forward(s, clean);
+  const auto rows = reference::all_rows(s);
+  const auto check_poisoned = [&](const Tensors<float>& t, const std::function<bool(const Row&)>& touched) {
+    const auto flags = reference::sees_non_finite(s, rows, t.q, t.k, t.v);
+    const reference::Forward result = forward(s, t);
+    for (std::size_t r = 0; r < rows.size(); ++r) {
+      INFO(reference::to_string(rows[r]));
+      CHECK(static_cast<bool>(flags[r]) == touched(rows[r]));
+      const bool same = std::equal(&result.o[r * s.dim], &result.o[r * s.dim] + s.dim, &expected.o[r * s.dim]);
+      CHECK(same == !touched(rows[r]));
+    }
+  };
+  for (const float bad : {quiet_nan, std::numeric_limits<float>::infinity()}) {
+    auto t = clean;
+    t.k[5 * s.dim + 2] = bad;
+    check_poisoned(t, [&](const Row& row) { return sees(s, row.query, 5); });
+    t = clean;
+    t.v[8 * s.dim] = bad;
+    check_poisoned(t, [&](const Row& row) { return sees(s, row.query, 8); });
+    t = clean;
+    t.q[reference::flat_index(s, {0, 1, 4}) * s.dim] = bad;
+    check_poisoned(t, [&](const Row& row) { return row == Row{0, 1, 4}; });
+  }
+}
+
+TEST_CASE("a row without keys sees nothing, not even its own NaN") {
+  const AttentionSpec s{.seq_q = 3, .seq_k = 1, .causal = true};
+  const Tensors<float> t{{quiet_nan, 1, 1}, {1}, {1}};
+  CHECK(reference::sees_non_finite(s, reference::all_rows(s), t.q, t.k, t.v) == std::vector<std::uint8_t>{0, 0, 0});
+  CHECK(forward(s, t).o[0] == 0);
+}
+
+TEST_CASE("tensors of the wrong size and impossible shapes are refused") {
+  const AttentionSpec s = specs[2];
+  auto t = random_tensors(s, 1);
+  t.k.pop_back();
+  CHECK_THROWS_AS(forward(s, t), std::invalid_argument);
+  CHECK_THROWS_AS(forward(AttentionSpec{.heads = 3, .kv_heads = 2}, Tensors<float>{{1, 1, 1}, {1, 1}, {1, 1}}),
+                  std::invalid_argument);
+  CHECK_THROWS_AS(forward(AttentionSpec{.seq_k = 0}, Tensors<float>{{1}, {}, {}}), std::invalid_argument);
+}
+
+// ---- rows ----
+
+TEST_CASE("sampled rows: first, last, tile edges and their neighbours, at least 64 of every head") {
+  const AttentionSpec s{2, 3, 1, 1000, 900, 8, true, 0, 1.0};
+  const std::vector<Row> rows = reference::sample_rows(s);
+  CHECK(rows.size() == 6 * 64);
+  std::set<std::set<int>> different;
+  for (int head = 0; head < 6; ++head) {
+    std::set<int> queries;
+    for (const Row& row : rows) {
+      if (row.batch * 3 + row.head == head) queries.insert(row.query);
+    }
+    CHECK(queries.size() == 64);
+    different.insert(queries);
+    for (const int needed : {0,   1,   998, 999, 99,  100, 101, 15,  16, 17, 31, 32, 33, 63, 64, 65, 127, 128, 129,  //
+                             991, 992, 993, 959, 960, 961, 895, 896, 897}) {
+      INFO("query " << needed);
+      CHECK(queries.count(needed) == 1);
+    }
+  }
+  CHECK(different.size() == 6);
+  CHECK(reference::sample_rows(s) == rows);
+  CHECK(reference::sample_rows(s, 64, 2) != rows);
+  CHECK(reference::sample_rows(s, 100).size() == 6 * 100);
+  CHECK(reference::sample_rows(s, 10).size() == 6 * 64);
+}
+
+TEST_CASE("short problems are not sampled") {
+  for (const int seq_q : {1, 17, 64}) {
+    const AttentionSpec s{1, 2, 1, seq_q, 300, 8, false, 0, 1.0};
+    CHECK(reference::sample_rows(s) == reference::all_rows(s));
+  }
+  CHECK(reference::sample_rows({1, 1, 1, 65, 65, 8, true, 0, 1.0}).size() == 64);
+}
+
+// ---- baseline ----
+
+TEST_CASE("the fp32 baseline is the truth but for fp32 rounding") {
+  unsigned seed = 3;
+  for (const AttentionSpec& s : specs) {
+    const auto t = random_tensors(s, seed += 10);
+    const auto rows = reference::all_rows(s);
+    const auto baseline = reference::baseline(s, rows, t.q, t.k, t.v);
+    CHECK(max_difference({baseline.begin(), baseline.end()}, forward(s, t).o) < 2e-6);
+  }
+}
+
+TEST_CASE("the baseline rounds P, normalised, and O; not the scores") {
+  const AttentionSpec s{.seq_k = 3};
+  const auto to_quarters = [](float x) { return std::round(4 * x) / 4; };
+  // P of the scores 1.1, 2.1, 3.1 is 0.090, 0.245, 0.665: in quarters 0, ¼, ¾.
+  const std::vector<float> q = {1}, k = {1.1f, 2.1f, 3.1f};
+  CHECK(reference::baseline(s, {{0, 0, 0}}, q, k, std::vector<float>{1, 10, 100}, to_quarters) == std::vector<float>{77.5f});
+  CHECK(reference::baseline(s, {{0, 0, 0}}, q, k, std::vector<float>{0, 0.5f, 0}, to_quarters) == std::vector<float>{0.25f});
+}
+
+TEST_CASE("the baseline sums scores in fp32, in order: (1e8 + 1) - 1e8 is 0") {
+  const AttentionSpec s{.seq_k = 2, .dim = 3};
+  const std::vector<float> q = {1e4f, 1, -1e4f}, k = {1e4f, 1, 1e4f, 0, 0, 0}, v = {1, 1, 1, 0, 0, 0};
+  CHECK(reference::baseline(s, {{0, 0, 0}}, q, k, v)[0] == 0.5f);
+  CHECK(forward(s, Tensors<float>{q, k, v}).o[0] == Approx(1 / (1 + std::exp(-1.0))));
+}
+
+TEST_CASE("what fp32 rounding can do: nothing to empty rows, much where large scores compete") {
+  const AttentionSpec s{.seq_q = 2, .seq_k = 1, .causal = true};
+  const Tensors<float> one_key{{3, 2}, {5}, {-4}};
+  const reference::Rounding one =
+      reference::fp32_rounding(s, reference::all_rows(s), one_key.q, one_key.k, one_key.v, forward(s, one_key));
+  CHECK(one.o == std::vector<double>{0, 4 * 0x1p-24});           // one key: the sum alone, √1 · u · |V|
+  CHECK(one.lse == std::vector<double>{0, 0.5 * 10 * 0x1p-24});  // ½ √1 · u · |Q| |K|
+
+  // Two equal scores of 160 with V = ±1 around O = 0: Σ P_j (½ u · 160 · |V_j| + √2 u · |V_j|).
+  const AttentionSpec two{.seq_k = 2};
+  const Tensors<float> rivals{{160}, {1, 1}, {1, -1}};
+  const reference::Rounding large =
+      reference::fp32_rounding(two, {{0, 0, 0}}, rivals.q, rivals.k, rivals.v, forward(two, rivals));
+  CHECK(large.o[0] == Approx((80 + std::sqrt(2.0)) * 0x1p-24));
+
+  // A key 20 below the maximum has P = 2e-9 < 2u: its V of 1000 may be lost.
+  const Tensors<float> tiny{{1}, {0, -20}, {0, 1000}};
+  const reference::Rounding lost = reference::fp32_rounding(two, {{0, 0, 0}}, tiny.q, tiny.k, tiny.v, forward(two, tiny));
+  CHECK(lost.o[0] == Approx(1000 * std::exp(-20.0)).epsilon(1e-3));
+}
+
+// ---- backward ----
+
+namespace {
+
+double loss(const AttentionSpec& s, const Tensors<double>& t, const std::vector<double>& d_o) {
+  const std::vector<double> o = forward(s, t).o;
+  double sum = 0;
+  for (std::size_t i = 0; i < o.size(); ++i) sum += d_o[i] * o[i];
+  return sum;
+}
+
+// Central differences of the loss in every element of one of the tensors.
+std::vector<double> differences(const AttentionSpec& s, Tensors<double> t, std::vector<double> Tensors<double>::*tensor,
+                                const std::vector<double>& d_o) {
+  constexpr double step = 1e-5;
+  std::vector<double> slopes;
+  for (double& x : t.*tensor) {
+    const double at = x;
+    x = at + step;
+    const double above = loss(s, t, d_o);
+    x = at - step;
+    const double below = loss(s, t, d_o);
+    x = at;
+    slopes.push_back((above - below) / (2 * step));
+  }
+  return slopes;
+}
+
+}  // namespace
+
+TEST_CASE("backward agrees with finite differences: causal, window, GQA, rows without keys") {
+  unsigned seed = 11;
+  for (const AttentionSpec& s : specs) {
+    const auto t = random_tensors<double>(s, seed += 10);
+    const auto d_o = normal_numbers<double>(t.q.size(), seed + 5);
+    const reference::Gradients grad = reference::backward(s, t.q, t.k, t.v, d_o);
+    INFO("seq " << s.seq_q << " x " << s.seq_k << ", heads " << s.heads << " over " << s.kv_heads);
+    CHECK(max_difference(grad.dq, differences(s, t, &Tensors<double>::q, d_o)) < 1e-8);
+    CHECK(max_difference(grad.dk, differences(s, t, &Tensors<double>::k, d_o)) < 1e-8);
+    CHECK(max_difference(grad.dv, differences(s, t, &Tensors<double>::v, d_o)) < 1e-8);
+  }
+}
+
+TEST_CASE("with one key dV is dO, and dQ and dK are zero") {
+  const reference::Gradients grad = reference::backward(AttentionSpec{}, std::vector<float>{2}, std::vector<float>{3},
+                                                        std::vector<float>{5}, std::vector<float>{7});
+  CHECK(grad.dq == std::vector<double>{0});
+  CHECK(grad.dk == std::vector<double>{0});
+  CHECK(grad.dv == std::vector<double>{7});
+}
+
+TEST_CASE("rows without keys and keys without rows have zero gradients") {
+  const AttentionSpec tall{.seq_q = 4, .seq_k = 2, .causal = true};
+  auto t = random_tensors(tall, 2);
+  t.q[0] = quiet_nan;  // sees no key, so nothing sees it
+  const reference::Gradients grad = reference::backward(tall, t.q, t.k, t.v, normal_numbers(4, 9));
+  CHECK(grad.dq[0] == 0);
+  CHECK(grad.dq[1] == 0);
+  for (const double x : grad.dk) CHECK(std::isfinite(x));
+
+  const AttentionSpec narrow{.seq_q = 2, .seq_k = 6, .window = 2};  // queries at keys 4 and 5: key 0 is not seen
+  const auto n = random_tensors(narrow, 3);
+  const reference::Gradients unseen = reference::backward(narrow, n.q, n.k, n.v, normal_numbers(2, 9));
+  CHECK(unseen.dk[0] == 0);
+  CHECK(unseen.dv[0] == 0);
+  CHECK(unseen.dv[3] != 0);
+}
+
+TEST_CASE("float and double inputs give the same gradients") {
+  const AttentionSpec s = specs[2];
+  const auto t = random_tensors(s, 4);
+  const auto d_o = normal_numbers(t.q.size(), 8);
+  const auto widened = [](const std::vector<float>& x) { return std::vector<double>(x.begin(), x.end()); };
+  const reference::Gradients a = reference::backward(s, t.q, t.k, t.v, d_o);
+  const reference::Gradients b = reference::backward(s, widened(t.q), widened(t.k), widened(t.v), widened(d_o));
+  CHECK(a.dq == b.dq);
+  CHECK(a.dk == b.dk);
+  CHECK(a.dv == b.dv);
+}
+
+// ---- linear and layer ----
+
+TEST_CASE("linear: weights lie [out, in], nothing is transposed") {
+  const reference::LinearShape shape{.rows = 2, .in = 3, .out = 2};
+  const std::vector<float> x = {1, 2, 3, -1, 0, 1}, weight = {1, 10, 100, 2, 20, 200}, bias = {0.5f, -0.5f};
+  CHECK(reference::linear(shape, x, weight, bias) == std::vector<double>{321.5, 641.5, 99.5, 197.5});
+  CHECK(reference::linear_baseline(shape, x, weight, bias) == std::vector<float>{321.5f, 641.5f, 99.5f, 197.5f});
+  CHECK_THROWS_AS(reference::linear(shape, x, weight, std::vector<float>{1}), std::invalid_argument);
+}
+
+TEST_CASE("the fp32 linear sums in order, the truth does not lose the 1") {
+  const reference::LinearShape shape{.rows = 1, .in = 3, .out = 1};
+  const std::vector<float> x = {1e8f, 1, -1e8f}, ones = {1, 1, 1}, bias = {0};
+  CHECK(reference::linear(shape, x, ones, bias) == std::vector<double>{1});
+  CHECK(reference::linear_baseline(shape, x, ones, bias) == std::vector<float>{0});
+}
+
+TEST_CASE("a layer of one token is two linear maps: V's projection, then the output's") {
+  const std::vector<float> x = {1, 2};
+  const std::vector<float> in_weight = {9, 9, 9, 9, 9, 9, 9, 9, 1, 2, 3, 4}, in_bias = {9, 9, 9, 9, 0.5f, -0.5f};
+  const std::vector<float> out_weight = {1, 10, 100, 1000}, out_bias = {0.25f, 0};
+  const auto result = reference::layer({.heads = 2, .width = 2}, x, {in_weight, in_bias, out_weight, out_bias});
+  CHECK(result.o == std::vector<double>{5.5, 10.5});  // V = [1·1 + 2·2 + ½, 3·1 + 4·2 − ½]
+  CHECK(result.y == std::vector<double>{5.5 + 105 + 0.25, 550 + 10500});
+  CHECK_THROWS_AS(reference::layer({.heads = 2, .width = 3}, x, {in_weight, in_bias, out_weight, out_bias}),
+                  std::invalid_argument);
+}
+
+TEST_CASE("the layer splits and merges heads as attention does, batch by batch") {
+  const reference::LayerShape shape{.batch = 2, .seq = 5, .heads = 3, .width = 12, .causal = true};
+  const auto x = normal_numbers(2 * 5 * 12, 1), in_weight = normal_numbers(36 * 12, 2), in_bias = normal_numbers(36, 3);
+  std::vector<float> identity(12 * 12, 0.0f), zero(12, 0.0f);
+  for (int i = 0; i < 12; ++i) identity[i * 13] = 1;
+  const auto result = reference::layer(shape, x, {in_weight, in_bias, identity, zero});
+
+  // The same from the pieces: with the identity as output projection, y is O with its heads side by side.
+  const auto qkv = reference::linear({10, 12, 36}, x, in_weight, in_bias);
+  const AttentionSpec spec{2, 3, 3, 5, 5, 4, true, 0, 0.5};
+  Tensors<double> t{std::vector<double>(120), std::vector<double>(120), std::vector<double>(120)};
+  const auto rows = reference::all_rows(spec);
+  const auto column = [](const Row& row, int d) { return (row.batch * 5 + row.query) * 36 + row.head * 4 + d; };
+  for (std::size_t i = 0; i < 120; ++i) {
+    const int at = column(rows[i / 4], static_cast<int>(i % 4));
+    t.q[i] = qkv[at];
+    t.k[i] = qkv[at + 12];
+    t.v[i] = qkv[at + 24];
+  }
+  const reference::Forward expected = forward(spec, t);
+  CHECK(result.o == expected.o);
+  CHECK(result.lse == expected.lse);
+  for (std::size_t i = 0; i < 120; ++i) {
+    const Row row = rows[i / 4];
+    CHECK(result.y[(row.batch * 5 + row.query) * 12 + row.head * 4 + i % 4] == expected.o[i]);
+  }
+  const auto baseline = reference::layer_baseline(shape, x, {in_weight, in_bias, identity, zero});
+  CHECK(max_difference({baseline.y.begin(), baseline.y.end()}, result.y) < 1e-4);
+  CHECK(max_difference({baseline.y.begin(), baseline.y.end()}, result.y) > 0);
+}
+
+TEST_CASE("the layer gives what the model gave: data/minilm_layer") {
+  const std::filesystem::path data = "data/minilm_layer";
+  if (!std::filesystem::exists(data / "y_model.npy")) {
+    WARN("data/minilm_layer is not there: run from the root of the repository");
+    return;
+  }
+  const auto read = [&](const char* name) { return problem::read_npy(data / (std::string(name) + ".npy")).tensor; };
+  const problem::Tensor x = read("x"), y_model = read("y_model");
+  const problem::Tensor in_weight = read("in_proj_weight"), in_bias = read("in_proj_bias");
+  const problem::Tensor out_weight = read("out_proj_weight"), out_bias = read("out_proj_bias");
+  REQUIRE(x.shape.size() == 3);
+
+  const reference::LayerShape shape{.batch = static_cast<int>(x.shape[0]),
+                                    .seq = static_cast<int>(x.shape[1]),
+                                    .heads = 12,
+                                    .width = static_cast<int>(x.shape[2])};
+  const reference::LayerWeights weights{in_weight.values, in_bias.values, out_weight.values, out_bias.values};
+  const auto truth = reference::layer(shape, x.values, weights);
+  const auto baseline = reference::layer_baseline(shape, x.values, weights);
+
+  const std::vector<double> model(y_model.values.begin(), y_model.values.end());
+  double largest = 0;
+  for (const double y : truth.y) largest = std::max(largest, std::abs(y));
+  CHECK(max_difference(model, truth.y) <= 1e-5 * largest);
+  CHECK(max_difference({baseline.y.begin(), baseline.y.end()}, truth.y) <= 1e-5 * largest);
+}
