@@ -66,9 +66,9 @@ run::Outcome clean(const run::AttentionVariant& variant, const Attention& shape,
 }  // namespace
 
 std::vector<Case> shape_list(problem::Dtype dtype) {
-  const std::vector<std::pair<int, int>> lengths = {{1, 1},     {1, 3},     {3, 1},   {5, 5},     {17, 17}, {64, 64},  {64, 128},
-                                                    {97, 97},   {113, 203}, {128, 217}, {203, 113}, {239, 1}, {256, 256}, {1, 512},
-                                                    {257, 255}, {197, 197}};
+  const std::vector<std::pair<int, int>> lengths = {{1, 1},     {1, 3},   {3, 1},     {5, 5},     {17, 17},   {64, 64},
+                                                    {64, 128},  {97, 97}, {113, 203}, {128, 217}, {203, 113}, {239, 1},
+                                                    {256, 256}, {1, 512}, {257, 255}, {197, 197}};
   const std::vector<Heads> heads = {{1, 1, 1}, {1, 3, 3}, {3, 2, 1}, {1, 4, 2}};
   const std::vector<int> dims = {32, 64, 40, 128, 33};
   std::vector<Case> cases;
@@ -103,7 +103,8 @@ int passes(const run::AttentionVariant& variant, const std::vector<Case>& cases,
       const auto& dtypes = variant.supports.dtypes;
       const auto& dims = variant.supports.dims;
       INFO("refused: " << *reason);
-      REQUIRE((std::find(dtypes.begin(), dtypes.end(), c.shape.dtype) == dtypes.end() || c.shape.dim > variant.supports.max_dim ||
+      REQUIRE((std::find(dtypes.begin(), dtypes.end(), c.shape.dtype) == dtypes.end() ||
+               c.shape.dim > variant.supports.max_dim ||
                (!dims.empty() && std::find(dims.begin(), dims.end(), c.shape.dim) == dims.end())));
       continue;
     }
@@ -154,9 +155,8 @@ void heads_are_independent(const run::AttentionVariant& variant, const Attention
   for (int batch = 0; batch < shape.batch; ++batch) {
     for (int head = 0; head < shape.heads; ++head) {
       const int kv_head = head / (shape.heads / shape.kv_heads);
-      const run::Outcome alone = clean(variant, single,
-                                       {slice(inputs.q, batch, head), slice(inputs.k, batch, kv_head),
-                                        slice(inputs.v, batch, kv_head)});
+      const run::Outcome alone = clean(
+          variant, single, {slice(inputs.q, batch, head), slice(inputs.k, batch, kv_head), slice(inputs.v, batch, kv_head)});
       INFO("variant " << variant.name << ", batch " << batch << ", head " << head << " alone");
       same_bits(slice(all.output("o"), batch, head).values, alone.output("o").values);
     }

@@ -15,8 +15,8 @@ struct Case {
   problem::InputKind inputs = problem::InputKind::normal;
 };
 
-// (seq_q, seq_k) of the project's list, with and without causal masks; heads, batch and dims change from one to the next, so that
-// each meets many lengths. Every head dim and every head ratio of the list occurs.
+// (seq_q, seq_k) of the project's list, with and without causal masks; heads, batch and dims change from one to the next, so
+// that each meets many lengths. Every head dim and every head ratio of the list occurs.
 std::vector<Case> shape_list(problem::Dtype dtype);
 
 // A few small, irregular shapes for what is repeated under many schedules.

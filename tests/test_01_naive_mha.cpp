@@ -23,7 +23,9 @@ problem::Attention shape(int batch, int heads, int kv_heads, int seq_q, int seq_
 }
 
 run::LayerInputs stored_layer() {
-  const auto read = [](const char* name) { return problem::read_npy(std::string("data/minilm_layer/") + name + ".npy").tensor; };
+  const auto read = [](const char* name) {
+    return problem::read_npy(std::string("data/minilm_layer/") + name + ".npy").tensor;
+  };
   return {read("x"), read("in_proj_weight"), read("in_proj_bias"), read("out_proj_weight"), read("out_proj_bias")};
 }
 
@@ -71,7 +73,8 @@ TEST_CASE("all variants agree with the layer's own output on real input") {
   const problem::Tensor& y = outcome.output("y");
   REQUIRE(y.values.size() == expected.values.size());
   float difference = 0.0f;
-  for (std::size_t i = 0; i < y.values.size(); ++i) difference = std::max(difference, std::abs(y.values[i] - expected.values[i]));
+  for (std::size_t i = 0; i < y.values.size(); ++i)
+    difference = std::max(difference, std::abs(y.values[i] - expected.values[i]));
   CHECK(difference <= 1e-5f * largest);
 }
 

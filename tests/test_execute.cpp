@@ -1,10 +1,9 @@
 // common/run/execute: a variant is judged by all rules, in every layout and dtype. The variants here compute on the host, in
 // memory that the simulator lends, and each faulty one does one thing wrong.
-#include "common/run/execute.h"
-
 #include <cmath>
 #include <cstring>
 
+#include "common/run/execute.h"
 #include "tests/catch.h"
 
 namespace {
@@ -41,7 +40,8 @@ void compute(const AttentionLaunch& l, int extra = 0) {
         float max = -INFINITY, sum = 0;
         for (int j = a.first_key(i); j < last; ++j) {
           s[j] = 0;
-          for (int d = 0; d < a.dim; ++d) s[j] += get(a.dtype, l.q.data, at(l.q, b, h, i) + d) * get(a.dtype, l.k.data, at(l.k, b, kv, j) + d);
+          for (int d = 0; d < a.dim; ++d)
+            s[j] += get(a.dtype, l.q.data, at(l.q, b, h, i) + d) * get(a.dtype, l.k.data, at(l.k, b, kv, j) + d);
           s[j] *= a.scale;
           max = std::max(max, s[j]);
         }
@@ -230,7 +230,8 @@ TEST_CASE("a layer runs on parts of one array, and each stage is judged") {
     return tensor;
   };
   run::LayerInputs in{random({2, 9, 24}, 1), random({72, 24}, 2), random({72}, 3), random({24, 24}, 4), random({24}, 5)};
-  const Attention a = problem::resolve({.batch = 2, .heads = 3, .kv_heads = 3, .seq_q = 9, .seq_k = 9, .dim = 8, .causal = true});
+  const Attention a =
+      problem::resolve({.batch = 2, .heads = 3, .kv_heads = 3, .seq_q = 9, .seq_k = 9, .dim = 8, .causal = true});
   auto result = run::execute_layer(step, right, a, in);
   INFO(result.verdict->reason());
   CHECK(result.pass());

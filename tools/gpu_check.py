@@ -69,7 +69,7 @@ class Check:
         try:
             done = subprocess.run(
                 [str(part) for part in command], cwd=ROOT, env={**os.environ, **(env or {})}, timeout=timeout,
-                stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace",
+                stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace", check=False,
             )
             output, ok = done.stdout, done.returncode == 0
         except subprocess.TimeoutExpired as late:
@@ -90,12 +90,12 @@ def machine(commit):
         ["nvidia-smi", f"--query-gpu={query}", "--format=csv,noheader"], capture_output=True, text=True, check=True
     ).stdout.splitlines()[0].split(", ")
     nvcc = shutil.which("nvcc")
-    release = subprocess.run([nvcc, "--version"], capture_output=True, text=True).stdout.splitlines()[-1] if nvcc else "not here"
-    describe = subprocess.run(["git", "-C", ROOT, "describe", "--always", "--dirty"], capture_output=True, text=True)
+    release = subprocess.run([nvcc, "--version"], capture_output=True, text=True, check=False).stdout.splitlines()[-1] if nvcc else "not here"
+    describe = subprocess.run(["git", "-C", ROOT, "describe", "--always", "--dirty"], capture_output=True, text=True, check=False)
     return {
         **dict(zip(query.split(","), values)),
         "nvcc": release,
-        "date": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
+        "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
         "commit": commit or describe.stdout.strip() or "unknown",
         "command": sys.argv,
     }

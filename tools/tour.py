@@ -8,6 +8,7 @@ import argparse
 import base64
 import html
 import json
+import re
 import subprocess
 import sys
 import time
@@ -45,7 +46,7 @@ def run_step(binary, preset):
     command = [binary, "--layer", LAYER, "--variant", "all", "--output", out, "--json", report]
     if preset.startswith("gpu"):
         command.append("--bench")
-    done = subprocess.run([str(part) for part in command], cwd=ROOT, capture_output=True, text=True)
+    done = subprocess.run([str(part) for part in command], check=False, cwd=ROOT, capture_output=True, text=True)
     if done.returncode != 0:
         print(done.stderr, file=sys.stderr)
     if not report.exists():
@@ -92,19 +93,25 @@ def draw_attention(axes, step, variant, q, k, text, head):
     lse = np.load(OUT / step / variant / "lse.npy")[0, head]
     p = np.exp(q[head] @ k[head].T / np.sqrt(q.shape[-1]) - lse[:, None])
     axes.imshow(np.sqrt(p), cmap="magma", aspect="equal")
-    strongest = np.unravel_index(np.argmax(np.where(np.eye(len(p), dtype=bool), 0, p)), p.shape)
+    between_words = np.where(np.eye(len(p), dtype=bool), 0, p)
+    between_words[:, [0, -1]] = between_words[[0, -1], :] = 0  # not the markers around the text
+    strongest = np.unravel_index(np.argmax(between_words), p.shape)
     axes.set_title(f"P of head {head} (√ for the eye)\nstrongest link: “{text[strongest[0]]}” → “{text[strongest[1]]}”", fontsize=9)
     axes.set_xlabel("key")
     axes.set_ylabel("query")
+
+
+# One colour for each kind of kernel, by the first word of its name.
+COLOURS = {"linear": "0.6", "transpose": "tab:brown", "scores": "tab:blue", "softmax": "tab:orange", "pv": "tab:green"}
 
 
 def draw_bytes(axes, results):
     """Bytes through device memory, kernel by kernel: what each variant must move at least."""
     for y, result in enumerate(reversed(results)):
         left = 0.0
-        for index, kernel in enumerate(result["kernels"]):
+        for kernel in result["kernels"]:
             size = (kernel["bytes_read"] + kernel["bytes_written"]) / 1e6
-            axes.barh(y, size, left=left, color=plt.cm.tab10(index), edgecolor="white")
+            axes.barh(y, size, left=left, color=COLOURS[re.split("[ _]", kernel["kernel"])[0]], edgecolor="white")
             if size > 0.8:
                 axes.text(left + size / 2, y, kernel["kernel"].replace("_", "\n"), ha="center", va="center", fontsize=6, color="white")
             left += size

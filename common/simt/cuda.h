@@ -54,20 +54,20 @@ void report_atomic(const void* address, std::size_t bytes, const void* pc);
 
 // Not inlined, not instrumented: the access is reported once, with its whole width.
 template <class T>
-[[gnu::noinline, gnu::no_sanitize("thread")]] T load(const T* address) {
+[[gnu::noinline, gnu::no_sanitize_thread]] T load(const T* address) {
   report_access(address, sizeof(T), false, __builtin_return_address(0));
   return *address;
 }
 
 template <class T>
-[[gnu::noinline, gnu::no_sanitize("thread")]] void store(T* address, T value) {
+[[gnu::noinline, gnu::no_sanitize_thread]] void store(T* address, T value) {
   report_access(address, sizeof(T), true, __builtin_return_address(0));
   *address = value;
 }
 
 // Replaces *address by update(*address) and returns the old value.
 template <class T, class Update>
-[[gnu::noinline, gnu::no_sanitize("thread")]] T atomic(T* address, Update update) {
+[[gnu::noinline, gnu::no_sanitize_thread]] T atomic(T* address, Update update) {
   report_atomic(address, sizeof(T), __builtin_return_address(0));
   const T old = *address;
   const T updated = update(old);

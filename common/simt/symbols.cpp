@@ -36,7 +36,7 @@ Dwfl* process() {
 }
 
 // Paths are shown from the project's root, which is known from where this file lies.
-std::string from_root(std::string path) {
+std::string from_root(const std::string& path) {
   static const std::string here = __FILE__;
   static const std::string root = here.substr(0, here.size() - std::strlen("common/simt/symbols.cpp"));
   return path.starts_with(root) ? path.substr(root.size()) : path;

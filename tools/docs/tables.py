@@ -1,0 +1,287 @@
+"""Tables made from committed results. A page asks for one with two comments, and what stands between them is generated:
+
+    <!-- results: NAME [ARGUMENT …] -->
+    <!-- /results -->
+
+`@table("NAME")` registers the function that makes it. It gets the repository's root and the arguments, reads what it needs from
+results/ or docs/machine/, and returns Markdown. It raises TableError for arguments or files that it cannot serve.
+"""
+
+import csv
+import json
+import re
+
+TABLES = {}
+
+
+class TableError(Exception):
+    """A table that cannot be made; its text says why."""
+
+
+def table(name):
+    """Registers a function as the maker of the tables of that name."""
+
+    def register(function):
+        if name in TABLES:
+            raise ValueError(f"two functions are registered for the table {name}")
+        TABLES[name] = function
+        return function
+
+    return register
+
+
+def make(root, name, arguments, tables=None):
+    """The Markdown of one table."""
+    tables = TABLES if tables is None else tables
+    if name not in tables:
+        known = ", ".join(sorted(tables)) or "none"
+        raise TableError(f"no function is registered for the table “{name}” (there are: {known})")
+    try:
+        return tables[name](root, *arguments).strip("\n")
+    except TypeError as error:
+        if error.__traceback__.tb_next is None:  # the call itself failed, not the function
+            raise TableError(f"the table {name} does not take the arguments {arguments}") from error
+        raise
+
+
+def read_json(root, path):
+    """A committed JSON file; TableError if it is not there."""
+    if not (root / path).is_file():
+        raise TableError(f"{path} does not exist")
+    return json.loads((root / path).read_text())
+
+
+def markdown(header, rows, align=""):
+    """A Markdown table. `align`: one letter a column, l or r; numbers read best aligned right."""
+    align = align.ljust(len(header), "l")
+    rule = ["---:" if letter == "r" else "---" for letter in align]
+    return "\n".join("| " + " | ".join(map(str, cells)) + " |" for cells in [header, rule, *rows])
+
+
+def quantity(value, unit, digits=3):
+    """A number with an SI prefix: quantity(4.25e12, "B/s") is "4.25 TB/s"."""
+    for factor, prefix in [
+        (1e12, "T"),
+        (1e9, "G"),
+        (1e6, "M"),
+        (1e3, "k"),
+        (1, ""),
+        (1e-3, "m"),
+        (1e-6, "µ"),
+        (1e-9, "n"),
+    ]:
+        if abs(value) >= factor:
+            return f"{value / factor:.{digits}g} {prefix}{unit}"
+    return f"{value:g} {unit}"
+
+
+@table("memory")
+def memory_table(root):
+    """The memory hierarchy of an H200: how much, how far, how wide."""
+    h200 = read_json(root, "docs/machine/h200.json")
+    clock = h200["sm_clock_mhz"] * 1e6
+    cycles, rates = h200["latency_cycles"], h200["read_bytes_per_second"]
+    registers = 4 * h200["registers_per_multiprocessor"] // 1024
+    shared = h200["shared_bytes_per_multiprocessor"] // 1024
+
+    def row(level, size, key, rate):
+        return [level, size, f"{cycles[key]:.0f}", f"{cycles[key] / clock * 1e9:.0f}", rate]
+
+    return markdown(
+        ["level", "size", "latency, cycles", "latency, ns", "bandwidth"],
+        [
+            ["registers", f"{registers} KiB per multiprocessor", "-", "-", "-"],
+            row(
+                "shared memory",
+                f"up to {shared} KiB per multiprocessor",
+                "shared",
+                quantity(rates["shared"], "B/s") + " read",
+            ),
+            row(
+                "L1 cache",
+                "256 KiB per multiprocessor, shared memory included",
+                "l1",
+                quantity(rates["l1"], "B/s") + " read",
+            ),
+            row("L2 cache", f"{h200['l2_bytes'] // 2**20} MiB", "l2", quantity(rates["l2"], "B/s") + " read"),
+            row(
+                "device memory (HBM3e)",
+                f"{h200['memory_bytes'] / 1e9:.0f} GB",
+                "hbm",
+                quantity(h200["ceilings"]["copy_bytes_per_second"]["value"], "B/s") + " copied",
+            ),
+        ],
+        "llrrr",
+    )
+
+
+@table("ceilings")
+def ceilings_table(root):
+    """What one H200 reached, each with the way it was measured."""
+    ceilings = read_json(root, "docs/machine/h200.json")["ceilings"]
+    rows = []
+    for name, ceiling in ceilings.items():
+        unit = "B/s" if name.endswith("bytes_per_second") else "FLOP/s"
+        rows.append([ceiling["what"], quantity(ceiling["value"], unit)])
+    return markdown(["ceiling", "measured"], rows, "lr")
+
+
+# ---- times, from what `make gpu-check` wrote ----
+
+RESULTS = "results/h200"
+
+
+def benchmarks(root):
+    """{(step, shape): report} of the committed benchmarks; nothing before the first ones are committed."""
+    if not (root / RESULTS / "bench.json").exists():
+        return {}
+    return {(report["step"], report["shape"]): report for report in read_json(root, f"{RESULTS}/bench.json")}
+
+
+def by_variant(report):
+    """{variant: result}; TableError where a check failed, because then a time means nothing."""
+    for result in report["results"]:
+        if not result["verdict"] or not result["verdict"]["pass"]:
+            raise TableError(f"{report['step']}, {result['variant']}: its result was not checked or not right")
+    return {result["variant"]: result for result in report["results"]}
+
+
+def median(result):
+    return quantity(result["times_ms"]["median"] / 1000, "s")
+
+
+def described(report):
+    """The problem of an attention report in a few words: "16 heads, 1024 tokens, d = 64, causal"."""
+    problem = report["results"][0]["problem"]
+    tokens = f"{problem['seq_q']} tokens"
+    if problem["seq_k"] != problem["seq_q"]:
+        tokens = f"{problem['seq_q']} queries, {problem['seq_k']} keys"
+    batch = f"batch {problem['batch']}, " if problem["batch"] > 1 else ""
+    causal = ", causal" if problem["causal"] else ""
+    return f"{batch}{problem['heads']} heads, {tokens}, d = {problem['dim']}{causal}"
+
+
+@table("times")
+def times_table(root, step):
+    """Every variant of a step, at every shape that was measured: the median, and in brackets the TFLOP/s."""
+    reports = {shape: report for (name, shape), report in benchmarks(root).items() if name == step}
+    if not reports:
+        return ""
+    results = {shape: by_variant(report) for shape, report in reports.items()}
+    variants = dict.fromkeys(variant for named in results.values() for variant in named)
+
+    def cell(result):
+        return f"{median(result)} ({result['tflops']:.3g})" if result else "-"
+
+    rows = [[f"`{variant}`", *(cell(named.get(variant)) for named in results.values())] for variant in variants]
+    header = ["median (TFLOP/s)", *(f"{shape}:<br>{described(report)}" for shape, report in reports.items())]
+    return markdown(header, rows, "l" + "r" * len(reports))
+
+
+# ---- counters, from Nsight Compute's raw page as `make gpu-check` keeps it ----
+
+
+def profiles(root, step, shape):
+    """[{metric: text}, …] of the launches of a step at one shape; nothing before the first profile is committed.
+
+    The file is CSV in sections: "# shape NAME: …", a line of names, a line of units, a line for each launch.
+    """
+    file = root / RESULTS / f"ncu_{step}.csv"
+    if not file.exists():
+        return []
+    sections = re.split(r"^# shape (.+?):.*$", file.read_text(), flags=re.MULTILINE)
+    named = dict(zip(sections[1::2], sections[2::2]))
+    if shape not in named:
+        raise TableError(f"{file.name} has no shape {shape} (it has: {', '.join(named)})")
+    names, _, *launches = csv.reader(named[shape].split("\n")[1:-1])
+    return [dict(zip(names, launch)) for launch in launches if launch]
+
+
+def metric(launch, name):
+    """A metric as a number; TableError if the profile does not have it."""
+    try:
+        return float(launch[name].replace(",", ""))
+    except (KeyError, ValueError) as error:
+        raise TableError(f"the profile has no number {name} for {launch.get('Kernel Name')}") from error
+
+
+def kernel_name(launch):
+    """The function's name alone, without namespace, template arguments and parameters."""
+    return re.sub(r"[<(].*", "", launch["Kernel Name"]).split("::")[-1].split()[-1]
+
+
+def sectors_per_request(launch, operation):
+    """Sectors that a request to device memory touches, on average; "-" where there are no requests."""
+    requests = metric(launch, f"l1tex__t_requests_pipe_lsu_mem_global_op_{operation}.sum")
+    sectors = metric(launch, f"l1tex__t_sectors_pipe_lsu_mem_global_op_{operation}.sum")
+    return f"{sectors / requests:.1f}" if requests else "-"
+
+
+def floors(root, step, shape):
+    """{kernel: its floor time in seconds} as predicted for the benchmark of that shape; nothing where there is none."""
+    report = benchmarks(root).get((step, shape))
+    if not report:
+        return {}
+    ceilings = read_json(root, "docs/machine/h200.json")["ceilings"]
+    bandwidth = ceilings["copy_bytes_per_second"]["value"]
+    found = {}
+    for result in report["results"]:
+        arithmetic = "fp32_flops_per_second" if result["problem"]["dtype"] == "fp32" else "mma_sync_flops_per_second"
+        for cost in result["kernels"]:
+            moved = cost["bytes_read"] + cost["bytes_written"]
+            found[cost["kernel"]] = max(moved / bandwidth, cost["flops"] / ceilings[arithmetic]["value"])
+    return found
+
+
+@table("kernels")
+def kernels_table(root, step, shape):
+    """Every kernel of a step at one shape, as Nsight Compute saw its first launch (in base units: ns, bytes)."""
+    first = {}
+    for launch in profiles(root, step, shape):
+        first.setdefault(kernel_name(launch), launch)
+    least = floors(root, step, shape)
+    rows = [
+        [
+            f"`{name}`",
+            quantity(least[name], "s") if name in least else "-",
+            quantity(metric(launch, "gpu__time_duration.sum") * 1e-9, "s"),
+            sectors_per_request(launch, "ld"),
+            sectors_per_request(launch, "st"),
+            f"{metric(launch, 'l1tex__t_sector_hit_rate.pct'):.0f} %",
+            f"{metric(launch, 'lts__t_sector_hit_rate.pct'):.0f} %",
+            quantity(metric(launch, "dram__bytes_read.sum"), "B"),
+            quantity(metric(launch, "dram__bytes_write.sum"), "B"),
+        ]
+        for name, launch in first.items()
+    ]
+    header = [
+        "kernel",
+        "floor",
+        "time",
+        "sectors / load",
+        "sectors / store",
+        "L1 hits",
+        "L2 hits",
+        "DRAM read",
+        "DRAM written",
+    ]
+    return markdown(header, rows, "lrrrrrrrr") if rows else ""
+
+
+# ---- the README's ladder ----
+
+LADDER_SHAPES = ("tour", "4k")
+
+
+@table("ladder")
+def ladder_table(root):
+    """Every variant of every step in one table: the README's."""
+    reports = benchmarks(root)
+    headers = {shape: described(report) for (_, shape), report in reversed(reports.items()) if shape in LADDER_SHAPES}
+    rows = []
+    for step in sorted({step for step, _ in reports}):
+        named = [by_variant(reports[step, shape]) if (step, shape) in reports else {} for shape in LADDER_SHAPES]
+        for variant in dict.fromkeys(variant for results in named for variant in results):
+            times = [median(results[variant]) if variant in results else "-" for results in named]
+            rows.append([f"[{step[:2]}](docs/{step}.md)", f"`{variant}`", *times])
+    return markdown(["step", "variant", *(headers[shape] for shape in LADDER_SHAPES)], rows, "llrr") if rows else ""
