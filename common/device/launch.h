@@ -34,11 +34,10 @@ void launch_on_simulator(const simt::Launch& launch);
 template <class... Params, class... Args>
 void launch(void (*kernel)(Params...), dim3 grid, dim3 block, std::size_t shared_bytes, Args... args) {
   const std::tuple<Params...> params(args...);  // converted once, as <<<>>> does
-  launch_on_simulator({reinterpret_cast<const void*>(kernel), grid, block, shared_bytes, &params, sizeof(params),
-                       [](const void* function, const void* packed) {
-                         std::apply(reinterpret_cast<void (*)(Params...)>(const_cast<void*>(function)),
-                                    *static_cast<const std::tuple<Params...>*>(packed));
-                       }});
+  const auto call = [](simt::Function function, const void* packed) {
+    std::apply(reinterpret_cast<void (*)(Params...)>(function), *static_cast<const std::tuple<Params...>*>(packed));
+  };
+  launch_on_simulator({reinterpret_cast<simt::Function>(kernel), grid, block, shared_bytes, &params, sizeof(params), call});
 }
 
 // The block's shared memory, seen as one struct. A kernel calls it once; the launch asks for sizeof(Smem) bytes.

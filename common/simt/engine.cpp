@@ -36,15 +36,17 @@ std::string to_string(uint3 v) {
 
 // "0-15, 17" for a set of lanes.
 std::string ranges(std::uint32_t lanes) {
-  std::string text;
+  std::ostringstream text;
   for (int first = 0; first < warp_size; ++first) {
     if (!(lanes >> first & 1)) continue;
     int last = first;
     while (last + 1 < warp_size && (lanes >> (last + 1) & 1)) ++last;
-    text += (text.empty() ? "" : ", ") + std::to_string(first) + (last > first ? "-" + std::to_string(last) : "");
+    if (text.tellp() > 0) text << ", ";
+    text << first;
+    if (last > first) text << '-' << last;
     first = last;
   }
-  return text;
+  return text.str();
 }
 
 bool same_place(const std::source_location& a, const std::source_location& b) {
@@ -367,7 +369,7 @@ void validate(const Launch& launch) {
 
 void launch(const Launch& launch) {
   static std::mutex one_launch_at_a_time;
-  static std::set<const void*> ordered_kernels;  // seen to use global atomics or flags
+  static std::set<Function> ordered_kernels;  // seen to use global atomics or flags
   const std::lock_guard lock(one_launch_at_a_time);
   validate(launch);
   const Snapshot before;

@@ -55,14 +55,16 @@ struct LaunchError {
   std::string text;  // "invalid configuration: 2048 threads in a block, at most 1024"
 };
 
+using Function = void (*)();  // any kernel, its parameters forgotten
+
 struct Launch {
-  const void* kernel;  // the function, for its name
+  Function kernel;
   dim3 grid;
   dim3 block;
   std::size_t shared_bytes;
   const void* params;  // the kernel's arguments, packed
   std::size_t params_bytes;
-  void (*call)(const void* kernel, const void* params);  // calls the kernel once, for one thread
+  void (*call)(Function kernel, const void* params);  // calls the kernel once, for one thread
 };
 
 // Runs the kernel to its end. Throws LaunchError for a configuration that no GPU would accept; faults of the kernel become

@@ -197,7 +197,7 @@ std::string place_of(const void* pc) {
   return outermost_helper_call(module, address, place(file, number));
 }
 
-std::string function_name(const void* function) {
+std::string function_name(Function function) {
   const std::lock_guard lock(mutex);
   const auto address = reinterpret_cast<Dwarf_Addr>(function);
   Dwfl_Module* module = dwfl_addrmodule(process(), address);

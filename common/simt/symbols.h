@@ -7,6 +7,8 @@
 #include <source_location>
 #include <string>
 
+#include "common/simt/simt.h"
+
 namespace simt {
 
 std::string place_of(const std::source_location& where);  // "steps/01_naive_mha/2_row_per_thread.cuh:31"
@@ -15,7 +17,7 @@ std::string place_of(const std::source_location& where);  // "steps/01_naive_mha
 // line of the kernel that uses them.
 std::string place_of(const void* pc);
 
-std::string function_name(const void* function);  // without its parameter list
+std::string function_name(Function function);  // without its parameter list
 
 // "Smem::k_tile[3][5]" for a byte offset into the struct type T, given &type_anchor<T>; "offset 52" without debug information.
 std::string member_name(const void* type_anchor, std::size_t offset);

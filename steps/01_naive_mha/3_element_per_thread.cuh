@@ -1,7 +1,7 @@
 // Step 01, file 3: one thread per element.
 //
-// File 2 kept 2400 threads busy and the machine idle. Here each element of S, and each of O, gets a thread of its own:
-// 12 · 200 · 200 = 480,000 threads for S. Only the outer loop of each kernel disappears; the inner loop stays.
+// File 2 kept 2484 threads busy and the machine idle. Here each element of S, and each of O, gets a thread of its own:
+// 12 · 207 · 207 = 514,188 threads for S. Only the outer loop of each kernel disappears; the inner loop stays.
 //
 // Which element a thread takes is chosen badly, on purpose: neighbouring lanes take neighbouring rows. In `scores` they read 32
 // rows of Q and store to 32 rows of S; in `pv` they read 32 rows of P and store to 32 rows of O. Each of these accesses needs
