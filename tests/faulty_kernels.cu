@@ -17,6 +17,14 @@ struct Smem {
   };
 };
 
+struct RaceSmem {
+  union {
+    float values[64];
+    __half halves[64];
+  };
+  int count;
+};
+
 __global__ void read_past_end(const float* q,  // [32]
                               float* o) {      // [32]
   const int t = threadIdx.x;
@@ -122,6 +130,131 @@ __global__ void unseen_write(float* o,  // [32]
                              std::size_t bytes) {
   const float one = 1.0f;
   if (threadIdx.x == 0) std::memcpy(o, &one, bytes);  // a library call: no hook sees what it writes
+}
+
+// The twins of a race are one kernel: with `mended`, what is missing is there.
+
+template <bool mended>
+__global__ void barrier_after_store(float* o) {  // [64]
+  auto& smem = device::shared_storage<RaceSmem>();
+  const int t = threadIdx.x;
+  smem.values[t] = t;  // one: barrier_after_store
+  if (mended) __syncthreads();
+  o[t] = smem.values[63 - t];  // other: barrier_after_store
+}
+
+template <bool mended>
+__global__ void barrier_before_reuse(float* o) {  // [64]
+  auto& smem = device::shared_storage<RaceSmem>();
+  const int t = threadIdx.x;
+  smem.values[t] = t;
+  __syncthreads();                          // written before it is read
+  const float first = smem.values[63 - t];  // one: barrier_before_reuse
+  if (mended) __syncthreads();
+  smem.values[t] = 2 * t;  // other: barrier_before_reuse
+  o[t] = first;
+}
+
+template <bool mended>
+__global__ void barrier_in_loop(float* o) {  // [64]
+  auto& smem = device::shared_storage<RaceSmem>();
+  const int t = threadIdx.x;
+  float sum = 0.0f;
+  for (int i = 0; i < 3; ++i) {
+    smem.values[t] = t + i;      // one: barrier_in_loop
+    __syncthreads();             // written before it is read
+    sum += smem.values[63 - t];  // other: barrier_in_loop
+    if (mended) __syncthreads();
+  }
+  o[t] = sum;
+}
+
+template <bool mended>
+__global__ void two_writers(float* o) {  // [64]
+  auto& smem = device::shared_storage<RaceSmem>();
+  const int t = threadIdx.x;
+  if (t < 33) smem.values[t] = 1.0f;  // one: two_writers
+  if (mended) __syncthreads();
+  if (t >= 32) smem.values[64 - t] = 2.0f;  // other: two_writers
+  o[t] = t;
+}
+
+template <bool mended>
+__global__ void syncwarp_missing(float* o) {  // [64]
+  auto& smem = device::shared_storage<RaceSmem>();
+  const int t = threadIdx.x;
+  smem.values[t] = t;  // one: syncwarp_missing
+  if (mended) __syncwarp();
+  o[t] = smem.values[t ^ 1];  // other: syncwarp_missing
+}
+
+template <bool mended>
+__global__ void shuffle_is_no_barrier(float* o) {  // [64]
+  auto& smem = device::shared_storage<RaceSmem>();
+  const int t = threadIdx.x;
+  smem.values[t] = t;  // one: shuffle_is_no_barrier
+  const float other = __shfl_xor_sync(0xffffffffu, 1.0f, 1);
+  if (mended) __syncwarp();
+  o[t] = other + smem.values[t ^ 1];  // other: shuffle_is_no_barrier
+}
+
+template <bool mended>
+__global__ void syncwarp_across_warps(float* o) {  // [64]
+  auto& smem = device::shared_storage<RaceSmem>();
+  const int t = threadIdx.x;
+  smem.values[t] = t;  // one: syncwarp_across_warps
+  __syncwarp();        // orders this warp only
+  if (mended) __syncthreads();
+  o[t] = smem.values[t ^ 32];  // other: syncwarp_across_warps
+}
+
+template <bool mended>
+__global__ void mask_too_small(float* o) {  // [64]
+  auto& smem = device::shared_storage<RaceSmem>();
+  const int t = threadIdx.x;
+  const int half = t % 32 / 16;  // each half of a warp waits for itself
+  smem.values[t] = t;            // one: mask_too_small
+  __syncwarp(mended ? 0xffffffffu : half == 0 ? 0x0000ffffu : 0xffff0000u);
+  o[t] = smem.values[t ^ 16];  // other: mask_too_small
+}
+
+template <bool mended>
+__global__ void half_words(float* o) {  // [64]
+  auto& smem = device::shared_storage<RaceSmem>();
+  const int t = threadIdx.x;
+  // Two halves of one word by two threads are no race; the same half is one.
+  device::store(&smem.halves[mended ? t : t / 2 * 2], __float2half(1.0f));  // one: half_words  // other: half_words
+  o[t] = t;
+}
+
+template <bool mended>
+__global__ void plain_beside_atomic(float* o) {  // [64]
+  auto& smem = device::shared_storage<RaceSmem>();
+  const int t = threadIdx.x;
+  if (t == 0) smem.count = 0;
+  __syncthreads();            // the count is zero
+  atomicAdd(&smem.count, 1);  // one: plain_beside_atomic
+  if (mended) __syncthreads();
+  o[t] = smem.count;  // other: plain_beside_atomic
+}
+
+template <bool mended>
+__global__ void flag_without_fence(float* o) {  // [64]
+  auto& smem = device::shared_storage<RaceSmem>();
+  const int t = threadIdx.x;
+  if (t == 0) smem.count = 0;
+  __syncthreads();  // the flag is down
+  if (t == 40) {
+    smem.values[0] = 5.0f;  // one: flag_without_fence
+    if (mended) __threadfence_block();
+    atomicExch(&smem.count, 1);
+  }
+  if (t == 3) {
+    while (atomicAdd(&smem.count, 0) == 0) {
+    }
+    if (mended) __threadfence_block();
+    o[0] = smem.values[0];  // other: flag_without_fence
+  }
 }
 
 __global__ void two_faults_kernel(const float* q,  // [32]
@@ -233,6 +366,26 @@ const std::vector<Fault>& faults() {
          const device::Buffer o = zeros("o", 32);
          launch(unseen_write, 1, 32, 0, o.as<float>(), sizeof(float));
        }},
+  };
+  return all;
+}
+
+const std::vector<Race>& races() {
+  constexpr std::size_t bytes = sizeof(RaceSmem);
+  static const std::vector<Race> all = {
+#define RACE(kernel, member) {#kernel, member, run_on_output<kernel<false>, 64, bytes>, run_on_output<kernel<true>, 64, bytes>}
+      RACE(barrier_after_store, "RaceSmem::values["),
+      RACE(barrier_before_reuse, "RaceSmem::values["),
+      RACE(barrier_in_loop, "RaceSmem::values["),
+      RACE(two_writers, "RaceSmem::values["),
+      RACE(syncwarp_missing, "RaceSmem::values["),
+      RACE(shuffle_is_no_barrier, "RaceSmem::values["),
+      RACE(syncwarp_across_warps, "RaceSmem::values["),
+      RACE(mask_too_small, "RaceSmem::values["),
+      RACE(half_words, "RaceSmem::"),
+      RACE(plain_beside_atomic, "RaceSmem::count"),
+      RACE(flag_without_fence, "RaceSmem::values[0]"),
+#undef RACE
   };
   return all;
 }

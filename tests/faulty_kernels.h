@@ -15,6 +15,17 @@ struct Fault {
 
 const std::vector<Fault>& faults();
 
+// Kernels with a race on shared memory: two lines, marked "// one: NAME" and "// other: NAME", that nothing orders. Which of
+// them comes second, and so gets the report, is up to the schedule; the report names both.
+struct Race {
+  std::string name;
+  std::string member;
+  void (*run)();     // the faulty kernel
+  void (*mended)();  // its twin, with what was missing
+};
+
+const std::vector<Race>& races();
+
 void correct();           // a kernel without a fault that does all the things the faulty ones do
 void two_faults();        // two lines read out of bounds, each by many threads
 void too_many_threads();  // launches a block of 2048 threads

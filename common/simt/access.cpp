@@ -124,6 +124,20 @@ void observe_fault(Lane& lane, const Access& access) {
   }
 }
 
+void observe_race(Lane& lane, const Access& access, const SharedRaces::Conflict& conflict) {
+  Block& block = *lane.block;
+  const bool earlier_wrote = conflict.earlier_kind == Kind::write;
+  const char* order = access.kind == Kind::read ? "read after write" : earlier_wrote ? "write after write" : "write after read";
+  const std::string place = place_of(access.pc);
+  const std::string earlier_place = place_of(conflict.earlier.pc);
+  block.run().report("race", place,
+                     std::string(order) + " of " + describe_target(lane, block.arena().begin() + conflict.offset) +
+                         ", with nothing that orders them\n  " + (earlier_wrote ? "written" : "read") + " at " + earlier_place +
+                         " by " + block.describe(block.lane(conflict.earlier.thread)) + "\n  " +
+                         (access.kind == Kind::write ? "written" : "read") + " at " + place + " by " + block.describe(lane),
+                     earlier_place);
+}
+
 // ---- for cuda.h: accesses that kernels report themselves, because the compiler would not report them as one ----
 
 void report_access(const void* address, std::size_t bytes, bool is_write, const void* pc) {
@@ -149,8 +163,18 @@ void order_and_yield(Lane& lane, std::uintptr_t address) {
 
 void report_atomic(const void* address, std::size_t bytes, const void* pc) {
   if (Lane* lane = current_lane) {
-    order_and_yield(*lane, reinterpret_cast<std::uintptr_t>(address));
-    report_access(address, bytes, false, pc);
+    const auto at = reinterpret_cast<std::uintptr_t>(address);
+    order_and_yield(*lane, at);
+    observe(*lane, {at, static_cast<std::uint32_t>(bytes), Kind::read, true, pc, true});
+    lane->block->races().flag_read(lane->index, at);
+  }
+}
+
+void report_atomic_store(const void* address, std::size_t bytes, const void* pc) {
+  if (Lane* lane = current_lane) {
+    const auto at = reinterpret_cast<std::uintptr_t>(address);
+    observe(*lane, {at, static_cast<std::uint32_t>(bytes), Kind::write, true, pc, true});
+    lane->block->races().flag_stored(lane->index, at, true);
   }
 }
 
@@ -171,7 +195,12 @@ namespace {
     const auto at = reinterpret_cast<std::uintptr_t>(address);
     if (at - lane->stack_low < simt::StackPool::stack_bytes) return;
     simt::order_and_yield(*lane, at);
-    simt::observe(*lane, {at, bytes, kind, true, pc});
+    simt::observe(*lane, {at, bytes, kind, true, pc, true});  // as an atomic: what flags between threads are made of
+    if (kind == simt::Kind::read) {
+      lane->block->races().flag_read(lane->index, at);
+    } else {
+      lane->block->races().flag_stored(lane->index, at, false);
+    }
   }
 }
 

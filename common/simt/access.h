@@ -6,10 +6,9 @@
 #include <cstring>
 
 #include "common/simt/engine.h"
+#include "common/simt/races.h"
 
 namespace simt {
-
-enum class Kind { read, write };
 
 struct Access {
   std::uintptr_t address;
@@ -17,10 +16,12 @@ struct Access {
   Kind kind;
   bool aligned;    // must be a multiple of its size, as every access of a GPU must
   const void* pc;  // return address of the hook: names the line
+  bool atomic = false;
 };
 
 // The slow path: the access is wrong, or goes to neither device nor shared memory.
 void observe_fault(Lane& lane, const Access& access);
+void observe_race(Lane& lane, const Access& access, const SharedRaces::Conflict& conflict);
 
 // Are all `bytes` shadow bytes marked with all bits of `mask`? In one word where the size is a power of two, as it nearly
 // always is.
@@ -48,10 +49,12 @@ void observe_fault(Lane& lane, const Access& access);
 [[gnu::always_inline]] inline void observe(Lane& lane, const Access& access) {
   if (access.address - lane.stack_low < StackPool::stack_bytes) return;  // registers and local arrays
   std::uint8_t* shadow;
+  bool shared = false;
   if (Heap::contains(access.address)) {
     shadow = Heap::shadow(access.address);
   } else if (access.address - lane.arena_low < SharedArena::total) {
     shadow = lane.arena_shadow + (access.address - lane.arena_low);
+    shared = true;
   } else {
     return observe_fault(lane, access);
   }
@@ -62,6 +65,12 @@ void observe_fault(Lane& lane, const Access& access);
   if (access.kind == Kind::write) {
     std::memset(shadow, shadow_after_store, access.bytes);
     lane.block->count_store();
+  }
+  if (shared) {
+    const std::size_t offset = access.address - lane.arena_low - SharedArena::red_zone;
+    const auto conflict = lane.block->races().access(lane.index, offset, access.bytes, access.kind, access.atomic, access.pc);
+    if (conflict) [[unlikely]]
+      observe_race(lane, access, *conflict);
   }
 }
 

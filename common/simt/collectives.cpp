@@ -1,4 +1,5 @@
 // What lanes do together: barriers, shuffles, votes, and shared memory.
+#include <algorithm>
 #include <sstream>
 
 #include "common/simt/access.h"
@@ -93,8 +94,16 @@ void barrier(const std::source_location& where) {
 }
 
 void warp_barrier(std::uint32_t mask, const std::source_location& where) {
-  WarpCall call{"__syncwarp", mask, where, [](Block&, Warp&, WarpCall* const*) {}};
+  WarpCall call{"__syncwarp", mask, where, [](Block& block, Warp& warp, WarpCall* const* calls) {
+                  const WarpCall* const* first = std::find_if(calls, calls + warp_size, [](auto* c) { return c != nullptr; });
+                  block.races().warp_barrier(warp.lanes->index, (*first)->mask);
+                }};
   meet(call);
+}
+
+void fence() {
+  const Lane& lane = lane_or_die();
+  lane.block->races().fence(lane.index);
 }
 
 std::uint64_t shuffle(const char* name, Shuffle mode, std::uint32_t mask, std::uint64_t value, int operand, int width,

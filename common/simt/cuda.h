@@ -36,6 +36,7 @@ namespace simt {
 
 void barrier(const std::source_location& where);
 void warp_barrier(std::uint32_t mask, const std::source_location& where);
+void fence();
 
 enum class Shuffle { index, up, down, butterfly };
 std::uint64_t shuffle(const char* name, Shuffle mode, std::uint32_t mask, std::uint64_t value, int operand, int width,
@@ -51,6 +52,7 @@ inline T* type_anchor = nullptr;
 void report_access(const void* address, std::size_t bytes, bool is_write, const void* pc);
 // Before an atomic: lets other threads run, then reports the read. No other thread runs until the calling lane waits again.
 void report_atomic(const void* address, std::size_t bytes, const void* pc);
+void report_atomic_store(const void* address, std::size_t bytes, const void* pc);
 
 // Not inlined, not instrumented: the access is reported once, with its whole width.
 template <class T>
@@ -72,7 +74,7 @@ template <class T, class Update>
   const T old = *address;
   const T updated = update(old);
   if (std::memcmp(&old, &updated, sizeof(T)) != 0) {
-    report_access(address, sizeof(T), true, __builtin_return_address(0));
+    report_atomic_store(address, sizeof(T), __builtin_return_address(0));
     *address = updated;
   }
   return old;
@@ -133,41 +135,43 @@ inline int __all_sync(unsigned mask, int predicate, const std::source_location w
   return simt::ballot("__all_sync", mask, predicate != 0, where) == mask;
 }
 
-// ---- atomics: on device and shared memory, relaxed, as CUDA's are ----
+// ---- atomics: on device and shared memory, relaxed, as CUDA's are; always inlined, so that reports name the kernel's line
+// ----
 
 template <class T>
-T atomicAdd(T* address, std::type_identity_t<T> value) {
+[[gnu::always_inline]] inline T atomicAdd(T* address, std::type_identity_t<T> value) {
   return simt::atomic(address, [value](T old) { return old + value; });
 }
 template <class T>
-T atomicMax(T* address, std::type_identity_t<T> value) {
+[[gnu::always_inline]] inline T atomicMax(T* address, std::type_identity_t<T> value) {
   static_assert(std::is_integral_v<T>, "atomicMax takes integers");
   return simt::atomic(address, [value](T old) { return old < value ? value : old; });
 }
 template <class T>
-T atomicMin(T* address, std::type_identity_t<T> value) {
+[[gnu::always_inline]] inline T atomicMin(T* address, std::type_identity_t<T> value) {
   static_assert(std::is_integral_v<T>, "atomicMin takes integers");
   return simt::atomic(address, [value](T old) { return value < old ? value : old; });
 }
 template <class T>
-T atomicOr(T* address, std::type_identity_t<T> value) {
+[[gnu::always_inline]] inline T atomicOr(T* address, std::type_identity_t<T> value) {
   return simt::atomic(address, [value](T old) { return old | value; });
 }
 template <class T>
-T atomicAnd(T* address, std::type_identity_t<T> value) {
+[[gnu::always_inline]] inline T atomicAnd(T* address, std::type_identity_t<T> value) {
   return simt::atomic(address, [value](T old) { return old & value; });
 }
 template <class T>
-T atomicExch(T* address, std::type_identity_t<T> value) {
+[[gnu::always_inline]] inline T atomicExch(T* address, std::type_identity_t<T> value) {
   return simt::atomic(address, [value](T) { return value; });
 }
 template <class T>
-T atomicCAS(T* address, std::type_identity_t<T> compare, std::type_identity_t<T> value) {
+[[gnu::always_inline]] inline T atomicCAS(T* address, std::type_identity_t<T> compare, std::type_identity_t<T> value) {
   return simt::atomic(address, [compare, value](T old) { return old == compare ? value : old; });
 }
 
-inline void __threadfence() {}  // one memory, seen by all: fences have nothing to do
-inline void __threadfence_block() {}
+// All lanes see one memory: a fence moves no data. It orders accesses for the race rules.
+inline void __threadfence() { simt::fence(); }
+inline void __threadfence_block() { simt::fence(); }
 
 // ---- arithmetic that nvcc declares in the global namespace ----
 

@@ -100,6 +100,7 @@ void Block::begin(Run& run, std::uint64_t linear_index) {
   shared_type_ = nullptr;
   stacks_.prepare(static_cast<int>(threads_));
   arena_.begin_block(shared_bytes);
+  races_.begin_block(threads_, shared_bytes);
 
   warps_.clear();
   warp_order_.clear();
@@ -233,6 +234,7 @@ bool Block::release_barrier() {
     }
   }
   in_barrier_ = 0;
+  races_.block_barrier();
   return true;
 }
 
@@ -283,13 +285,12 @@ Run::Run(const Launch& launch_, bool ordered_) : launch(launch_), ordered(ordere
   for (std::size_t i = order.size(); i > 1; --i) std::swap(order[i - 1], order[next_random(random) % i]);
 }
 
-void Run::report(std::string kind, std::string where, std::string text) {
+void Run::report(std::string kind, std::string where, std::string text, const std::string& other_place) {
   const std::lock_guard lock(mutex);
-  for (Finding& finding : findings) {
-    if (finding.kind == kind && finding.where == where) {
-      ++finding.count;
-      return;
-    }
+  const auto [known, fresh] = known_findings.try_emplace(kind + '\n' + where + '\n' + other_place, findings.size());
+  if (!fresh) {
+    ++findings[known->second].count;
+    return;
   }
   const std::string kernel = function_name(launch.kernel);
   text = kind + ": " + text + "\n  at " + where + " in kernel " + kernel + "\n  replay: --sim-seed " +

@@ -9,6 +9,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <source_location>
@@ -17,6 +18,7 @@
 
 #include "common/simt/fiber.h"
 #include "common/simt/memory.h"
+#include "common/simt/races.h"
 #include "common/simt/simt.h"
 
 namespace simt {
@@ -72,9 +74,11 @@ struct Run {
   std::atomic<bool> stopped{false};      // a fault after which the launch cannot go on
   std::atomic<bool> needs_order{false};  // a global atomic was seen: run again, ordered
   std::mutex mutex;
-  std::vector<Finding> findings;  // guarded by mutex
+  std::vector<Finding> findings;                      // guarded by mutex
+  std::map<std::string, std::size_t> known_findings;  // their indices, by what makes them distinct; guarded by mutex
 
-  void report(std::string kind, std::string where, std::string text);
+  // Counts a finding that was seen before: of the same kind, at the same place (and, of a race, with the same other place).
+  void report(std::string kind, std::string where, std::string text, const std::string& other_place = "");
 };
 
 class Block {
@@ -86,6 +90,7 @@ class Block {
 
   Run& run() { return *run_; }
   SharedArena& arena() { return arena_; }
+  SharedRaces& races() { return races_; }
   const StackPool& stacks() const { return stacks_; }
   uint3 index() const { return index_; }
   void count_store() { ++stores_; }
@@ -94,6 +99,7 @@ class Block {
   void arrive(Lane& lane, const std::source_location& where);
   [[noreturn]] void stop(Lane& lane);  // ends the launch from within a lane
 
+  const Lane& lane(int index) const { return lanes_[static_cast<std::size_t>(index)]; }
   std::string describe(const Lane& lane) const;  // "block (1, 0, 0), warp 3, lane 5 (thread (101, 0, 0))"
 
  private:
@@ -121,6 +127,7 @@ class Block {
   const void* shared_type_ = nullptr;
   StackPool stacks_;
   SharedArena arena_;
+  SharedRaces races_;
 };
 
 // The lane that runs on this OS thread; null in host code.
