@@ -62,8 +62,8 @@ std::string describe_target(Lane& lane, std::uintptr_t address) {
                                               : member_name(lane.block->shared_type(), offset);
 }
 
-void report(Lane& lane, const std::string& kind, const void* pc, const std::string& text) {
-  lane.block->run().report(kind, place_of(pc), text + "\n  by " + lane.block->describe(lane));
+void report(Lane& lane, const std::string& kind, const void* pc, const Run::MakeText& text) {
+  lane.block->run().report(kind, place_of(pc), [&] { return text() + "\n  by " + lane.block->describe(lane); });
 }
 
 }  // namespace
@@ -94,7 +94,7 @@ void observe_elsewhere(Lane& lane, const Access& access) {
   text << amount(access) << " at 0x" << std::hex << address << ", "
        << (lane.block->stacks().contains(address) ? "a local variable of another thread"
                                                   : "which is neither device memory nor shared memory");
-  report(lane, std::string("wild ") + verb(access.kind), access.pc, text.str());
+  report(lane, std::string("wild ") + verb(access.kind), access.pc, [&] { return text.str(); });
   lane.block->stop(lane);
 }
 
@@ -105,13 +105,14 @@ void observe_fault(Lane& lane, const Access& access) {
   const std::uintptr_t end = access.address + access.bytes;
   if (const auto outside = first_without(lane, access, allocated); outside < end) {
     report(lane, std::string("out-of-bounds ") + verb(access.kind), access.pc,
-           amount(access) + ", " + describe_target(lane, outside));
+           [&] { return amount(access) + ", " + describe_target(lane, outside); });
     return;  // red zones lie there: going on harms nothing and may show more
   }
   if (access.aligned && access.address % access.bytes != 0) {
-    report(lane, std::string("misaligned ") + verb(access.kind), access.pc,
-           amount(access) + " at " + describe_target(lane, access.address) + ", not a multiple of " +
-               std::to_string(access.bytes));
+    report(lane, std::string("misaligned ") + verb(access.kind), access.pc, [&] {
+      return amount(access) + " at " + describe_target(lane, access.address) + ", not a multiple of " +
+             std::to_string(access.bytes);
+    });
   }
   if (access.kind == Kind::write) {
     for (std::uintptr_t address = access.address; address < end; ++address) {
@@ -120,7 +121,7 @@ void observe_fault(Lane& lane, const Access& access) {
     lane.block->count_store();
   } else if (const auto unwritten = first_without(lane, access, written); unwritten < end) {
     report(lane, "uninitialised read", access.pc,
-           amount(access) + " from " + describe_target(lane, unwritten) + ", which nothing has written");
+           [&] { return amount(access) + " from " + describe_target(lane, unwritten) + ", which nothing has written"; });
   }
 }
 
@@ -130,12 +131,13 @@ void observe_race(Lane& lane, const Access& access, const SharedRaces::Conflict&
   const char* order = access.kind == Kind::read ? "read after write" : earlier_wrote ? "write after write" : "write after read";
   const std::string place = place_of(access.pc);
   const std::string earlier_place = place_of(conflict.earlier.pc);
-  block.run().report("race", place,
-                     std::string(order) + " of " + describe_target(lane, block.arena().begin() + conflict.offset) +
-                         ", with nothing that orders them\n  " + (earlier_wrote ? "written" : "read") + " at " + earlier_place +
-                         " by " + block.describe(block.lane(conflict.earlier.thread)) + "\n  " +
-                         (access.kind == Kind::write ? "written" : "read") + " at " + place + " by " + block.describe(lane),
-                     earlier_place);
+  const auto text = [&] {
+    return std::string(order) + " of " + describe_target(lane, block.arena().begin() + conflict.offset) +
+           ", with nothing that orders them\n  " + (earlier_wrote ? "written" : "read") + " at " + earlier_place + " by " +
+           block.describe(block.lane(conflict.earlier.thread)) + "\n  " + (access.kind == Kind::write ? "written" : "read") +
+           " at " + place + " by " + block.describe(lane);
+  };
+  block.run().report("race", place, text, earlier_place);
 }
 
 // ---- for cuda.h: accesses that kernels report themselves, because the compiler would not report them as one ----

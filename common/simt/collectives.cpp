@@ -21,9 +21,10 @@ void meet(WarpCall& call) {
   if (!(call.mask >> lane.lane() & 1)) {
     std::ostringstream mask;
     mask << "0x" << std::hex << call.mask;
-    lane.block->run().report("caller not in mask", place_of(call.where),
-                             std::string(call.name) + "(" + mask.str() +
-                                 ") was called by a lane that the mask does not name\n  by " + lane.block->describe(lane));
+    lane.block->run().report("caller not in mask", place_of(call.where), [&] {
+      return std::string(call.name) + "(" + mask.str() + ") was called by a lane that the mask does not name\n  by " +
+             lane.block->describe(lane);
+    });
     lane.block->stop(lane);
   }
   lane.call = &call;
@@ -62,9 +63,10 @@ void resolve_shuffle(Block& block, Warp& warp, WarpCall* const calls[warp_size])
     auto& call = *static_cast<ShuffleCall*>(calls[lane]);
     const int source = source_lane(call, lane);
     if (calls[source] == nullptr) {
-      block.run().report("shuffle from absent lane", place_of(call.where),
-                         std::string(call.name) + " reads lane " + std::to_string(source) +
-                             ", which is not in the mask\n  by " + block.describe(warp.lanes[lane]));
+      block.run().report("shuffle from absent lane", place_of(call.where), [&] {
+        return std::string(call.name) + " reads lane " + std::to_string(source) + ", which is not in the mask\n  by " +
+               block.describe(warp.lanes[lane]);
+      });
       continue;  // the result stays 0
     }
     call.result = static_cast<ShuffleCall*>(calls[source])->value;
@@ -123,9 +125,10 @@ void* shared_memory(std::size_t bytes, std::size_t alignment, const void* anchor
   Lane& lane = lane_or_die();
   const SharedArena& arena = lane.block->arena();
   if (bytes > arena.bytes() || arena.begin() % alignment != 0) {
-    lane.block->run().report(
-        "shared memory", place_of(where),
-        "the kernel's struct takes " + std::to_string(bytes) + " bytes, the launch asked for " + std::to_string(arena.bytes()));
+    lane.block->run().report("shared memory", place_of(where), [&] {
+      return "the kernel's struct takes " + std::to_string(bytes) + " bytes, the launch asked for " +
+             std::to_string(arena.bytes());
+    });
     lane.block->stop(lane);
   }
   lane.block->set_shared_type(anchor);

@@ -194,9 +194,10 @@ bool Block::resolve_calls(Warp& warp) {
       }
     }
     if (gone != 0) {
-      run_->report("exited lane in mask", place_of(call.where),
-                   std::string(call.name) + " names lanes " + ranges(gone) + " of warp " + std::to_string(warp.index) +
-                       ", which have exited or never existed\n  called by " + describe(warp.lanes[l]));
+      run_->report("exited lane in mask", place_of(call.where), [&] {
+        return std::string(call.name) + " names lanes " + ranges(gone) + " of warp " + std::to_string(warp.index) +
+               ", which have exited or never existed\n  called by " + describe(warp.lanes[l]);
+      });
       run_->stopped = true;
       return false;
     }
@@ -227,9 +228,10 @@ bool Block::release_barrier() {
     lane.state = Lane::State::runnable;
     if (first == nullptr) first = &lane;
     if (!same_place(lane.barrier_place, first->barrier_place)) {
-      run_->report("divergent barrier", place_of(lane.barrier_place),
-                   "__syncthreads() is one barrier, reached at two places\n  by " + describe(*first) + " at " +
-                       place_of(first->barrier_place) + "\n  by " + describe(lane) + " at " + place_of(lane.barrier_place));
+      run_->report("divergent barrier", place_of(lane.barrier_place), [&] {
+        return "__syncthreads() is one barrier, reached at two places\n  by " + describe(*first) + " at " +
+               place_of(first->barrier_place) + "\n  by " + describe(lane) + " at " + place_of(lane.barrier_place);
+      });
       first = &lane;
     }
   }
@@ -261,7 +263,7 @@ void Block::report_stuck() {
     const std::size_t at = state.find('@');
     text += "\n  " + state.substr(0, at) + ranges(lanes) + state.substr(at + 1);
   }
-  run_->report("deadlock", place, text);
+  run_->report("deadlock", place, [&] { return text; });
   run_->stopped = true;
 }
 
@@ -285,7 +287,7 @@ Run::Run(const Launch& launch_, bool ordered_) : launch(launch_), ordered(ordere
   for (std::size_t i = order.size(); i > 1; --i) std::swap(order[i - 1], order[next_random(random) % i]);
 }
 
-void Run::report(std::string kind, std::string where, std::string text, const std::string& other_place) {
+void Run::report(std::string kind, std::string where, const MakeText& make_text, const std::string& other_place) {
   const std::lock_guard lock(mutex);
   const auto [known, fresh] = known_findings.try_emplace(kind + '\n' + where + '\n' + other_place, findings.size());
   if (!fresh) {
@@ -293,8 +295,8 @@ void Run::report(std::string kind, std::string where, std::string text, const st
     return;
   }
   const std::string kernel = function_name(launch.kernel);
-  text = kind + ": " + text + "\n  at " + where + " in kernel " + kernel + "\n  replay: --sim-seed " +
-         std::to_string(options().seed);
+  std::string text = kind + ": " + make_text() + "\n  at " + where + " in kernel " + kernel + "\n  replay: --sim-seed " +
+                     std::to_string(options().seed);
   findings.push_back({std::move(kind), kernel, std::move(where), std::move(text)});
 }
 
@@ -330,7 +332,7 @@ void work(Run& run, Blocks& blocks) {
       idle_rounds = 0;
     } else if (!(resident < max_resident && open()) && ++idle_rounds == max_idle_rounds) {
       run.report("endless spin", "unknown place",
-                 "every runnable thread reads the same memory again and again; nobody writes it");
+                 [] { return "every runnable thread reads the same memory again and again; nobody writes it"; });
       run.stopped = true;
     }
   }
@@ -384,9 +386,10 @@ void launch(const Launch& launch) {
   }
   if (!run->stopped) {
     for (const std::uintptr_t address : before.changed_unseen()) {
-      run->report(
-          "unseen write", "unknown place",
-          describe_address(address) + " changed, but no store was reported; write 16-bit and vector values through store()");
+      run->report("unseen write", "unknown place", [&] {
+        return describe_address(address) +
+               " changed, but no store was reported; write 16-bit and vector values through store()";
+      });
     }
   }
   all_findings.insert(all_findings.end(), run->findings.begin(), run->findings.end());

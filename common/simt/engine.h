@@ -9,6 +9,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -78,7 +79,9 @@ struct Run {
   std::map<std::string, std::size_t> known_findings;  // their indices, by what makes them distinct; guarded by mutex
 
   // Counts a finding that was seen before: of the same kind, at the same place (and, of a race, with the same other place).
-  void report(std::string kind, std::string where, std::string text, const std::string& other_place = "");
+  // The text is made only for the first: finding names takes milliseconds, and a fault may happen a million times.
+  using MakeText = std::function<std::string()>;
+  void report(std::string kind, std::string where, const MakeText& text, const std::string& other_place = "");
 };
 
 class Block {

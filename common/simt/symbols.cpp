@@ -8,6 +8,7 @@
 
 #include <cstdlib>
 #include <cstring>
+#include <map>
 #include <mutex>
 #include <optional>
 #include <vector>
@@ -186,8 +187,9 @@ std::string outermost_helper_call(Dwfl_Module* module, Dwarf_Addr pc, std::strin
 
 std::string place_of(const std::source_location& where) { return place(where.file_name(), static_cast<int>(where.line())); }
 
-std::string place_of(const void* pc) {
-  const std::lock_guard lock(mutex);
+namespace {
+
+std::string find_place(const void* pc) {
   const Dwarf_Addr address = reinterpret_cast<Dwarf_Addr>(pc) - 1;  // inside the call, not after it
   Dwfl_Module* module = dwfl_addrmodule(process(), address);
   Dwfl_Line* line = module == nullptr ? nullptr : dwfl_module_getsrc(module, address);
@@ -195,6 +197,16 @@ std::string place_of(const void* pc) {
   const char* file = line == nullptr ? nullptr : dwfl_lineinfo(line, nullptr, &number, nullptr, nullptr, nullptr);
   if (file == nullptr) return "unknown place";
   return outermost_helper_call(module, address, place(file, number));
+}
+
+}  // namespace
+
+std::string place_of(const void* pc) {
+  static std::map<const void*, std::string> known;
+  const std::lock_guard lock(mutex);
+  const auto [entry, fresh] = known.try_emplace(pc);
+  if (fresh) entry->second = find_place(pc);
+  return entry->second;
 }
 
 std::string function_name(Function function) {
