@@ -82,7 +82,8 @@ std::optional<SharedRaces::Conflict> SharedRaces::access(int thread, std::size_t
 
 // Keeps the last read of each thread.
 void SharedRaces::compact(std::vector<Record>& reads) const {
-  std::stable_sort(reads.begin(), reads.end(), [](const Record& a, const Record& b) { return a.thread < b.thread; });
+  std::sort(reads.begin(), reads.end(),
+            [](const Record& a, const Record& b) { return std::pair(a.thread, a.clock) < std::pair(b.thread, b.clock); });
   std::vector<Record> kept;
   for (const Record& read : reads) {
     if (!kept.empty() && kept.back().thread == read.thread) {
@@ -102,7 +103,8 @@ void SharedRaces::warp_barrier(int first_thread, std::uint32_t mask) {
     if (!(mask >> lane & 1)) continue;
     Thread& t = current(first_thread + lane);
     join(joined, t.seen);
-    joined[static_cast<std::size_t>(first_thread + lane)] = t.clock++;
+    const auto self = static_cast<std::size_t>(first_thread) + static_cast<std::size_t>(lane);
+    joined[self] = t.clock++;
   }
   for (int lane = 0; lane < 32; ++lane) {
     if (mask >> lane & 1) current(first_thread + lane).seen = joined;

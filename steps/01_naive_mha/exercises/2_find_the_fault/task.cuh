@@ -1,5 +1,5 @@
-// Exercise 2 of step 01: a softmax with a block per row, and three faults. Two show at the default shape; one only for queries that
-// see no key (--causal with more queries than keys).
+// Exercise 2 of step 01: a softmax with a block per row, and three faults. Two show at the default shape; one only for queries
+// that see no key (--causal with more queries than keys).
 #pragma once
 
 #include "common/device/attention.cuh"
