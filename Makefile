@@ -16,7 +16,7 @@ tour:
 	@tools/build $(PRESET) && $(PYTHON) tools/tour.py $(PRESET)
 
 test:
-	@tools/build $(PRESET) && ctest --preset $(PRESET) --parallel 2 $(if $(STEP),-R '$(STEP)')
+	@tools/build $(PRESET) && ctest --preset $(PRESET) --parallel 2 --no-tests=error $(if $(STEP),-R '$(STEP)')
 
 exercise:
 	@tools/build sim && $(PYTHON) tools/grade.py $(STEP) $(N)

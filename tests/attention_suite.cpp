@@ -75,7 +75,9 @@ std::vector<Case> shape_list(problem::Dtype dtype) {
   std::size_t turn = 0;
   for (const auto& [seq_q, seq_k] : lengths) {
     for (const bool causal : {false, true}) {
-      cases.push_back({shape_of(seq_q, seq_k, heads[turn % heads.size()], dims[turn % dims.size()], causal, dtype)});
+      const Heads few = turn % 2 == 0 ? Heads{1, 1, 1} : Heads{1, 2, 1};  // where the lengths alone are work enough
+      const Heads chosen = seq_q * seq_k > 20000 ? few : heads[turn % heads.size()];
+      cases.push_back({shape_of(seq_q, seq_k, chosen, dims[turn % dims.size()], causal, dtype)});
       ++turn;
     }
   }
@@ -90,9 +92,9 @@ std::vector<Case> shape_list(problem::Dtype dtype) {
 }
 
 std::vector<Case> small_shapes(problem::Dtype dtype) {
-  return {{shape_of(33, 47, {2, 4, 2}, 40, true, dtype)},
+  return {{shape_of(17, 39, {2, 2, 1}, 40, true, dtype)},
           {shape_of(17, 5, {1, 3, 1}, 32, true, dtype)},
-          {shape_of(40, 65, {1, 2, 2}, 64, false, dtype), InputKind::large}};
+          {shape_of(23, 65, {1, 2, 2}, 33, false, dtype), InputKind::large}};
 }
 
 int passes(const run::AttentionVariant& variant, const std::vector<Case>& cases, std::uint64_t seed) {

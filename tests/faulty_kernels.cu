@@ -239,6 +239,16 @@ __global__ void plain_beside_atomic(float* o) {  // [64]
 }
 
 template <bool mended>
+__global__ void store_before_own_atomic(float* o) {  // [threads]
+  auto& smem = device::shared_storage<RaceSmem>();
+  const int t = threadIdx.x;
+  if (t == 0) smem.count = 0;  // one: store_before_own_atomic
+  if (mended) __syncthreads();
+  atomicAdd(&smem.count, 1);  // other: store_before_own_atomic
+  o[t] = t;
+}
+
+template <bool mended>
 __global__ void flag_without_fence(float* o) {  // [64]
   auto& smem = device::shared_storage<RaceSmem>();
   const int t = threadIdx.x;
@@ -283,6 +293,20 @@ __global__ void correct_kernel(const float4* q,  // [8]
   smem.flags[t] = __any_sync(0xffffffffu, mine > other);
   __syncthreads();  // the flags are written
   if (t < 8) device::store(&o[t], make_float4(mine, other, static_cast<float>(smem.flags[31 - t]), 0.0f));
+}
+
+// Reads enough to make the simulator forget some of them, and must not make it forget when they were.
+__global__ void many_reads_kernel(float* o) {  // [32]
+  auto& smem = device::shared_storage<RaceSmem>();
+  const int t = threadIdx.x;
+  if (t < 2) device::store(&smem.halves[t], __float2half(1.0f));
+  __syncwarp();  // both halves are written
+  float sum = 0.0f;
+  for (int i = 0; t == 0 && i < 200; ++i) sum += __half2float(device::load(&smem.halves[i % 2]));
+  __syncwarp();  // lane 0 has read before lane 1 writes the first half; the second may still be read
+  if (t == 1) device::store(&smem.halves[0], __float2half(2.0f));
+  if (t != 1) sum += __half2float(device::load(&smem.halves[1]));
+  o[t] = sum;
 }
 
 __global__ void schedule_kernel(int* counter,  // [1]
@@ -386,6 +410,8 @@ const std::vector<Race>& races() {
       RACE(plain_beside_atomic, "RaceSmem::count"),
       RACE(flag_without_fence, "RaceSmem::values[0]"),
 #undef RACE
+      {"store_before_own_atomic", "RaceSmem::count", run_on_output<store_before_own_atomic<false>, 2, bytes>,
+       run_on_output<store_before_own_atomic<true>, 2, bytes>},
   };
   return all;
 }
@@ -394,6 +420,7 @@ void correct() {
   const device::Buffer q = zeros("q", 32);
   const device::Buffer o = zeros("o", 32);
   launch(correct_kernel, 3, 32, sizeof(Smem), q.as<const float4>(), o.as<float4>());
+  launch(many_reads_kernel, 1, 32, sizeof(RaceSmem), o.as<float>());
 }
 
 void two_faults() {

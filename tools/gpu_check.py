@@ -19,7 +19,7 @@ import sys
 import time
 from pathlib import Path
 
-from shapes import BENCHED, FIXED, PROFILED, SANITIZED
+from shapes import BENCHED, FIXED, LAYERED, PROFILED, SANITIZED
 
 ROOT = Path(__file__).resolve().parent.parent
 SANITIZERS = ["memcheck", "racecheck", "synccheck", "initcheck"]
@@ -97,7 +97,7 @@ def machine(commit):
         "nvcc": release,
         "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
         "commit": commit or describe.stdout.strip() or "unknown",
-        "command": sys.argv,
+        "command": "make gpu-check",
     }
 
 
@@ -124,8 +124,8 @@ def run_sanitizers(check):
         for step, shapes in SANITIZED.items():
             for shape in shapes:
                 check.run(f"{tool} {step} {' '.join(shape)}", [*sanitizer, check.build / "bin" / step, "--variant", "all", *shape])
-        step = "01_naive_mha"
-        check.run(f"{tool} {step} layer", [*sanitizer, check.build / "bin" / step, "--layer", "data/minilm_layer"])
+        for step in LAYERED:
+            check.run(f"{tool} {step} layer", [*sanitizer, check.build / "bin" / step, "--layer", "data/minilm_layer"])
 
 
 def run_benchmarks(check):
@@ -137,7 +137,9 @@ def run_benchmarks(check):
             path.unlink(missing_ok=True)
             print(check.run(f"bench {step} {name}", [check.build / "bin" / step, "--variant", "all", "--bench", *shape, "--json", path]))
             if path.exists():
-                entries.append({"shape": name, "sm_clock_mhz_after": sm_clock(), **json.loads(path.read_text())})
+                report = json.loads(path.read_text())
+                report["command"] = [step, "--variant", "all", "--bench", *shape]  # without this machine's paths
+                entries.append({"shape": name, "sm_clock_mhz_after": sm_clock(), **report})
                 path.unlink()
     return entries
 
@@ -152,7 +154,7 @@ def wanted_columns(header):
 def run_ncu(check):
     for step, shapes in FIXED.items():
         lines = []
-        for name, shape in {**shapes, **PROFILED[step]}.items():
+        for name, shape in {**shapes, **PROFILED.get(step, {})}.items():
             output = check.run(
                 f"ncu {step} {name}",
                 ["ncu", "--clock-control", "none", "--csv", "--page", "raw", "--print-units", "base", "--metrics", ",".join(METRICS),

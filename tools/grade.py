@@ -49,7 +49,7 @@ def grade_numbers(answers, binary):
         answer = answers.get(name)
         tolerance = 0.02 if name.endswith("microseconds") else 0
         ok = isinstance(answer, (int, float)) and math.isclose(answer, expected, rel_tol=tolerance, abs_tol=0)
-        hint = "" if ok or not answer else f"  ({answer / expected:.3g} times the right number)"
+        hint = "" if ok or not isinstance(answer, (int, float)) or not answer else f"  ({answer / expected:.3g} times the right number)"
         print(f"{'right' if ok else 'wrong'}  {name}: {answer}{hint}")
         right &= ok
     return right
@@ -58,14 +58,18 @@ def grade_numbers(answers, binary):
 def grade_kernel(binary):
     """Runs the kernel at every shape under four schedules; stops at the first that fails and shows why."""
     for shape in SHAPES:
-        for seed in ("1", "2", "3", "4"):
+        for seed in ("1", "2", "3"):
             command = [str(binary), *shape, "--sim-seed", seed]
-            done = subprocess.run(command, check=False, cwd=ROOT, capture_output=True, text=True, timeout=300)
+            try:
+                done = subprocess.run(command, check=False, cwd=ROOT, capture_output=True, text=True, timeout=120)
+            except subprocess.TimeoutExpired:
+                print(f"wrong  {' '.join(command)} did not end within two minutes")
+                return False
             if done.returncode != 0:
                 print(f"wrong  {' '.join(shape) or 'default shape'}, schedule {seed}\n\n{done.stdout}{done.stderr}")
                 print(f"Run it yourself: {binary.relative_to(ROOT)} {' '.join([*shape, '--sim-seed', seed])}")
                 return False
-        print(f"right  {' '.join(shape) or 'default shape'}, 4 schedules")
+        print(f"right  {' '.join(shape) or 'default shape'}, 3 schedules")
     return True
 
 
@@ -87,8 +91,11 @@ def main():
         right = grade_numbers(answers, ROOT / "build" / "sim" / "bin" / step)
     else:
         target = f"exercise_{step}_{folder.name}_{which}"
-        subprocess.run(["cmake", "--build", ROOT / "build" / "sim", "--target", target], check=True, stdout=subprocess.DEVNULL)
-        right = grade_kernel(ROOT / "build" / "sim" / "exercises" / target)
+        build = ["cmake", "--build", ROOT / "build" / "sim", "--target", target]
+        built = subprocess.run(build, check=False, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        if built.returncode != 0:
+            print(f"It does not compile:\n{built.stdout}")
+        right = built.returncode == 0 and grade_kernel(ROOT / "build" / "sim" / "exercises" / target)
     print("passed" if right else "not yet")
     sys.exit(0 if right else 1)
 

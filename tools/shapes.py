@@ -1,5 +1,8 @@
 """The shapes at which each step is measured, in one place: for the profiler, the sanitizers, the benchmarks and their tests."""
 
+# The steps that carry the whole layer (--layer).
+LAYERED = ["01_naive_mha"]
+
 # Three fixed shapes a step: where the simulator's counters are compared with Nsight Compute's.
 # "tour" is the layer in data/minilm_layer; "ragged" is causal, with lengths that no tile divides.
 FIXED = {

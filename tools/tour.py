@@ -19,6 +19,7 @@ import matplotlib
 matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 import numpy as np
+from shapes import LAYERED
 
 ROOT = Path(__file__).resolve().parent.parent
 LAYER = ROOT / "data" / "minilm_layer"
@@ -125,7 +126,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("preset", help="whose executables to run: sim, gpu, ...")
     preset = parser.parse_args().preset
-    binaries = sorted((ROOT / "build" / preset / "bin").glob("[0-9][0-9]_*"))
+    binaries = [binary for step in LAYERED if (binary := ROOT / "build" / preset / "bin" / step).exists()]
     if not binaries:
         parser.error(f"build/{preset}/bin holds no steps: run make {preset} first")
 

@@ -54,7 +54,7 @@ void launch(void (*kernel)(Params...), dim3 grid, dim3 block, std::size_t shared
   if (shared_bytes > 48 * 1024) {  // above 48 KB a kernel must ask for it
     CUDA_CHECK(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(shared_bytes)));
   }
-  kernel<<<grid, block, shared_bytes>>>(Params(args)...);
+  kernel<<<grid, block, shared_bytes>>>(static_cast<Params>(args)...);
   CUDA_CHECK(cudaGetLastError());
 }
 

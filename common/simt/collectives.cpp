@@ -40,19 +40,21 @@ struct ShuffleCall : WarpCall {
   std::uint64_t result = 0;
 };
 
-// The lane that a shuffle reads (PTX ISA, shfl.sync): lanes at the edge of a segment keep their own value.
+// The lane that a shuffle reads (PTX ISA, shfl.sync: five bits of the operand count): lanes at the edge of a segment keep their
+// own value.
 int source_lane(const ShuffleCall& call, int lane) {
+  const int operand = call.operand & 31;
   const int first = lane & ~(call.width - 1);
   const int last = first + call.width - 1;
   switch (call.mode) {
     case Shuffle::index:
-      return first + (call.operand & (call.width - 1));
+      return first + (operand & (call.width - 1));
     case Shuffle::up:
-      return lane - call.operand < first ? lane : lane - call.operand;
+      return lane - operand < first ? lane : lane - operand;
     case Shuffle::down:
-      return lane + call.operand > last ? lane : lane + call.operand;
+      return lane + operand > last ? lane : lane + operand;
     case Shuffle::butterfly:
-      return (lane ^ call.operand) > last ? lane : lane ^ call.operand;
+      return (lane ^ operand) > last ? lane : lane ^ operand;
   }
   __builtin_unreachable();
 }

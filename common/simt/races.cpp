@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <tuple>
 
 namespace simt {
 
@@ -46,6 +47,7 @@ std::optional<SharedRaces::Conflict> SharedRaces::access(int thread, std::size_t
       word.generation = generation_;
       word.reads.clear();
       word.writes.clear();
+      word.compact_above = 64;
     }
     const std::size_t first = std::max(offset, index * 4) % 4;
     const std::size_t last = std::min(end - index * 4, std::size_t{4});
@@ -61,17 +63,21 @@ std::optional<SharedRaces::Conflict> SharedRaces::access(int thread, std::size_t
     };
     check(word.writes, Kind::write);
     if (kind == Kind::read) {
-      // Of a thread that reads the same word again and again, the last time is enough.
-      if (!word.reads.empty() && word.reads.back().thread == thread && word.reads.back().bytes_mask == mask) {
+      // Of a thread that reads the same bytes again and again, the last time is enough.
+      if (!word.reads.empty() && same_but_for_time(word.reads.back(), record)) {
         word.reads.back() = record;
       } else {
         word.reads.push_back(record);
-        if (word.reads.size() > 2 * thread_count_) compact(word.reads);
+        if (word.reads.size() > word.compact_above) {
+          compact(word.reads);
+          word.compact_above = 2 * word.reads.size() + 64;
+        }
       }
     } else {
       check(word.reads, Kind::read);
-      // A later access that races with one of the forgotten ones races with this store too.
-      const auto covered = [&](const Record& e) { return (e.bytes_mask & ~mask) == 0; };
+      // A later access that races with one of the forgotten ones races with this store too: unless this store is atomic, which
+      // later atomics do not race with, while they do with a plain access.
+      const auto covered = [&](const Record& e) { return (e.bytes_mask & ~mask) == 0 && (e.atomic || !atomic); };
       std::erase_if(word.reads, covered);
       std::erase_if(word.writes, covered);
       word.writes.push_back(record);
@@ -80,21 +86,16 @@ std::optional<SharedRaces::Conflict> SharedRaces::access(int thread, std::size_t
   return conflict;
 }
 
-// Keeps the last read of each thread.
-void SharedRaces::compact(std::vector<Record>& reads) const {
-  std::sort(reads.begin(), reads.end(),
-            [](const Record& a, const Record& b) { return std::pair(a.thread, a.clock) < std::pair(b.thread, b.clock); });
-  std::vector<Record> kept;
-  for (const Record& read : reads) {
-    if (!kept.empty() && kept.back().thread == read.thread) {
-      kept.back().bytes_mask |= read.bytes_mask;
-      kept.back().clock = read.clock;
-      kept.back().pc = read.pc;
-    } else {
-      kept.push_back(read);
-    }
-  }
-  reads = std::move(kept);
+bool SharedRaces::same_but_for_time(const Record& a, const Record& b) {
+  return a.thread == b.thread && a.bytes_mask == b.bytes_mask && a.atomic == b.atomic;
+}
+
+// Of reads that differ in nothing but their time, keeps the last.
+void SharedRaces::compact(std::vector<Record>& reads) {
+  std::sort(reads.begin(), reads.end(), [](const Record& a, const Record& b) {
+    return std::tuple(a.thread, a.bytes_mask, a.atomic, b.clock) < std::tuple(b.thread, b.bytes_mask, b.atomic, a.clock);
+  });  // the latest first
+  reads.erase(std::unique(reads.begin(), reads.end(), same_but_for_time), reads.end());
 }
 
 void SharedRaces::warp_barrier(int first_thread, std::uint32_t mask) {

@@ -56,6 +56,7 @@ class SharedRaces {
     std::uint64_t generation = 0;  // the records are of this generation; older ones race with nothing
     std::vector<Record> reads;
     std::vector<Record> writes;
+    std::size_t compact_above = 64;  // reads
   };
 
   struct Thread {
@@ -69,7 +70,8 @@ class SharedRaces {
   Thread& current(int thread);
   bool ordered(const Record& earlier, int thread);
   static void join(Clocks& into, const Clocks& other);
-  void compact(std::vector<Record>& reads) const;
+  static bool same_but_for_time(const Record& a, const Record& b);
+  static void compact(std::vector<Record>& reads);
 
   std::uint64_t generation_ = 0;
   std::size_t thread_count_ = 0;

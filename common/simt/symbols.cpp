@@ -45,7 +45,8 @@ std::string from_root(const std::string& path) {
 
 // Code that is the same for every kernel: a report wants the kernel's line that uses it.
 bool is_helper(const std::string& file) {
-  return file.starts_with("common/device/") || file.starts_with("common/simt/") || file.starts_with("/usr/");
+  return file.starts_with("common/device/") || file.starts_with("common/simt/") || file.starts_with(".venv/") ||
+         file.starts_with("/");
 }
 
 std::string demangled(const char* name) {

@@ -9,8 +9,8 @@
 //   pv        reads P, V    writes O      thread i: row i of O, element by element
 //
 // What to expect: 207 queries in 12 heads are 2484 threads, where an H200 wants more than 100,000 to hide the latency of its
-// memory. And the 32 lanes of a warp walk down 32 different rows, so every load touches 32 sectors to use 4 bytes of each.
-// No shared memory, no barriers: no thread ever needs what another computed within a kernel.
+// memory. And the 32 lanes of a warp walk down 32 different rows, so every load of Q, S or P touches 32 sectors to use 4 bytes
+// of each. No shared memory, no barriers: no thread ever needs what another computed within a kernel.
 #pragma once
 
 #include "common/device/attention.cuh"

@@ -6,7 +6,7 @@
 //
 // One access gets worse by the swap: 32 lanes now read 32 different keys, rows of K that lie dim · 4 bytes apart. No assignment
 // of threads to elements helps: Q wants lanes along t, and so does K. So K is transposed once, to [dim, seq_k], by a kernel of
-// its own: 2 · seq_k · dim elements moved to save 31 of 32 sectors, seq_q / 32 · dim times.
+// its own: 2 · seq_k · dim elements moved to save 28 of the 32 sectors of each of seq_q · seq_k / 32 · dim loads.
 #pragma once
 
 #include "common/device/attention.cuh"

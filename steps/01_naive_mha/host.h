@@ -28,11 +28,11 @@ inline std::size_t key_bytes(const Attention& a) {
 // How S and P lie in memory. The kernels only see strides.
 inline Heads<float> as_bhss(float* data, const Attention& a) {  // [batch, heads, seq_q, seq_k]
   const std::int64_t row = a.seq_k;
-  return {data, a.heads * a.seq_q * row, a.seq_q * row, row};
+  return {data, row * a.seq_q * a.heads, row * a.seq_q, row};
 }
 inline Heads<float> as_bshs(float* data, const Attention& a) {  // [batch, seq_q, heads, seq_k]
   const std::int64_t row = a.seq_k;
-  return {data, a.seq_q * a.heads * row, row, a.heads * row};
+  return {data, row * a.heads * a.seq_q, row, row * a.heads};
 }
 inline Heads<const float> read_only(Heads<float> view) {
   return {view.data, view.batch_stride, view.head_stride, view.row_stride};

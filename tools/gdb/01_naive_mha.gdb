@@ -34,9 +34,9 @@ echo \n---- 4. Inside the loop, a thread with work: query 7, key 3\n
 tbreak 2_row_per_thread.cuh:42 if i == 7 && j == 3 && head == 1
 continue
 print threadIdx
+print j
 print visible
 print q_row[0]
-print k_row[0]
 print dot
 print shape.scale * dot
 kill
