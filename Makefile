@@ -5,12 +5,13 @@
 #   make exercise STEP=01 N=2   grade what you wrote in steps/01_*/exercises/2_*
 #   make docs               the book as a site, in build/docs
 #   make sim | make gpu     build that preset, nothing more (also sim-debug, gpu-debug)
+#   make profile            on a machine with a GPU: Nsight Compute's counters of every kernel, in build/profile
 #   make gpu-check OUT=dir  on a machine with a GPU: tests, sanitizers, timings, counters; results in dir
 
 PRESET := $(shell tools/preset)
 PYTHON := .venv/bin/python
 
-.PHONY: tour test exercise docs notebooks lint gpu-check sim sim-debug gpu gpu-debug
+.PHONY: tour test exercise docs notebooks lint profile gpu-check sim sim-debug gpu gpu-debug
 
 tour:
 	@tools/build $(PRESET) && $(PYTHON) tools/tour.py $(PRESET)
@@ -29,6 +30,9 @@ notebooks:
 
 lint:
 	@tools/bootstrap && tools/lint
+
+profile:
+	@tools/build gpu && $(PYTHON) tools/gpu_check.py --only ncu --out build/profile
 
 gpu-check:
 	@$(if $(OUT),,$(error make gpu-check needs a folder for its results: OUT=dir))tools/build gpu && $(PYTHON) tools/gpu_check.py --out $(OUT)

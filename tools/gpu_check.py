@@ -181,6 +181,8 @@ def main():
     args = parser.parse_args()
     if not (args.build / "bin").is_dir():
         parser.error(f"{args.build}/bin is missing: run make gpu first")
+    if shutil.which("nvidia-smi") is None:
+        parser.error("this machine has no GPU (no nvidia-smi); what it can run is: make test")
     args.out.mkdir(parents=True, exist_ok=True)
     check = Check(args.out, args.build.resolve())
     parts = args.only or ["tests", "sanitizers", "bench", "ncu"]
