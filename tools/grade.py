@@ -81,7 +81,7 @@ def main():
     args = parser.parse_args()
     folders = list(ROOT.glob(f"steps/{args.step}_*/exercises/{args.number}_*"))
     if len(folders) != 1:
-        known = ", ".join(sorted(str(f.relative_to(ROOT / "steps")) for f in ROOT.glob("steps/*/exercises/*")))
+        known = ", ".join(sorted(str(f.relative_to(ROOT / "steps")) for f in ROOT.glob("steps/*/exercises/[0-9]_*")))
         parser.error(f"there is no exercise {args.number} of step {args.step}; there are: {known}")
     folder = folders[0]
     step = folder.parent.parent.name

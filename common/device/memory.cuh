@@ -16,12 +16,14 @@ using simt::store;
 // Reads a T in one access of sizeof(T) bytes: 2, 4, 8 or 16; the address must be a multiple of that.
 template <class T>
 __device__ __forceinline__ T load(const T* address) {
+  static_assert(sizeof(T) == 2 || sizeof(T) == 4 || sizeof(T) == 8 || sizeof(T) == 16, "one access moves 2, 4, 8 or 16 bytes");
   return *address;
 }
 
 // Writes a T in one access.
 template <class T>
 __device__ __forceinline__ void store(T* address, T value) {
+  static_assert(sizeof(T) == 2 || sizeof(T) == 4 || sizeof(T) == 8 || sizeof(T) == 16, "one access moves 2, 4, 8 or 16 bytes");
   *address = value;
 }
 

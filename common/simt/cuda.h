@@ -57,12 +57,14 @@ void report_atomic_store(const void* address, std::size_t bytes, const void* pc)
 // Not inlined, not instrumented: the access is reported once, with its whole width.
 template <class T>
 [[gnu::noinline, gnu::no_sanitize_thread]] T load(const T* address) {
+  static_assert(sizeof(T) == 2 || sizeof(T) == 4 || sizeof(T) == 8 || sizeof(T) == 16, "one access moves 2, 4, 8 or 16 bytes");
   report_access(address, sizeof(T), false, __builtin_return_address(0));
   return *address;
 }
 
 template <class T>
 [[gnu::noinline, gnu::no_sanitize_thread]] void store(T* address, T value) {
+  static_assert(sizeof(T) == 2 || sizeof(T) == 4 || sizeof(T) == 8 || sizeof(T) == 16, "one access moves 2, 4, 8 or 16 bytes");
   report_access(address, sizeof(T), true, __builtin_return_address(0));
   *address = value;
 }

@@ -31,7 +31,6 @@ const Options& options();
 inline constexpr int warp_size = 32;
 inline constexpr unsigned max_threads_per_block = 1024;
 inline constexpr std::size_t max_shared_bytes = 232448;  // 227 KiB
-inline constexpr int max_barriers = 16;                  // named barriers of a block
 
 // ---- device memory ----
 

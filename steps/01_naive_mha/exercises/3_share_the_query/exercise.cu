@@ -1,7 +1,7 @@
 // Exercise 3 of step 01: scores with the query row in shared memory. Yours to write: task.cuh.
 #include EXERCISE_KERNEL
 #include "../../2_row_per_thread.cuh"
-#include "../../host.h"
+#include "../exercise.h"
 
 namespace {
 
@@ -12,7 +12,7 @@ void launch_variant(const run::AttentionLaunch& l) {
   const Heads<float> s = as_bhss(l.scratch.get<float>("S"), l.shape);
   const Heads<float> p = as_bhss(l.scratch.get<float>("P"), l.shape);
   const dim3 rows = grid_over(shape.seq_q, shape.heads, shape.batch);
-  const dim3 blocks(static_cast<unsigned>(shape.seq_q), static_cast<unsigned>(shape.heads), static_cast<unsigned>(shape.batch));
+  const dim3 blocks = block_per_row(shape);
   device::launch(exercise::scores, blocks, exercise::scores_threads, sizeof(exercise::Smem), shape, l.q.as<const float>(),
                  l.k.as<const float>(), s);
   device::launch(softmax_row_per_thread, rows, threads, 0, shape, read_only(s), p, l.lse);
@@ -23,26 +23,12 @@ void launch_variant(const run::AttentionLaunch& l) {
 
 const run::AttentionStep& run::this_step() {
   static const AttentionStep step = [] {
-    AttentionStep s;
-    s.name = "exercise_01_3";
-    s.question = "How does a block share the row of Q that all its threads need?";
-    s.default_shape.heads = s.default_shape.kv_heads = 2;
-    s.default_shape.seq_q = s.default_shape.seq_k = 100;
-    s.default_shape.dim = 40;
-    s.default_variant = "shared_query";
-    s.variants = {
-        {"shared_query",
-         "your scores kernel",
-         {},
-         [](const Attention&) { return sizeof(exercise::Smem); },
-         [](const Attention& a) {
-           return std::vector<ScratchNeed>{{"S", score_bytes(a)}, {"P", score_bytes(a)}};
-         },
-         [](const Attention& a) {
-           return std::vector<problem::KernelCost>{problem::scores_cost(a), problem::softmax_cost(a), problem::pv_cost(a)};
-         },
-         launch_variant}};
-    return s;
+    AttentionVariant variant;
+    variant.name = "shared_query";
+    variant.idea = "your scores kernel";
+    variant.shared_bytes = [](const Attention&) { return sizeof(exercise::Smem); };
+    variant.launch = launch_variant;
+    return exercise_step("exercise_01_3", "How does a block share the row of Q that all its threads need?", 40, variant);
   }();
   return step;
 }
