@@ -55,7 +55,8 @@ else()
   find_library(LIBDW dw REQUIRED)
   # Kernel files: the compiler reports every memory access to the simulator (docs/simulator.md says why these flags).
   set(kernel_flags -g -fsanitize=thread --param=tsan-instrument-func-entry-exit=0 --param=tsan-distinguish-volatile=1
-      -fno-strict-aliasing -fno-thread-jumps -fno-tree-sra -fno-omit-frame-pointer)
+      -fno-strict-aliasing -fno-thread-jumps -fno-tree-sra -fno-reorder-blocks -fno-omit-frame-pointer
+      -Wno-unknown-pragmas -Wno-attributes)
   if(NOT CMAKE_BUILD_TYPE STREQUAL "Debug")
     list(APPEND kernel_flags -O1)
   endif()
@@ -90,14 +91,19 @@ function(add_step_tests name)
 endfunction()
 
 # add_exercise(01_naive_mha 2_find_the_fault): builds exercises/01_naive_mha_2_find_the_fault from the reader's task.cuh, and …_solution
-# from ours. CI holds the grader to both: it must reject the task as we ship it, and accept the solution.
+# from ours. CI holds the grader to both: it must reject the task as we ship it, and accept the solution. Further names are further
+# kernels for the same host side, which tests/test_exercises.py writes to exercises/….cuh before it builds them.
 function(add_exercise step name)
-  foreach(kernel task solution)
+  foreach(kernel task solution ${ARGN})
     set(target exercise_${step}_${name}_${kernel})
     set(folder ${PROJECT_SOURCE_DIR}/steps/${step}/exercises/${name})
+    set(file ${folder}/${kernel}.cuh)
+    if(kernel IN_LIST ARGN)
+      set(file ${PROJECT_BINARY_DIR}/exercises/${target}.cuh)
+    endif()
     # One source file cannot have two sets of flags, so each target compiles a one-line file of its own.
     file(CONFIGURE OUTPUT ${target}.cu CONTENT
-      "#define EXERCISE_KERNEL \"${folder}/${kernel}.cuh\"\n#include \"${folder}/exercise.cu\"\n")
+      "#define EXERCISE_KERNEL \"${file}\"\n#include \"${folder}/exercise.cu\"\n")
     add_executable(${target} EXCLUDE_FROM_ALL ${PROJECT_SOURCE_DIR}/common/run/main.cpp)
     kernel_sources(${target} ${CMAKE_CURRENT_BINARY_DIR}/${target}.cu)
     target_link_libraries(${target} PRIVATE run)

@@ -4,6 +4,7 @@
 
 #include "common/device/launch.h"
 #include "common/device/memory.cuh"
+#include "common/device/ptx.cuh"
 #include "tests/conformance_kernels.h"
 
 namespace conformance {
@@ -114,6 +115,30 @@ __global__ void warp_transpose_kernel(int* out) {  // [32, 32]
   for (int row = 0; row < 32; ++row) smem.tile[row][lane] = 32 * row + lane;
   __syncwarp();  // the tile is written before any lane reads another lane's column
   for (int row = 0; row < 32; ++row) out[32 * row + lane] = smem.tile[lane][row];
+}
+
+struct RingSmem {
+  int stage[2][32];
+};
+
+// Warp 0 fills one stage while warp 1 adds up the other. Barriers 1, 2: stage 0, 1 is full; barriers 3, 4: stage 0, 1 is empty.
+__global__ void producer_consumer_kernel(int rounds, int* out) {  // [32]
+  auto& smem = device::shared_storage<RingSmem>();
+  const int lane = threadIdx.x % 32;
+  int sum = 0;
+  for (int i = 0; i < rounds; ++i) {
+    const int s = i % 2;
+    if (threadIdx.x < 32) {
+      if (i >= 2) ptx::bar_sync(3 + s, 64);  // the consumer has read what was in this stage
+      smem.stage[s][lane] = i + lane;
+      ptx::bar_arrive(1 + s, 64);  // full: the producer need not wait
+    } else {
+      ptx::bar_sync(1 + s, 64);  // the stage is full
+      sum += smem.stage[s][31 - lane];
+      if (i + 2 < rounds) ptx::bar_arrive(3 + s, 64);  // read: the producer may fill it again
+    }
+  }
+  if (threadIdx.x >= 32) out[lane] = sum;
 }
 
 __global__ void divergent_loops_kernel(int* out) {  // [64]
@@ -276,6 +301,12 @@ std::vector<float> block_sum(const std::vector<float>& values, int threads) {
 std::vector<int> warp_transpose() {
   const device::Buffer out = zeros<int>("out", 1024);
   launch(warp_transpose_kernel, 1, 32, sizeof(TransposeSmem), out.as<int>());
+  return download<int>(out);
+}
+
+std::vector<int> producer_consumer(int rounds) {
+  const device::Buffer out = zeros<int>("out", 32);
+  launch(producer_consumer_kernel, 1, 64, sizeof(RingSmem), rounds, out.as<int>());
   return download<int>(out);
 }
 

@@ -25,7 +25,8 @@ Votes votes(unsigned mask, unsigned predicates);
 
 std::vector<float> block_sum(const std::vector<float>& values, int threads);  // one block; barriers and a tree
 std::vector<int> warp_transpose();                                            // 32 × 32 through shared memory, __syncwarp
-std::vector<int> divergent_loops();                                           // nested loops of different lengths, then a vote
+std::vector<int> producer_consumer(int rounds);  // one warp fills, one adds up: bar.sync and bar.arrive on two barriers
+std::vector<int> divergent_loops();              // nested loops of different lengths, then a vote
 std::vector<unsigned> histogram(const std::vector<unsigned>& values, unsigned bins);         // global atomicAdd
 std::vector<unsigned> shared_histogram(const std::vector<unsigned>& values, unsigned bins);  // shared atomicAdd, then global
 std::vector<int> integer_atomics(int threads);    // max, min, or, and, exch-sum, cas-count

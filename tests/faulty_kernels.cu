@@ -2,6 +2,7 @@
 
 #include "common/device/launch.h"
 #include "common/device/memory.cuh"
+#include "common/device/ptx.cuh"
 #include "tests/faulty_kernels.h"
 
 namespace faulty {
@@ -25,64 +26,77 @@ struct RaceSmem {
   int count;
 };
 
+// Every kernel is two: with `mended`, it is right.
+
+template <bool mended>
 __global__ void read_past_end(const float* q,  // [32]
                               float* o) {      // [32]
   const int t = threadIdx.x;
-  o[t] = q[t + 1];  // fault: read_past_end
+  o[t] = q[mended ? t : t + 1];  // fault: read_past_end
 }
 
+template <bool mended>
 __global__ void write_before_start(float* o) {  // [32]
   const int t = threadIdx.x;
-  o[t - 1] = 1.0f;  // fault: write_before_start
+  o[mended ? t : t - 1] = 1.0f;  // fault: write_before_start
 }
 
+template <bool mended>
 __global__ void vector_over_end(const float4* q,  // [7] and half a one
                                 float4* o) {      // [8]
   const int t = threadIdx.x;
-  if (t < 8) device::store(&o[t], device::load(&q[t]));  // fault: vector_over_end
+  if (t < (mended ? 7 : 8)) device::store(&o[t], device::load(&q[t]));  // fault: vector_over_end
 }
 
+template <bool mended>
 __global__ void shared_past_end(float* o) {  // [32]
   auto& smem = device::shared_storage<Smem>();
   float* tile = &smem.k_tile[0][0];
   const int t = threadIdx.x;
   tile[t] = 1.0f;
-  __syncthreads();     // the tile is written
-  o[t] = tile[t + 1];  // fault: shared_past_end
+  __syncthreads();                            // the tile is written
+  o[t] = tile[(t + 1) % (mended ? 32 : 33)];  // fault: shared_past_end
 }
 
+template <bool mended>
 __global__ void shared_not_written(float* o) {  // [32]
   auto& smem = device::shared_storage<Smem>();
   const int t = threadIdx.x;
-  if (t != 13) smem.k_tile[t / 4][t % 4] = 1.0f;
-  __syncthreads();                   // the tile is written, but for one element
+  if (mended || t != 13) smem.k_tile[t / 4][t % 4] = 1.0f;
+  __syncthreads();                   // the tile is written, but perhaps for one element
   o[t] = smem.k_tile[t / 4][t % 4];  // fault: shared_not_written
 }
 
-__global__ void global_not_written(const float* scratch,  // [32], never written
-                                   float* o) {            // [32]
+template <bool mended>
+__global__ void global_not_written(float* scratch,  // [32], not written before
+                                   float* o) {      // [32]
   const int t = threadIdx.x;
+  if (mended) scratch[t] = 1.0f;
   o[t] = scratch[t];  // fault: global_not_written
 }
 
+template <bool mended>
 __global__ void misaligned(const float* q,  // [32]
                            float4* o) {     // [8]
   const int t = threadIdx.x;
-  if (t < 7) device::store(&o[t], device::load(reinterpret_cast<const float4*>(q + 4 * t + 1)));  // fault: misaligned
+  if (t < 7) device::store(&o[t], device::load(reinterpret_cast<const float4*>(q + 4 * t + !mended)));  // fault: misaligned
 }
 
-__global__ void host_pointer(const float* q,  // [32], in host memory
+template <bool mended>
+__global__ void host_pointer(const float* q,  // [32], in host memory unless mended
                              float* o) {      // [32]
   const int t = threadIdx.x;
   o[t] = q[t];  // fault: host_pointer
 }
 
-__global__ void null_pointer(float* o) {
-  o[threadIdx.x] = 1.0f;  // fault: null_pointer
+template <bool mended>
+__global__ void null_pointer(float* o) {  // [32], or null
+  o[threadIdx.x] = 1.0f;                  // fault: null_pointer
 }
 
+template <bool mended>
 __global__ void divergent_barrier(float* o) {  // [64]
-  if (threadIdx.x < 32) {
+  if (!mended && threadIdx.x < 32) {
     __syncthreads();  // warp 0 waits here
   } else {
     __syncthreads();  // fault: divergent_barrier
@@ -90,49 +104,84 @@ __global__ void divergent_barrier(float* o) {  // [64]
   o[threadIdx.x] = 1.0f;
 }
 
+template <bool mended>
 __global__ void vote_without_all(float* o) {  // [32]
   const int t = threadIdx.x;
-  if (t < 16) {
+  if (mended) {
+    o[t] = __any_sync(0xffffffffu, t == 3);
+  } else if (t < 16) {
     o[t] = __any_sync(0xffffffffu, t == 3);
   } else {
     __syncthreads();  // fault: vote_without_all
   }
 }
 
+template <bool mended>
 __global__ void exited_lane(float* o) {  // [32]
   const int t = threadIdx.x;
-  if (t == 31) return;
+  if (!mended && t == 31) return;
   o[t] = __shfl_xor_sync(0xffffffffu, 1.0f, 1);  // fault: exited_lane
 }
 
+template <bool mended>
 __global__ void caller_outside_mask(float* o) {  // [32]
   const int t = threadIdx.x;
-  o[t] = __shfl_xor_sync(0x0000ffffu, 1.0f, 1);  // fault: caller_outside_mask
+  o[t] = __shfl_xor_sync(mended ? 0xffffffffu : 0x0000ffffu, 1.0f, 1);  // fault: caller_outside_mask
 }
 
+template <bool mended>
 __global__ void shuffle_from_outside(float* o) {  // [32]
   const int t = threadIdx.x;
-  if (t < 16) o[t] = __shfl_xor_sync(0x0000ffffu, 1.0f, 16);  // fault: shuffle_from_outside
+  if (t < 16) o[t] = __shfl_xor_sync(0x0000ffffu, 1.0f, mended ? 8 : 16);  // fault: shuffle_from_outside
 }
 
+template <bool mended>
 __global__ void small_launch(float* o) {        // [32]
   auto& smem = device::shared_storage<Smem>();  // fault: small_launch
-  smem.row_max[0] = 1.0f;
-  o[threadIdx.x] = smem.row_max[0];
+  smem.k_tile[threadIdx.x / 4][threadIdx.x % 4] = 1.0f;
+  o[threadIdx.x] = smem.k_tile[threadIdx.x / 4][threadIdx.x % 4];
 }
 
+template <bool mended>
 __global__ void endless_spin(volatile int* flag) {
+  if (mended) *flag = 1;
   while (*flag == 0) {
   }
 }
 
+template <bool mended>
 __global__ void unseen_write(float* o,  // [32]
                              std::size_t bytes) {
   const float one = 1.0f;
-  if (threadIdx.x == 0) std::memcpy(o, &one, bytes);  // a library call: no hook sees what it writes
+  if (mended) {
+    o[threadIdx.x] = one;
+  } else if (threadIdx.x == 0) {
+    std::memcpy(o, &one, bytes);  // a library call: no hook sees what it writes
+  }
 }
 
-// The twins of a race are one kernel: with `mended`, what is missing is there.
+template <bool mended>
+__global__ void barrier_count(float* o) {  // [64]
+  ptx::bar_sync(1, mended ? 64 : 48);      // fault: barrier_count
+  o[threadIdx.x] = 1.0f;
+}
+
+template <bool mended>
+__global__ void barrier_mismatch(float* o) {  // [96]
+  const int t = threadIdx.x;
+  if (mended || t < 64) ptx::bar_sync(1, mended || t < 32 ? 96 : 64);  // fault: barrier_mismatch
+  o[t] = 1.0f;
+}
+
+template <bool mended>
+__global__ void arrive_missing(float* o) {  // [64]
+  if (threadIdx.x < 32) {
+    ptx::bar_sync(1, 64);  // fault: arrive_missing
+  } else if (mended) {
+    ptx::bar_arrive(1, 64);
+  }
+  o[threadIdx.x] = 1.0f;
+}
 
 template <bool mended>
 __global__ void barrier_after_store(float* o) {  // [64]
@@ -267,6 +316,81 @@ __global__ void flag_without_fence(float* o) {  // [64]
   }
 }
 
+// The first warp fills, the second reads: a barrier at which the first need not wait.
+template <bool mended>
+__global__ void arrive_too_early(float* o) {  // [64]
+  auto& smem = device::shared_storage<RaceSmem>();
+  const int t = threadIdx.x;
+  if (t < 32) {
+    if (!mended) ptx::bar_arrive(1, 64);
+    smem.values[t] = t;  // one: arrive_too_early
+    if (mended) ptx::bar_arrive(1, 64);
+    o[t] = t;
+  } else {
+    ptx::bar_sync(1, 64);
+    o[t] = smem.values[63 - t];  // other: arrive_too_early
+  }
+}
+
+// Who only arrives has waited for nobody.
+template <bool mended>
+__global__ void arrive_is_no_wait(float* o) {  // [64]
+  auto& smem = device::shared_storage<RaceSmem>();
+  const int t = threadIdx.x;
+  smem.values[t] = t;  // one: arrive_is_no_wait
+  if (mended || t >= 32) {
+    ptx::bar_sync(1, 64);
+  } else {
+    ptx::bar_arrive(1, 64);
+  }
+  o[t] = smem.values[t ^ 32];  // other: arrive_is_no_wait
+}
+
+// ---- races between blocks, on device memory ----
+
+template <bool mended>
+__global__ void blocks_share_output(float* o) {  // [96]
+  const int t = threadIdx.x;
+  o[(mended ? 32 : 31) * blockIdx.x + t] = t;  // one: blocks_share_output  // other: blocks_share_output
+}
+
+template <bool mended>
+__global__ void next_block_reads(float* o) {  // [96]
+  const int t = threadIdx.x;
+  const int next = mended ? blockIdx.x : (blockIdx.x + 1) % gridDim.x;
+  o[32 * blockIdx.x + t] += 1.0f;                              // one: next_block_reads
+  if (o[32 * next + t] < 0.0f) o[32 * blockIdx.x + t] = 0.0f;  // other: next_block_reads
+}
+
+// The last block to count itself reads what the others stored, which the fence is for.
+template <bool mended>
+__global__ void last_block_without_fence(float* o,      // [96]
+                                         int* counter,  // [1]
+                                         float* sum) {  // [1]
+  o[32 * blockIdx.x + threadIdx.x] = 1.0f;              // one: last_block_without_fence
+  if (mended) __threadfence();
+  __syncthreads();  // the whole block has stored
+  if (threadIdx.x != 0 || atomicAdd(counter, 1) != static_cast<int>(gridDim.x) - 1) return;
+  if (mended) __threadfence();
+  float total = 0.0f;
+  for (int i = 0; i < 32 * static_cast<int>(gridDim.x); ++i) total += o[i];  // other: last_block_without_fence
+  *sum = total;
+}
+
+template <bool mended>
+__global__ void plain_beside_global_atomic(float*,         // unused
+                                           int* counter,   // [1]
+                                           float* last) {  // [blocks]
+  if (threadIdx.x != 0) return;
+  atomicAdd(counter, 1);                                         // one: plain_beside_global_atomic
+  last[blockIdx.x] = mended ? atomicAdd(counter, 0) : *counter;  // other: plain_beside_global_atomic
+}
+
+// Neighbouring halves of one word, stored by two blocks: no race.
+__global__ void halves_by_blocks_kernel(__half* o) {  // [blocks]
+  if (threadIdx.x == 0) device::store(&o[blockIdx.x], __float2half(1.0f));
+}
+
 __global__ void two_faults_kernel(const float* q,  // [32]
                                   float* o) {      // [32]
   const int t = threadIdx.x;
@@ -276,7 +400,7 @@ __global__ void two_faults_kernel(const float* q,  // [32]
 }
 
 __global__ void correct_kernel(const float4* q,  // [8]
-                               float4* o) {      // [8]
+                               float4* o) {      // [blocks * 8]
   auto& smem = device::shared_storage<Smem>();
   const int t = threadIdx.x;
   if (t < 8) {
@@ -292,7 +416,7 @@ __global__ void correct_kernel(const float4* q,  // [8]
   __syncthreads();  // the tile is read
   smem.flags[t] = __any_sync(0xffffffffu, mine > other);
   __syncthreads();  // the flags are written
-  if (t < 8) device::store(&o[t], make_float4(mine, other, static_cast<float>(smem.flags[31 - t]), 0.0f));
+  if (t < 8) device::store(&o[8 * blockIdx.x + t], make_float4(mine, other, static_cast<float>(smem.flags[31 - t]), 0.0f));
 }
 
 // Reads enough to make the simulator forget some of them, and must not make it forget when they were.
@@ -345,51 +469,89 @@ void run_on_input_and_output() {
   launch(kernel, 1, 32, 0, q.as<const In>(), o.as<Out>());
 }
 
+template <bool mended>
+void run_on_scratch() {
+  device::Buffer scratch("scratch", 128);
+  scratch.poison();
+  const device::Buffer o = zeros("o", 32);
+  launch(global_not_written<mended>, 1, 32, 0, scratch.as<float>(), o.as<float>());
+}
+
+template <bool mended>
+void run_on_host_pointer() {
+  const std::vector<float> host(32);
+  const device::Buffer q = zeros("q", 32), o = zeros("o", 32);
+  launch(host_pointer<mended>, 1, 32, 0, mended ? q.as<const float>() : host.data(), o.as<float>());
+}
+
+template <bool mended>
+void run_on_null() {
+  const device::Buffer o = zeros("o", 32);
+  launch(null_pointer<mended>, 1, 32, 0, mended ? o.as<float>() : nullptr);
+}
+
+template <bool mended>
+void run_on_flag() {
+  const device::Buffer flag = zeros("flag", 1);
+  launch(endless_spin<mended>, 1, 1, 0, flag.as<int>());
+}
+
+template <bool mended>
+void run_on_bytes() {
+  const device::Buffer o = zeros("o", 32);
+  launch(unseen_write<mended>, 1, 32, 0, o.as<float>(), sizeof(float));
+}
+
+template <auto kernel>
+void run_three_blocks() {
+  const device::Buffer o = zeros("o", 96);
+  launch(kernel, 3, 32, 0, o.as<float>());
+}
+
+template <auto kernel>
+void run_three_counting_blocks() {
+  const device::Buffer o = zeros("o", 96), counter = zeros("counter", 1), sum = zeros("sum", 3);
+  launch(kernel, 3, 32, 0, o.as<float>(), counter.as<int>(), sum.as<float>());
+}
+
 }  // namespace
+
+// run<kernel<false>> and its mended twin
+#define TWINS(run, kernel, ...) run<kernel<false> __VA_OPT__(, ) __VA_ARGS__>, run<kernel<true> __VA_OPT__(, ) __VA_ARGS__>
 
 const std::vector<Fault>& faults() {
   static const std::vector<Fault> all = {
       {"read_past_end", "out-of-bounds read", "0 bytes past the end of 'q' (128 bytes)",
-       run_on_input_and_output<read_past_end, float, float>},
+       TWINS(run_on_input_and_output, read_past_end, float, float)},
       {"write_before_start", "out-of-bounds write", "4 bytes before the start of 'o' (128 bytes)",
-       run_on_output<write_before_start>},
+       TWINS(run_on_output, write_before_start)},
       {"vector_over_end", "out-of-bounds read", "read of 16 bytes, 0 bytes past the end of 'q' (120 bytes)",
-       run_on_input_and_output<vector_over_end, float4, float4>},
+       TWINS(run_on_input_and_output, vector_over_end, float4, float4)},
       {"shared_past_end", "out-of-bounds read", "0 bytes past the end of shared memory (144 bytes)",
-       run_on_output<shared_past_end>},
-      {"shared_not_written", "uninitialised read", "Smem::k_tile[3][1]", run_on_output<shared_not_written>},
-      {"global_not_written", "uninitialised read", "of 'scratch' (128 bytes)",
-       [] {
-         device::Buffer scratch("scratch", 128);
-         scratch.poison();
-         const device::Buffer o = zeros("o", 32);
-         launch(global_not_written, 1, 32, 0, scratch.as<const float>(), o.as<float>());
-       }},
-      {"misaligned", "misaligned read", "not a multiple of 16", run_on_input_and_output<misaligned, float, float4>},
-      {"host_pointer", "wild read", "neither device memory nor shared memory",
-       [] {
-         const std::vector<float> host(32);
-         const device::Buffer o = zeros("o", 32);
-         launch(host_pointer, 1, 32, 0, host.data(), o.as<float>());
-       }},
-      {"null_pointer", "wild write", "neither device memory nor shared memory",
-       [] { launch(null_pointer, 1, 32, 0, nullptr); }},
-      {"divergent_barrier", "divergent barrier", "reached at two places", run_on_output<divergent_barrier, 64>},
-      {"vote_without_all", "deadlock", "warp 0 lanes 0-15 wait in __any_sync(0xffffffff)", run_on_output<vote_without_all>},
-      {"exited_lane", "exited lane in mask", "names lanes 31 of warp 0", run_on_output<exited_lane>},
-      {"caller_outside_mask", "caller not in mask", "__shfl_xor_sync(0xffff)", run_on_output<caller_outside_mask>},
-      {"shuffle_from_outside", "shuffle from absent lane", "which is not in the mask", run_on_output<shuffle_from_outside>},
-      {"small_launch", "shared memory", "takes 144 bytes, the launch asked for 16", run_on_output<small_launch, 32, 16>},
-      {"endless_spin", "endless spin", "nobody writes it",
-       [] {
-         const device::Buffer flag = zeros("flag", 1);
-         launch(endless_spin, 1, 1, 0, flag.as<int>());
-       }},
+       TWINS(run_on_output, shared_past_end)},
+      {"shared_not_written", "uninitialised read", "Smem::k_tile[3][1]", TWINS(run_on_output, shared_not_written)},
+      {"global_not_written", "uninitialised read", "of 'scratch' (128 bytes)", run_on_scratch<false>, run_on_scratch<true>},
+      {"misaligned", "misaligned read", "not a multiple of 16", TWINS(run_on_input_and_output, misaligned, float, float4)},
+      {"host_pointer", "wild read", "neither device memory nor shared memory", run_on_host_pointer<false>,
+       run_on_host_pointer<true>},
+      {"null_pointer", "wild write", "neither device memory nor shared memory", run_on_null<false>, run_on_null<true>},
+      {"divergent_barrier", "divergent barrier", "reached at two places", TWINS(run_on_output, divergent_barrier, 64)},
+      {"vote_without_all", "deadlock", "warp 0 lanes 0-15 wait in __any_sync(0xffffffff)",
+       TWINS(run_on_output, vote_without_all)},
+      {"exited_lane", "exited lane in mask", "names lanes 31 of warp 0", TWINS(run_on_output, exited_lane)},
+      {"caller_outside_mask", "caller not in mask", "__shfl_xor_sync(0xffff)", TWINS(run_on_output, caller_outside_mask)},
+      {"shuffle_from_outside", "shuffle from absent lane", "which is not in the mask",
+       TWINS(run_on_output, shuffle_from_outside)},
+      {"small_launch", "shared memory", "takes 144 bytes, the launch asked for 16", run_on_output<small_launch<false>, 32, 16>,
+       run_on_output<small_launch<true>>},
+      {"barrier_count", "barrier misuse", "bar.sync 1, 48: the count of threads is a multiple of 32",
+       TWINS(run_on_output, barrier_count, 64)},
+      {"barrier_mismatch", "barrier misuse", "others came to the same barrier for ",
+       TWINS(run_on_output, barrier_mismatch, 96)},
+      {"arrive_missing", "deadlock", "warp 0 lanes 0-31 wait in bar.sync 1, 64", TWINS(run_on_output, arrive_missing, 64)},
+      {"endless_spin", "endless spin", "nobody writes it", run_on_flag<false>, run_on_flag<true>},
       {"unseen_write", "unseen write", "byte 2 of 'o' (128 bytes) changed",  // the first byte of 1.0f that is not zero
-       [] {
-         const device::Buffer o = zeros("o", 32);
-         launch(unseen_write, 1, 32, 0, o.as<float>(), sizeof(float));
-       }},
+       run_on_bytes<false>, run_on_bytes<true>},
   };
   return all;
 }
@@ -397,29 +559,35 @@ const std::vector<Fault>& faults() {
 const std::vector<Race>& races() {
   constexpr std::size_t bytes = sizeof(RaceSmem);
   static const std::vector<Race> all = {
-#define RACE(kernel, member) {#kernel, member, run_on_output<kernel<false>, 64, bytes>, run_on_output<kernel<true>, 64, bytes>}
-      RACE(barrier_after_store, "RaceSmem::values["),
-      RACE(barrier_before_reuse, "RaceSmem::values["),
-      RACE(barrier_in_loop, "RaceSmem::values["),
-      RACE(two_writers, "RaceSmem::values["),
-      RACE(syncwarp_missing, "RaceSmem::values["),
-      RACE(shuffle_is_no_barrier, "RaceSmem::values["),
-      RACE(syncwarp_across_warps, "RaceSmem::values["),
-      RACE(mask_too_small, "RaceSmem::values["),
-      RACE(half_words, "RaceSmem::"),
-      RACE(plain_beside_atomic, "RaceSmem::count"),
-      RACE(flag_without_fence, "RaceSmem::values[0]"),
-#undef RACE
-      {"store_before_own_atomic", "RaceSmem::count", run_on_output<store_before_own_atomic<false>, 2, bytes>,
-       run_on_output<store_before_own_atomic<true>, 2, bytes>},
+      {"barrier_after_store", "RaceSmem::values[", TWINS(run_on_output, barrier_after_store, 64, bytes)},
+      {"barrier_before_reuse", "RaceSmem::values[", TWINS(run_on_output, barrier_before_reuse, 64, bytes)},
+      {"barrier_in_loop", "RaceSmem::values[", TWINS(run_on_output, barrier_in_loop, 64, bytes)},
+      {"two_writers", "RaceSmem::values[", TWINS(run_on_output, two_writers, 64, bytes)},
+      {"syncwarp_missing", "RaceSmem::values[", TWINS(run_on_output, syncwarp_missing, 64, bytes)},
+      {"shuffle_is_no_barrier", "RaceSmem::values[", TWINS(run_on_output, shuffle_is_no_barrier, 64, bytes)},
+      {"syncwarp_across_warps", "RaceSmem::values[", TWINS(run_on_output, syncwarp_across_warps, 64, bytes)},
+      {"mask_too_small", "RaceSmem::values[", TWINS(run_on_output, mask_too_small, 64, bytes)},
+      {"half_words", "RaceSmem::", TWINS(run_on_output, half_words, 64, bytes)},
+      {"plain_beside_atomic", "RaceSmem::count", TWINS(run_on_output, plain_beside_atomic, 64, bytes)},
+      {"flag_without_fence", "RaceSmem::values[0]", TWINS(run_on_output, flag_without_fence, 64, bytes)},
+      {"store_before_own_atomic", "RaceSmem::count", TWINS(run_on_output, store_before_own_atomic, 2, bytes)},
+      {"arrive_too_early", "RaceSmem::values[", TWINS(run_on_output, arrive_too_early, 64, bytes)},
+      {"arrive_is_no_wait", "RaceSmem::values[", TWINS(run_on_output, arrive_is_no_wait, 64, bytes)},
+      {"blocks_share_output", "of 'o' (384 bytes)", TWINS(run_three_blocks, blocks_share_output)},
+      {"next_block_reads", "of 'o' (384 bytes)", TWINS(run_three_blocks, next_block_reads)},
+      {"last_block_without_fence", "of 'o' (384 bytes)", TWINS(run_three_counting_blocks, last_block_without_fence)},
+      {"plain_beside_global_atomic", "of 'counter' (4 bytes)", TWINS(run_three_counting_blocks, plain_beside_global_atomic)},
   };
   return all;
 }
 
+#undef TWINS
+
 void correct() {
   const device::Buffer q = zeros("q", 32);
-  const device::Buffer o = zeros("o", 32);
+  const device::Buffer o = zeros("o", 96);
   launch(correct_kernel, 3, 32, sizeof(Smem), q.as<const float4>(), o.as<float4>());
+  launch(halves_by_blocks_kernel, 64, 32, 0, o.as<__half>());
   launch(many_reads_kernel, 1, 32, sizeof(RaceSmem), o.as<float>());
 }
 
@@ -429,8 +597,8 @@ void two_faults() {
   launch(two_faults_kernel, 1, 32, 0, q.as<const float>(), o.as<float>());
 }
 
-void too_many_threads() { launch(null_pointer, 1, 2048, 0, nullptr); }
-void too_much_shared() { launch(null_pointer, 1, 32, 300000, nullptr); }
+void too_many_threads() { launch(null_pointer<true>, 1, 2048, 0, nullptr); }
+void too_much_shared() { launch(null_pointer<true>, 1, 32, 300000, nullptr); }
 
 std::vector<int> schedule(int blocks, int threads) {
   const std::size_t count = static_cast<std::size_t>(blocks) * static_cast<std::size_t>(threads);

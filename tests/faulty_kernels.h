@@ -1,4 +1,4 @@
-// Kernels with one fault each. The simulator must name the fault, its line and who did it.
+// Kernels with one fault each, and their mended twins. The simulator must name the fault, its line and who did it.
 #pragma once
 
 #include <string>
@@ -11,17 +11,18 @@ struct Fault {
   std::string kind;   // what the finding must be called
   std::string names;  // what its text must contain: the allocation or member, or who waits where
   void (*run)();
+  void (*mended)();
 };
 
 const std::vector<Fault>& faults();
 
-// Kernels with a race on shared memory: two lines, marked "// one: NAME" and "// other: NAME", that nothing orders. Which of
-// them comes second, and so gets the report, is up to the schedule; the report names both.
+// Kernels with a race on shared memory, or between blocks on device memory: two lines, marked "// one: NAME" and "// other:
+// NAME", that nothing orders. Which of them comes second, and so gets the report, is up to the schedule; the report names both.
 struct Race {
   std::string name;
-  std::string member;
-  void (*run)();     // the faulty kernel
-  void (*mended)();  // its twin, with what was missing
+  std::string member;  // of the shared struct, or the allocation
+  void (*run)();       // the faulty kernel
+  void (*mended)();    // its twin, with what was missing
 };
 
 const std::vector<Race>& races();

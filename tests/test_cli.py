@@ -425,9 +425,33 @@ def test_flags_that_agree_with_the_input_files_are_accepted(naive_mha, tmp_path)
     naive_mha.ok("--input", folder, *itertools.chain(*((f"--{flag}", value) for flag, value in shape.items())))
 
 
-def test_the_sim_build_measures_no_time_and_has_no_counters_yet(naive_mha, sim):
+def test_the_sim_build_measures_no_time(naive_mha, sim):
     refused(naive_mha, "--bench", saying="--bench")
-    refused(naive_mha, "--counters", saying="--counters")
+
+
+def test_counters_have_nsight_computes_names_and_a_table_by_line(naive_mha, sim, tmp_path):
+    shape = ["--heads", "2", "--seq-q", "64", "--dim", "32"]
+    done = naive_mha.ok("--variant", "all", "--counters", *shape, "--json", tmp_path / "counters.json")
+    variants = {r["variant"]: r["counters"] for r in read_report(tmp_path / "counters.json")["results"]}
+    scores = {name: launches[-3]["exact"] for name, launches in variants.items()}
+    requests, sectors = (f"l1tex__t_{what}_pipe_lsu_mem_global_op_st.sum" for what in ("requests", "sectors"))
+    # S of 2 · 64 · 64 elements: 256 warps store it, 32 sectors each or 4.
+    assert {name: s[requests] for name, s in scores.items()} == dict.fromkeys(variants, 256)
+    assert scores["element_uncoalesced"][sectors] == 32 * 256 and scores["element_coalesced"][sectors] == 4 * 256
+    softmax = variants["block_softmax"][2]
+    assert softmax["exact"]["sass__inst_executed_per_opcode.BAR"] == 2 * 64 * 4 * 2 * 9  # rows, warps, reductions, barriers
+    assert softmax["at_least"]["dram__bytes_read.sum"] == 2 * 64 * 64 * 4
+    for text in (requests, "5_block_softmax.cuh:41", "shared load 4 B"):
+        assert text in done.stdout
+
+
+def test_counters_are_the_same_under_every_schedule(naive_mha, sim, tmp_path):
+    counted = []
+    for seed, workers in ((1, 1), (2, 2), (3, 1)):
+        path = tmp_path / f"{seed}.json"
+        naive_mha.ok("--counters", "--causal", "--seq-q", "37", "--sim-seed", seed, "--sim-workers", workers, "--json", path)
+        counted.append(read_report(path)["results"][0]["counters"])
+    assert counted[0] == counted[1] == counted[2]
 
 
 def test_the_gpu_build_refuses_the_flags_of_the_simulator(naive_mha, gpu):

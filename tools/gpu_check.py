@@ -4,6 +4,7 @@ Runs what is built in build/gpu and writes into --out:
     summary.json    the machine, and what passed
     bench.json      the benchmarks' JSON, one entry per step and shape (docs/result.schema.json)
     ncu_STEP.csv    Nsight Compute's raw page for every kernel of the step, at its three fixed shapes and a large one
+    ncu_calibration.csv   the same for the kernels of tests/calibration_kernels.cu, which the simulator's counters are held to
     log.txt         all output
 Exit status 1 if anything failed. Clocks and other settings of the GPU are left alone.
 """
@@ -30,8 +31,8 @@ METRICS = [
     "l1tex__t_requests_pipe_lsu_mem_global_op_st.sum",
     "l1tex__t_sectors_pipe_lsu_mem_global_op_ld.sum",
     "l1tex__t_sectors_pipe_lsu_mem_global_op_st.sum",
-    "smsp__inst_executed_op_shared_ld.sum",
-    "smsp__inst_executed_op_shared_st.sum",
+    "smsp__inst_executed_op_shared_ld_pred_on_any.sum",
+    "smsp__inst_executed_op_shared_st_pred_on_any.sum",
     "memory_l1_wavefronts_shared",
     "memory_l1_wavefronts_shared_ideal",
     "smsp__inst_executed.sum",
@@ -145,30 +146,43 @@ def run_benchmarks(check):
 
 
 def wanted_columns(header):
-    """Of the raw page: what names the launch, and the metrics asked for, sums of counters only. (The page repeats some hundred
-    attributes of the device in every row.)"""
+    """Of the raw page: what names the launch, and the metrics asked for. (The page repeats some hundred attributes of the device in
+    every row.)"""
     launch = {"ID", "Kernel Name", "Block Size", "Grid Size"}
-    return [i for i, name in enumerate(header) if name in launch or name in METRICS or name.startswith("sass__inst_executed_per_opcode")]
+    return [i for i, name in enumerate(header) if name in launch or name in METRICS]
+
+
+def profile(check, name, command):
+    """Nsight Compute's rows for every launch of a command, header and units first, without the runner's own kernel, which poisons
+    outputs. Of instances, "12 (BAR: 4; LDG: 8)", only the opcodes are kept."""
+    output = check.run(
+        f"ncu {name}",
+        ["ncu", "--clock-control", "none", "--csv", "--page", "raw", "--print-units", "base", "--print-metric-instances", "details",
+         "--metrics", ",".join(METRICS), *command],
+    )
+    table = list(csv.reader(line for line in output.splitlines() if line.startswith('"')))
+    if not table:
+        return []
+    header = table[0]
+    names = {"Kernel Name", "Block Size", "Grid Size", "sass__inst_executed_per_opcode"}
+    rows = [[row[i] if header[i] in names else row[i].split(" (")[0] for i in wanted_columns(header)] for row in table]
+    return [row for row in rows if not any("fill_words" in cell for cell in row)]
 
 
 def run_ncu(check):
-    for step, shapes in FIXED.items():
+    measured = {
+        step: {
+            name: (shape, [check.build / "bin" / step, "--variant", "all", "--no-check", *shape])
+            for name, shape in {**shapes, **PROFILED.get(step, {})}.items()
+        }
+        for step, shapes in FIXED.items()
+    }
+    measured["calibration"] = {"all": ([], [check.build / "tests" / "calibration"])}
+    for step, shapes in measured.items():
         lines = []
-        for name, shape in {**shapes, **PROFILED.get(step, {})}.items():
-            output = check.run(
-                f"ncu {step} {name}",
-                ["ncu", "--clock-control", "none", "--csv", "--page", "raw", "--print-units", "base", "--metrics", ",".join(METRICS),
-                 check.build / "bin" / step, "--variant", "all", "--no-check", *shape],
-            )
-            table = list(csv.reader(line for line in output.splitlines() if line.startswith('"')))
-            if not table:
-                continue
-            columns = wanted_columns(table[0])
-            kernel = table[0].index("Kernel Name")
-            lines.append(f"# shape {name}: {' '.join(shape)}")
-            for row in table:
-                if "fill_words" not in row[kernel]:  # the runner's own, which poisons outputs
-                    lines.append(",".join(f'"{row[i]}"' for i in columns))
+        for name, (shape, command) in shapes.items():
+            lines.append(f"# shape {name}: {' '.join(shape)}".rstrip())
+            lines += [",".join(f'"{cell}"' for cell in row) for row in profile(check, f"{step} {name}", command)]
         (check.out / f"ncu_{step}.csv").write_text("\n".join(lines) + "\n")
 
 

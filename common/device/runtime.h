@@ -2,6 +2,7 @@
 // runtime, runtime_sim.cpp on the simulator.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <stdexcept>
@@ -91,7 +92,8 @@ enum class AsyncMode { late, eager, random };
 struct SimOptions {
   std::uint64_t seed = 1;  // of the order in which blocks, warps and lanes run
   AsyncMode async_mode = AsyncMode::late;
-  int workers = 0;  // OS threads that run blocks; 0: one per core
+  int workers = 0;    // OS threads that run blocks; 0: one per core
+  bool races = true;  // look for them
 };
 
 void configure(const SimOptions& options);
@@ -106,5 +108,38 @@ struct Finding {
 };
 
 std::vector<Finding> take_findings();  // those since the last call
+
+// Whether launches from now on count what Nsight Compute counts; several times slower. Throws Error on a GPU.
+void set_counting(bool on);
+
+enum class Space { global, shared };
+enum class Op { load, store };
+
+// The accesses of one line of the source, of one kind. A request is one access, made together by lanes of one warp.
+struct LineCounters {
+  std::string where;  // "steps/01_naive_mha/2_row_per_thread.cuh:41"
+  Space space = Space::global;
+  Op op = Op::load;
+  unsigned bytes = 0;  // that each lane moves
+  unsigned sites = 0;  // accesses of this kind that the line holds
+  std::uint64_t requests = 0;
+  std::uint64_t sectors = 0;           // of 32 bytes; of global memory
+  std::uint64_t wavefronts = 0;        // passes through the banks of shared memory
+  std::uint64_t wavefronts_ideal = 0;  // without bank conflicts
+};
+
+// What one launch did.
+struct KernelCounters {
+  std::string kernel;  // with its namespace
+  std::array<unsigned, 3> grid = {}, block = {};
+  std::size_t shared_bytes = 0;    // of a block
+  std::uint64_t barriers = 0;      // by warps
+  std::uint64_t shuffles = 0;      // by warps
+  std::uint64_t bytes_loaded = 0;  // global memory, in whole sectors, each counted once
+  std::uint64_t bytes_stored = 0;
+  std::vector<LineCounters> lines;  // in the order of the source
+};
+
+std::vector<KernelCounters> take_counters();  // those since the last call, in launch order
 
 }  // namespace device

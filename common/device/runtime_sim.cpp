@@ -29,7 +29,7 @@ Buffer::Buffer(std::string name, std::size_t bytes) : name_(std::move(name)), by
   data_ = simt::allocate(name_, bytes);
   if (data_ == nullptr) {
     throw OutOfMemory("out of device memory: " + megabytes(bytes) + " asked for by '" + name_ + "', " + megabytes(available) +
-                      " available (the simulator uses a third of this machine's memory)");
+                      " available (the simulator uses a sixth of this machine's memory)");
   }
 }
 
@@ -78,7 +78,7 @@ void launch_on_simulator(const simt::Launch& launch) {
 }
 
 void configure(const SimOptions& options) {
-  simt::configure({options.seed, static_cast<simt::AsyncMode>(options.async_mode), options.workers});
+  simt::configure({options.seed, static_cast<simt::AsyncMode>(options.async_mode), options.workers, options.races});
 }
 
 std::vector<Finding> take_findings() {
@@ -87,6 +87,33 @@ std::vector<Finding> take_findings() {
     findings.push_back({std::move(f.kind), std::move(f.kernel), std::move(f.where), std::move(f.text), f.count});
   }
   return findings;
+}
+
+void set_counting(bool on) {
+  simt::Options options = simt::options();
+  options.counters = on;
+  simt::configure(options);
+}
+
+std::vector<KernelCounters> take_counters() {
+  std::vector<KernelCounters> all;
+  for (simt::KernelCounters& k : simt::take_counters()) {
+    KernelCounters& counters = all.emplace_back();
+    counters.kernel = std::move(k.kernel);
+    counters.grid = {k.grid.x, k.grid.y, k.grid.z};
+    counters.block = {k.block.x, k.block.y, k.block.z};
+    counters.shared_bytes = k.shared_bytes;
+    counters.barriers = k.barriers;
+    counters.shuffles = k.shuffles;
+    counters.bytes_loaded = k.bytes_loaded;
+    counters.bytes_stored = k.bytes_stored;
+    for (simt::LineCounters& line : k.lines) {
+      counters.lines.push_back({std::move(line.where), line.shared ? Space::shared : Space::global,
+                                line.store ? Op::store : Op::load, line.bytes, line.sites, line.requests, line.sectors,
+                                line.wavefronts, line.wavefronts_ideal});
+    }
+  }
+  return all;
 }
 
 }  // namespace device

@@ -109,6 +109,7 @@ std::vector<Result> run_all(const AttentionStep& step, const std::vector<const A
                             const AttentionRequest& request, const CommonOptions& common) {
   ExecuteOptions options;
   options.check = common.check;
+  options.counters = common.counters;
   options.repetitions = common.bench ? bench_repetitions : 0;
   std::optional<AttentionTruth> truth;
   std::optional<LayerTruth> layer_truth;
@@ -140,6 +141,7 @@ int run_request(const AttentionStep& step, AttentionRequest& request, const Comm
                  .problem = problem,
                  .input = input,
                  .dtype = request.shape.dtype,
+                 .estimates = step.estimates(request.shape),
                  .results = std::move(results),
                  .skipped = selection.skipped},
                 options);

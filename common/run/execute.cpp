@@ -85,7 +85,15 @@ Outcome run_program(const Program& program, const ExecuteOptions& options) {
   };
 
   Outcome outcome;
+  if (options.counters) {
+    device::take_counters();
+    device::set_counting(true);
+  }
   outcome.host_seconds = run();
+  if (options.counters) {
+    device::set_counting(false);
+    outcome.counters = device::take_counters();
+  }
   outcome.outputs = program.download();
   outcome.findings = device::take_findings();
   if (options.check) {

@@ -73,7 +73,7 @@ void add_common_flags(CLI::App& app, CommonOptions& options) {
   app.add_flag_callback(
       "--no-check", [&] { options.check = false; }, "do not check them");
   app.add_flag("--bench", options.bench, "measure time (gpu build)");
-  app.add_flag("--counters")->description("count what the hardware would count (sim build)");
+  app.add_flag("--counters", options.counters, "count what Nsight Compute would count (sim build)");
   app.add_option("--json", options.json, "write all results to FILE (docs/result.schema.json)")->type_name("FILE");
 
   const std::string group = "Simulator";
@@ -119,11 +119,8 @@ void add_dtype(CLI::App& app, std::optional<problem::Dtype>& value) {
 void require_consistent(const CLI::App& app, const CommonOptions& options) {
   if (simulated) {
     if (options.bench) throw InputError("--bench: the simulator has no time to measure; use the gpu build");
-    if (app.count("--counters") > 0) {
-      throw InputError("--counters: the counters come with the profiler, which this version does not have yet");
-    }
   } else {
-    if (app.count("--counters") > 0) throw InputError("--counters: on a GPU, Nsight Compute counts: make profile");
+    if (options.counters) throw InputError("--counters: on a GPU, Nsight Compute counts: make profile");
     for (const std::string flag : {"--sim-seed", "--sim-async", "--sim-workers"}) {
       if (app.count(flag) > 0) throw InputError(flag + ": only the sim build has a simulator");
     }

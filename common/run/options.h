@@ -43,6 +43,7 @@ struct CommonOptions {
   std::optional<std::uint64_t> seed;
   bool check = true;
   bool bench = false;
+  bool counters = false;
   device::SimOptions sim;
 };
 

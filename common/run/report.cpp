@@ -76,7 +76,7 @@ Json findings_json(const std::vector<device::Finding>& findings) {
 
 double tflops(const Result& result) { return result.predicted.flops / (result.outcome.times->median * 1e-3) / 1e12; }
 
-Json result_json(const Report& report, const Result& result) {
+Json result_json(const Report& report, const Result& result, const CommonOptions& options) {
   const Outcome& outcome = result.outcome;
   Json times;
   if (const auto& t = outcome.times) {
@@ -92,16 +92,16 @@ Json result_json(const Report& report, const Result& result) {
           {"kernels", kernels_json(result.predicted.kernels)},
           {"shared_bytes", result.predicted.shared_bytes},
           {"scratch_bytes", result.predicted.scratch_bytes},
-          {"counters", nullptr},
+          {"counters", options.counters ? counters_json(outcome.counters, report.estimates) : Json()},
           {"findings", findings_json(outcome.findings)}};
 }
 
 Json report_json(const Report& report, const CommonOptions& options) {
   Json results = Json::array();
-  for (const Result& result : report.results) results.push_back(result_json(report, result));
+  for (const Result& result : report.results) results.push_back(result_json(report, result, options));
   Json skipped = Json::array();
   for (const Skipped& s : report.skipped) skipped.push_back({{"variant", s.variant}, {"reason", s.reason}});
-  return {{"schema", 1},
+  return {{"schema", 2},
           {"step", report.step},
           {"backend", device::properties().backend},
           {"device", device_json()},
@@ -201,6 +201,13 @@ void print_kernels(const Report& report) {
   table.print(std::cout);
 }
 
+void print_all_counters(const Report& report) {
+  for (const Result& result : report.results) {
+    std::cout << "\n" << result.variant << ": counters\n\n";
+    print_counters(std::cout, result.outcome.counters, report.estimates);
+  }
+}
+
 void print_failures(const Report& report) {
   for (const Result& result : report.results) {
     for (const device::Finding& finding : result.outcome.findings) {
@@ -218,6 +225,7 @@ int finish(const Report& report, const CommonOptions& options) {
   print_results(report, options.bench);
   std::cout << '\n';
   print_kernels(report);
+  if (options.counters) print_all_counters(report);
   std::cout.flush();
   print_failures(report);
   if (options.output) write_outputs(report, options);

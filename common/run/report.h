@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "common/problem/cost.h"
+#include "common/run/counters.h"
 #include "common/run/execute.h"
 #include "common/run/options.h"
 #include "common/run/select.h"
@@ -33,6 +34,7 @@ struct Report {
   const nlohmann::ordered_json& problem;  // the same for programs
   const nlohmann::ordered_json& input;    // a seed or a folder
   problem::Dtype dtype;
+  std::vector<Estimate> estimates;
   std::vector<Result> results;
   std::vector<Skipped> skipped;
 };

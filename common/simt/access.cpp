@@ -100,13 +100,16 @@ void observe_elsewhere(Lane& lane, const Access& access) {
 
 }  // namespace
 
-void observe_fault(Lane& lane, const Access& access) {
-  if (!Heap::contains(access.address) && !lane.block->arena().contains(access.address)) return observe_elsewhere(lane, access);
+bool observe_fault(Lane& lane, const Access& access) {
+  if (!Heap::contains(access.address) && !lane.block->arena().contains(access.address)) {
+    observe_elsewhere(lane, access);
+    return false;
+  }
   const std::uintptr_t end = access.address + access.bytes;
   if (const auto outside = first_without(lane, access, allocated); outside < end) {
     report(lane, std::string("out-of-bounds ") + verb(access.kind), access.pc,
            [&] { return amount(access) + ", " + describe_target(lane, outside); });
-    return;  // red zones lie there: going on harms nothing and may show more
+    return false;  // red zones lie there: going on harms nothing and may show more
   }
   if (access.aligned && access.address % access.bytes != 0) {
     report(lane, std::string("misaligned ") + verb(access.kind), access.pc, [&] {
@@ -123,21 +126,62 @@ void observe_fault(Lane& lane, const Access& access) {
     report(lane, "uninitialised read", access.pc,
            [&] { return amount(access) + " from " + describe_target(lane, unwritten) + ", which nothing has written"; });
   }
+  return true;
 }
 
-void observe_race(Lane& lane, const Access& access, const SharedRaces::Conflict& conflict) {
-  Block& block = *lane.block;
+void await_issue(Lane& lane, const Access& access, bool shared) {
+  lane.access = {lane.lane(), access.address, access.bytes, access.kind, shared, access.pc};
+  lane.state = Lane::State::in_access;
+  lane.wait();
+}
+
+namespace {
+
+// The earlier access was made by a thread of `block`.
+template <class Conflict>
+void report_race(Lane& lane, const Access& access, const Conflict& conflict, std::uintptr_t memory_begin, std::uint64_t block) {
   const bool earlier_wrote = conflict.earlier_kind == Kind::write;
   const char* order = access.kind == Kind::read ? "read after write" : earlier_wrote ? "write after write" : "write after read";
   const std::string place = place_of(access.pc);
   const std::string earlier_place = place_of(conflict.earlier.pc);
   const auto text = [&] {
-    return std::string(order) + " of " + describe_target(lane, block.arena().begin() + conflict.offset) +
+    return std::string(order) + " of " + describe_target(lane, memory_begin + conflict.offset) +
            ", with nothing that orders them\n  " + (earlier_wrote ? "written" : "read") + " at " + earlier_place + " by " +
-           block.describe(block.lane(conflict.earlier.thread)) + "\n  " + (access.kind == Kind::write ? "written" : "read") +
-           " at " + place + " by " + block.describe(lane);
+           describe_thread(lane.block->run().launch, block, conflict.earlier.thread) + "\n  " +
+           (access.kind == Kind::write ? "written" : "read") + " at " + place + " by " + lane.block->describe(lane);
   };
-  block.run().report("race", place, text, earlier_place);
+  lane.block->run().report("race", place, text, earlier_place);
+}
+
+}  // namespace
+
+void observe_shared(Lane& lane, const Access& access) {
+  Block& block = *lane.block;
+  const auto thread = static_cast<std::uint16_t>(lane.index);
+  const auto conflict = block.races().access({thread, thread, access.pc}, access.address - block.arena().begin(), access.bytes,
+                                             access.kind, access.atomic);
+  if (conflict) [[unlikely]]
+    report_race(lane, access, *conflict, block.arena().begin(), block.linear_index());
+}
+
+void observe_global(Lane& lane, const Access& access) {
+  Block& block = *lane.block;
+  const auto conflict =
+      block.run().global_races.access({block.linear_index(), static_cast<std::uint16_t>(lane.index), access.pc},
+                                      access.address - Heap::base, access.bytes, access.kind, access.atomic);
+  if (conflict) [[unlikely]]
+    report_race(lane, access, *conflict, Heap::base, conflict->earlier.actor);
+}
+
+// An atomic or volatile value may be a flag: between the threads of a block, and between blocks.
+void flag_read(Lane& lane, std::uintptr_t address) {
+  lane.block->races().flag_read(static_cast<std::uint32_t>(lane.index), address);
+  if (lane.block->run().ordered) lane.block->run().global_races.flag_read(lane.block->linear_index(), address);
+}
+
+void flag_stored(Lane& lane, std::uintptr_t address, bool also_read) {
+  lane.block->races().flag_stored(static_cast<std::uint32_t>(lane.index), address, also_read);
+  if (lane.block->run().ordered) lane.block->run().global_races.flag_stored(lane.block->linear_index(), address, also_read);
 }
 
 // ---- for cuda.h: accesses that kernels report themselves, because the compiler would not report them as one ----
@@ -153,11 +197,7 @@ namespace {
 
 // Other threads may be waiting for this access, or it for them: let them run. Across blocks that takes one worker.
 void order_and_yield(Lane& lane, std::uintptr_t address) {
-  Run& run = lane.block->run();
-  if (Heap::contains(address) && !run.ordered) {
-    run.needs_order = true;
-    lane.block->stop(lane);
-  }
+  if (Heap::contains(address) && !lane.block->run().ordered) lane.block->run_again(lane);
   lane.yield();
 }
 
@@ -168,7 +208,7 @@ void report_atomic(const void* address, std::size_t bytes, const void* pc) {
     const auto at = reinterpret_cast<std::uintptr_t>(address);
     order_and_yield(*lane, at);
     observe(*lane, {at, static_cast<std::uint32_t>(bytes), Kind::read, true, pc, true});
-    lane->block->races().flag_read(lane->index, at);
+    flag_read(*lane, at);
   }
 }
 
@@ -176,7 +216,7 @@ void report_atomic_store(const void* address, std::size_t bytes, const void* pc)
   if (Lane* lane = current_lane) {
     const auto at = reinterpret_cast<std::uintptr_t>(address);
     observe(*lane, {at, static_cast<std::uint32_t>(bytes), Kind::write, true, pc, true});
-    lane->block->races().flag_stored(lane->index, at, true);
+    flag_stored(*lane, at, true);
   }
 }
 
@@ -199,9 +239,9 @@ namespace {
     simt::order_and_yield(*lane, at);
     simt::observe(*lane, {at, bytes, kind, true, pc, true});  // as an atomic: what flags between threads are made of
     if (kind == simt::Kind::read) {
-      lane->block->races().flag_read(lane->index, at);
+      simt::flag_read(*lane, at);
     } else {
-      lane->block->races().flag_stored(lane->index, at, false);
+      simt::flag_stored(*lane, at, false);
     }
   }
 }

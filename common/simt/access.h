@@ -19,9 +19,15 @@ struct Access {
   bool atomic = false;
 };
 
-// The slow path: the access is wrong, or goes to neither device nor shared memory.
-void observe_fault(Lane& lane, const Access& access);
-void observe_race(Lane& lane, const Access& access, const SharedRaces::Conflict& conflict);
+// The slow path: the access is wrong, or goes to neither device nor shared memory. False if it cannot take part in a race.
+bool observe_fault(Lane& lane, const Access& access);
+// Looks for races of an access that is otherwise sound.
+void observe_shared(Lane& lane, const Access& access);
+void observe_global(Lane& lane, const Access& access);
+void flag_read(Lane& lane, std::uintptr_t address);
+void flag_stored(Lane& lane, std::uintptr_t address, bool also_read);
+// While counting: waits until the warp issues the access.
+void await_issue(Lane& lane, const Access& access, bool shared);
 
 // Are all `bytes` shadow bytes marked with all bits of `mask`? In one word where the size is a power of two, as it nearly
 // always is.
@@ -56,21 +62,27 @@ void observe_race(Lane& lane, const Access& access, const SharedRaces::Conflict&
     shadow = lane.arena_shadow + (access.address - lane.arena_low);
     shared = true;
   } else {
-    return observe_fault(lane, access);
+    observe_fault(lane, access);
+    return;
   }
+  if (lane.counting && !access.atomic) await_issue(lane, access, shared);
   const std::uint8_t needed = access.kind == Kind::read ? allocated | written : allocated;
   const bool aligned = !access.aligned || access.address % access.bytes == 0;
-  if (!aligned || !all_marked(shadow, access.bytes, needed)) [[unlikely]]
-    return observe_fault(lane, access);
-  if (access.kind == Kind::write) {
+  if (!aligned || !all_marked(shadow, access.bytes, needed)) [[unlikely]] {
+    if (!observe_fault(lane, access)) return;
+  } else if (access.kind == Kind::write) {
     std::memset(shadow, shadow_after_store, access.bytes);
     lane.block->count_store();
   }
+  const Run& run = lane.block->run();
+  if (!run.races) return;
   if (shared) {
-    const std::size_t offset = access.address - lane.arena_low - SharedArena::red_zone;
-    const auto conflict = lane.block->races().access(lane.index, offset, access.bytes, access.kind, access.atomic, access.pc);
-    if (conflict) [[unlikely]]
-      observe_race(lane, access, *conflict);
+    observe_shared(lane, access);
+  } else if (run.ordered) {
+    observe_global(lane, access);
+  } else if (BlockMarks::suspicious(access.address, access.bytes, access.kind == Kind::write, run.first_mark,
+                                    run.first_mark + 1 + lane.block->linear_index())) [[unlikely]] {
+    lane.block->run_again(lane);
   }
 }
 

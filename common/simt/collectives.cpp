@@ -100,14 +100,31 @@ void barrier(const std::source_location& where) {
 void warp_barrier(std::uint32_t mask, const std::source_location& where) {
   WarpCall call{"__syncwarp", mask, where, [](Block& block, Warp& warp, WarpCall* const* calls) {
                   const WarpCall* const* first = std::find_if(calls, calls + warp_size, [](auto* c) { return c != nullptr; });
-                  block.races().warp_barrier(warp.lanes->index, (*first)->mask);
+                  std::vector<std::uint32_t> lanes;
+                  for (int lane = 0; lane < warp_size; ++lane) {
+                    if ((*first)->mask >> lane & 1) lanes.push_back(static_cast<std::uint32_t>(warp.lanes[lane].index));
+                  }
+                  Meeting meeting;
+                  for (const std::uint32_t lane : lanes) block.races().arrive(meeting, lane);
+                  block.races().end(meeting, lanes);
                 }};
   meet(call);
 }
 
+void bar_sync(int id, int threads, const std::source_location& where) {
+  Lane& lane = lane_or_die();
+  lane.block->arrive_named(lane, {"bar.sync", id, threads, where});
+}
+
+void bar_arrive(int id, int threads, const std::source_location& where) {
+  Lane& lane = lane_or_die();
+  lane.block->arrive_named(lane, {"bar.arrive", id, threads, where});
+}
+
 void fence() {
   const Lane& lane = lane_or_die();
-  lane.block->races().fence(lane.index);
+  lane.block->races().fence(static_cast<std::uint32_t>(lane.index));
+  if (lane.block->run().ordered) lane.block->run().global_races.fence(lane.block->linear_index());
 }
 
 std::uint64_t shuffle(const char* name, Shuffle mode, std::uint32_t mask, std::uint64_t value, int operand, int width,

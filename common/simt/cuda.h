@@ -24,6 +24,11 @@
 #define __launch_bounds__(...)
 #endif
 
+// As nvcc does by default: device functions become part of the kernel. Each use of a helper is then a place of its own in the
+// code, and places follow the order of the source, by which lanes that took different branches meet again (engine.h).
+#undef __device__
+#define __device__ __attribute__((always_inline))
+
 #pragma GCC visibility push(default)
 
 extern constinit thread_local uint3 threadIdx;
@@ -36,6 +41,8 @@ namespace simt {
 
 void barrier(const std::source_location& where);
 void warp_barrier(std::uint32_t mask, const std::source_location& where);
+void bar_sync(int id, int threads, const std::source_location& where = std::source_location::current());
+void bar_arrive(int id, int threads, const std::source_location& where = std::source_location::current());
 void fence();
 
 enum class Shuffle { index, up, down, butterfly };

@@ -1,6 +1,7 @@
 #include "common/simt/engine.h"
 
 #include <algorithm>
+#include <array>
 #include <map>
 #include <set>
 #include <sstream>
@@ -23,6 +24,7 @@ namespace {
 
 Options current_options;
 std::vector<Finding> all_findings;
+std::vector<KernelCounters> all_counters;
 
 // Blocks that one worker may keep open while they wait for each other: two for each multiprocessor of an H200.
 constexpr std::size_t max_resident = 264;
@@ -32,6 +34,12 @@ std::string to_string(uint3 v) {
   std::ostringstream text;
   text << '(' << v.x << ", " << v.y << ", " << v.z << ')';
   return text.str();
+}
+
+// Of element `linear` of a grid or block, which count in x first.
+uint3 position(dim3 size, std::uint64_t linear) {
+  return {static_cast<unsigned>(linear % size.x), static_cast<unsigned>(linear / size.x % size.y),
+          static_cast<unsigned>(linear / size.x / size.y)};
 }
 
 // "0-15, 17" for a set of lanes.
@@ -66,6 +74,7 @@ std::uint64_t next_random(std::uint64_t& state) {
 void configure(const Options& options) { current_options = options; }
 const Options& options() { return current_options; }
 std::vector<Finding> take_findings() { return std::exchange(all_findings, {}); }
+std::vector<KernelCounters> take_counters() { return std::exchange(all_counters, {}); }
 
 // ---- lanes ----
 
@@ -89,18 +98,20 @@ void Block::shuffle(std::vector<T>& items) {
   }
 }
 
-void Block::begin(Run& run, std::uint64_t linear_index) {
-  const auto [grid, block, shared_bytes] = std::tuple(run.launch.grid, run.launch.block, run.launch.shared_bytes);
+void Block::begin(Run& run, std::uint64_t linear_index, Counters& counters) {
+  const auto [block, shared_bytes] = std::pair(run.launch.block, run.launch.shared_bytes);
   run_ = &run;
-  index_ = {static_cast<unsigned>(linear_index % grid.x), static_cast<unsigned>(linear_index / grid.x % grid.y),
-            static_cast<unsigned>(linear_index / grid.x / grid.y)};
+  counters_ = &counters;
+  linear_index_ = static_cast<std::uint32_t>(linear_index);
   random_ = options().seed * 0x2545f4914f6cdd1du + linear_index;
   threads_ = std::size_t{block.x} * block.y * block.z;
   exited_ = in_barrier_ = 0;
   shared_type_ = nullptr;
   stacks_.prepare(static_cast<int>(threads_));
   arena_.begin_block(shared_bytes);
-  races_.begin_block(threads_, shared_bytes);
+  for (NamedBarrier& barrier : named_barriers_) barrier = {};
+  races_.begin_block(threads_);
+  races_.words.reserve((shared_bytes + 3) / 4);
 
   warps_.clear();
   warp_order_.clear();
@@ -113,7 +124,8 @@ void Block::begin(Run& run, std::uint64_t linear_index) {
     Lane& lane = lanes_[i];
     lane.state = Lane::State::runnable;
     lane.index = static_cast<int>(i);
-    lane.thread = {i % block.x, i / block.x % block.y, i / block.x / block.y};
+    lane.counting = run.counting;
+    lane.thread = position(block, i);
     lane.stack_low = stacks_.low(lane.index);
     lane.arena_low = arena_.low();
     lane.arena_shadow = arena_.shadow(arena_.low());
@@ -128,7 +140,7 @@ void Block::begin(Run& run, std::uint64_t linear_index) {
 }
 
 Block::Status Block::round() {
-  blockIdx = index_;
+  blockIdx = position(run_->launch.grid, linear_index_);
   blockDim = run_->launch.block;
   gridDim = run_->launch.grid;
   const std::uint64_t stores_before = stores_;
@@ -170,8 +182,31 @@ Block::WarpRun Block::run_warp(Warp& warp) {
       result.moved |= !lane->yielded;
       if (run_->stopped) return result;
     }
-  } while (resolve_calls(warp));
+  } while (resolve_calls(warp) || issue(warp));
   return result;
+}
+
+// Of the lanes that are about to access memory, lets those at the lowest place in the code go on. True if there were any.
+bool Block::issue(Warp& warp) {
+  std::array<PendingAccess, warp_size> request;
+  std::size_t count = 0;
+  const void* lowest = nullptr;
+  for (int l = 0; l < warp.count; ++l) {
+    const Lane& lane = warp.lanes[l];
+    if (lane.state != Lane::State::in_access) continue;
+    if (count == 0 || std::less<>()(lane.access.pc, lowest)) {
+      lowest = lane.access.pc;
+      count = 0;
+    }
+    if (lane.access.pc == lowest) request[count++] = lane.access;
+  }
+  for (std::size_t i = 0; i < count; ++i) warp.lanes[request[i].lane].state = Lane::State::runnable;
+  // Through one pointer, lanes may reach both memories.
+  const auto shared = std::stable_partition(request.begin(), request.begin() + count, [](auto& a) { return !a.shared; });
+  const auto split = static_cast<std::size_t>(shared - request.begin());
+  if (split > 0) counters_->request({request.data(), split});
+  if (split < count) counters_->request({request.data() + split, count - split});
+  return count > 0;
 }
 
 // Completes every warp call whose lanes have all arrived. True if a lane became runnable.
@@ -203,6 +238,7 @@ bool Block::resolve_calls(Warp& warp) {
     }
     if (arrived != call.mask) continue;
     call.resolve(*this, warp, calls);
+    if (std::string_view(call.name).starts_with("__shfl")) counters_->shuffle();
     for (int other = 0; other < warp.count; ++other) {
       if (calls[other] != nullptr) warp.lanes[other].state = Lane::State::runnable;
     }
@@ -236,8 +272,43 @@ bool Block::release_barrier() {
     }
   }
   in_barrier_ = 0;
-  races_.block_barrier();
+  counters_->barrier(warps_.size());
+  races_.full_barrier();
   return true;
+}
+
+void Block::arrive_named(Lane& lane, const BarrierCall& call) {
+  const auto refuse = [&](const std::string& why) {
+    run_->report("barrier misuse", place_of(call.where), [&] {
+      return std::string(call.name) + ' ' + std::to_string(call.id) + ", " + std::to_string(call.threads) + ": " + why +
+             "\n  by " + describe(lane);
+    });
+    stop(lane);
+  };
+  if (call.id < 1 || call.id >= named_barriers) refuse("barriers are numbered 1 to 15; 0 is __syncthreads()'s");
+  if (call.threads < warp_size || call.threads % warp_size != 0 || static_cast<std::size_t>(call.threads) > threads_) {
+    refuse("the count of threads is a multiple of 32, and the block has " + std::to_string(threads_));
+  }
+  NamedBarrier& barrier = named_barriers_[static_cast<std::size_t>(call.id)];
+  if (barrier.threads != 0 && barrier.threads != call.threads) {
+    refuse("others came to the same barrier for " + std::to_string(barrier.threads) + " threads");
+  }
+  const bool waits = std::string_view(call.name) == "bar.sync";
+  const auto index = static_cast<std::uint32_t>(lane.index);
+  barrier.threads = call.threads;
+  ++barrier.arrived;
+  if (waits) barrier.waiting.push_back(index);
+  races_.arrive(barrier.meeting, index);
+  if (barrier.arrived == call.threads) {
+    counters_->barrier(static_cast<std::uint64_t>(call.threads / warp_size));
+    races_.end(barrier.meeting, barrier.waiting);
+    for (const std::uint32_t i : barrier.waiting) lanes_[i].state = Lane::State::runnable;
+    barrier = {};
+  } else if (waits) {
+    lane.named_barrier = call;
+    lane.state = Lane::State::in_named_barrier;
+    lane.wait();
+  }
 }
 
 // Nobody can run: says who waits where.
@@ -250,6 +321,11 @@ void Block::report_stuck() {
     if (lane.state == Lane::State::in_barrier) {
       state = "wait in __syncthreads() at " + place_of(lane.barrier_place);
       place = place_of(lane.barrier_place);
+    } else if (lane.state == Lane::State::in_named_barrier) {
+      const BarrierCall& call = lane.named_barrier;
+      state = std::string("wait in ") + call.name + ' ' + std::to_string(call.id) + ", " + std::to_string(call.threads) +
+              " at " + place_of(call.where);
+      place = place_of(call.where);
     } else if (lane.state == Lane::State::in_warp_call) {
       std::ostringstream mask;
       mask << "0x" << std::hex << lane.call->mask;
@@ -258,7 +334,7 @@ void Block::report_stuck() {
     }
     waiting["warp " + std::to_string(lane.warp()) + " lanes @ " + state] |= 1u << lane.lane();
   }
-  std::string text = "every thread of block " + to_string(index_) + " waits";
+  std::string text = "every thread of block " + to_string(position(run_->launch.grid, linear_index_)) + " waits";
   for (const auto& [state, lanes] : waiting) {
     const std::size_t at = state.find('@');
     text += "\n  " + state.substr(0, at) + ranges(lanes) + state.substr(at + 1);
@@ -273,15 +349,32 @@ void Block::stop(Lane& lane) {
   __builtin_unreachable();  // a stopped launch resumes no lane
 }
 
+void Block::run_again(Lane& lane) {
+  run_->needs_order = true;
+  stop(lane);
+}
+
 std::string Block::describe(const Lane& lane) const {
-  return "block " + to_string(index_) + ", warp " + std::to_string(lane.warp()) + ", lane " + std::to_string(lane.lane()) +
-         " (thread " + to_string(lane.thread) + ")";
+  return describe_thread(run_->launch, linear_index_, static_cast<unsigned>(lane.index));
+}
+
+std::string describe_thread(const Launch& launch, std::uint64_t block, unsigned thread) {
+  return "block " + to_string(position(launch.grid, block)) + ", warp " + std::to_string(thread / warp_size) + ", lane " +
+         std::to_string(thread % warp_size) + " (thread " + to_string(position(launch.block, thread)) + ")";
 }
 
 // ---- launches ----
 
-Run::Run(const Launch& launch_, bool ordered_) : launch(launch_), ordered(ordered_) {
-  order.resize(std::size_t{launch.grid.x} * launch.grid.y * launch.grid.z);
+std::size_t block_count(const Launch& launch) { return std::size_t{launch.grid.x} * launch.grid.y * launch.grid.z; }
+
+Run::Run(const Launch& launch_, bool ordered_)
+    : launch(launch_),
+      ordered(ordered_),
+      races(options().races),
+      counting(options().counters),
+      first_mark(BlockMarks::first_of(block_count(launch))),
+      global_races(ordered ? block_count(launch) : 0) {
+  order.resize(block_count(launch));
   for (std::size_t i = 0; i < order.size(); ++i) order[i] = i;
   std::uint64_t random = options().seed;
   for (std::size_t i = order.size(); i > 1; --i) std::swap(order[i - 1], order[next_random(random) % i]);
@@ -307,12 +400,13 @@ using Blocks = std::vector<std::unique_ptr<Block>>;  // of one worker, kept for 
 // One worker's share of a launch. It runs one block at a time; only while all its blocks spin on memory that another block
 // must write does it open a further one.
 void work(Run& run, Blocks& blocks) {
+  Counters counters;
   std::size_t resident = 0;
   const auto open = [&] {
     const std::size_t next = run.next++;
     if (next >= run.order.size()) return false;
     if (resident == blocks.size()) blocks.push_back(std::make_unique<Block>());
-    blocks[resident++]->begin(run, run.order[next]);
+    blocks[resident++]->begin(run, run.order[next], counters);
     return true;
   };
   int idle_rounds = 0;
@@ -320,7 +414,7 @@ void work(Run& run, Blocks& blocks) {
     bool spinning = true;
     for (std::size_t i = 0; i < resident;) {
       const Block::Status status = blocks[i]->round();
-      if (status == Block::Status::stuck) return;
+      if (status == Block::Status::stuck) break;
       spinning &= status == Block::Status::spinning;
       if (status == Block::Status::done) {
         std::swap(blocks[i], blocks[--resident]);
@@ -336,6 +430,8 @@ void work(Run& run, Blocks& blocks) {
       run.stopped = true;
     }
   }
+  const std::lock_guard lock(run.mutex);
+  run.counters.add(counters);
 }
 
 int worker_count() {
@@ -376,10 +472,12 @@ void launch(const Launch& launch) {
   const std::lock_guard lock(one_launch_at_a_time);
   validate(launch);
   const Snapshot before;
-  auto run = std::make_unique<Run>(launch, worker_count() == 1 || ordered_kernels.contains(launch.kernel));
+  if (options().counters) Footprint::clear();
+  auto run = std::make_unique<Run>(launch, ordered_kernels.contains(launch.kernel));
   execute(*run);
   if (run->needs_order) {
     before.restore();
+    if (options().counters) Footprint::clear();
     ordered_kernels.insert(launch.kernel);
     run = std::make_unique<Run>(launch, true);
     execute(*run);
@@ -393,6 +491,7 @@ void launch(const Launch& launch) {
     }
   }
   all_findings.insert(all_findings.end(), run->findings.begin(), run->findings.end());
+  if (run->counting) all_counters.push_back(run->counters.result(launch));
 }
 
 }  // namespace simt

@@ -5,8 +5,13 @@
 // lets each lane run until it must wait: at a block barrier, or in a warp call (shuffle, vote, __syncwarp) for the other
 // lanes of its mask. So a lane runs far ahead of its neighbours, in an order that changes with the seed: legal on a GPU, and
 // fatal for code that relies on luck.
+//
+// While it counts, a lane also stops before every access to device or shared memory. When all lanes of the warp have stopped,
+// those at the lowest place in the code go on, together: their accesses are one request. Lanes that left a loop early stand
+// at a higher place and wait there for the others, as on the hardware.
 #pragma once
 
+#include <array>
 #include <atomic>
 #include <cstdint>
 #include <functional>
@@ -17,6 +22,7 @@
 #include <string>
 #include <vector>
 
+#include "common/simt/counters.h"
 #include "common/simt/fiber.h"
 #include "common/simt/memory.h"
 #include "common/simt/races.h"
@@ -37,19 +43,30 @@ struct WarpCall {
   void (*resolve)(Block& block, Warp& warp, WarpCall* const calls[warp_size]);
 };
 
+// A lane's part in one of the barriers 1 … 15.
+struct BarrierCall {
+  const char* name;  // of the instruction: bar.sync waits, bar.arrive does not
+  int id = 0;
+  int threads = 0;  // that it takes to open the barrier
+  std::source_location where;
+};
+
 struct Lane {
-  enum class State { runnable, in_barrier, in_warp_call, exited };
+  enum class State { runnable, in_access, in_barrier, in_named_barrier, in_warp_call, exited };
 
   State state = State::exited;
-  bool yielded = false;  // suspended itself although it could go on: an atomic or a volatile access
-  int index = 0;         // in the block
-  uint3 thread = {};     // threadIdx
+  bool yielded = false;   // suspended itself although it could go on: an atomic or a volatile access
+  bool counting = false;  // stops before every access
+  int index = 0;          // in the block
+  uint3 thread = {};      // threadIdx
   std::uintptr_t stack_low = 0;
   std::uintptr_t arena_low = 0;  // of the block's shared memory, red zones included, and its shadow
   std::uint8_t* arena_shadow = nullptr;
   Block* block = nullptr;
   WarpCall* call = nullptr;            // while in_warp_call
   std::source_location barrier_place;  // while in_barrier
+  BarrierCall named_barrier = {};      // while in_named_barrier
+  PendingAccess access = {};           // while in_access
   Fiber fiber;
 
   int warp() const { return index / warp_size; }
@@ -69,11 +86,16 @@ struct Run {
   Run(const Launch& launch_, bool ordered_);
 
   const Launch& launch;
-  const bool ordered;                    // one worker, so that global atomics and flags happen in a seeded order
-  std::vector<std::uint64_t> order;      // of the blocks
-  std::atomic<std::size_t> next{0};      // into order
-  std::atomic<bool> stopped{false};      // a fault after which the launch cannot go on
-  std::atomic<bool> needs_order{false};  // a global atomic was seen: run again, ordered
+  const bool ordered;                // one worker: global atomics and flags happen in a seeded order, races are named exactly
+  const bool races;                  // look for them
+  const bool counting;               // and then in lock-step
+  std::uint32_t first_mark;          // for BlockMarks, unless ordered
+  GlobalRaces global_races;          // if ordered
+  Counters counters;                 // guarded by mutex
+  std::vector<std::uint64_t> order;  // of the blocks
+  std::atomic<std::size_t> next{0};  // into order
+  std::atomic<bool> stopped{false};  // a fault after which the launch cannot go on
+  std::atomic<bool> needs_order{false};  // a global atomic, or what may be a race between blocks, was seen: run again, ordered
   std::mutex mutex;
   std::vector<Finding> findings;                      // guarded by mutex
   std::map<std::string, std::size_t> known_findings;  // their indices, by what makes them distinct; guarded by mutex
@@ -86,24 +108,25 @@ struct Run {
 
 class Block {
  public:
+  static constexpr int named_barriers = 16;
   enum class Status { progressed, spinning, done, stuck };
 
-  void begin(Run& run, std::uint64_t linear_index);
+  void begin(Run& run, std::uint64_t linear_index, Counters& counters);
   Status round();  // lets every lane that can run do so once
 
   Run& run() { return *run_; }
   SharedArena& arena() { return arena_; }
   SharedRaces& races() { return races_; }
   const StackPool& stacks() const { return stacks_; }
-  uint3 index() const { return index_; }
+  std::uint32_t linear_index() const { return linear_index_; }
   void count_store() { ++stores_; }
   const void* shared_type() const { return shared_type_; }  // &type_anchor<Smem>; null before the kernel asked for it
   void set_shared_type(const void* anchor) { shared_type_ = anchor; }
-  void arrive(Lane& lane, const std::source_location& where);
-  [[noreturn]] void stop(Lane& lane);  // ends the launch from within a lane
-
-  const Lane& lane(int index) const { return lanes_[static_cast<std::size_t>(index)]; }
-  std::string describe(const Lane& lane) const;  // "block (1, 0, 0), warp 3, lane 5 (thread (101, 0, 0))"
+  void arrive(Lane& lane, const std::source_location& where);  // at __syncthreads()
+  void arrive_named(Lane& lane, const BarrierCall& call);
+  [[noreturn]] void stop(Lane& lane);       // ends the launch from within a lane
+  [[noreturn]] void run_again(Lane& lane);  // the same, for the launch to run again, in order
+  std::string describe(const Lane& lane) const;
 
  private:
   struct WarpRun {
@@ -112,13 +135,15 @@ class Block {
   };
   WarpRun run_warp(Warp& warp);
   bool resolve_calls(Warp& warp);
+  bool issue(Warp& warp);
   bool release_barrier();
   void report_stuck();
   template <class T>
   void shuffle(std::vector<T>& items);
 
   Run* run_ = nullptr;
-  uint3 index_ = {};
+  Counters* counters_ = nullptr;
+  std::uint32_t linear_index_ = 0;
   std::uint64_t random_ = 0;
   std::vector<Lane> lanes_{max_threads_per_block};
   std::vector<Warp> warps_;
@@ -131,11 +156,21 @@ class Block {
   StackPool stacks_;
   SharedArena arena_;
   SharedRaces races_;
+  struct NamedBarrier {
+    int threads = 0;                     // that it takes; 0: nobody has come
+    int arrived = 0;                     // by bar.sync or bar.arrive
+    std::vector<std::uint32_t> waiting;  // by bar.sync
+    Meeting meeting;                     // of all who arrived
+  };
+  std::array<NamedBarrier, named_barriers> named_barriers_;
 };
 
 // The lane that runs on this OS thread; null in host code.
 extern constinit thread_local Lane* current_lane;
 
 std::uint64_t next_random(std::uint64_t& state);  // SplitMix64
+
+// "block (1, 0, 0), warp 3, lane 5 (thread (101, 0, 0))", from the indices of the block in the grid and the thread in the block
+std::string describe_thread(const Launch& launch, std::uint64_t block, unsigned thread);
 
 }  // namespace simt

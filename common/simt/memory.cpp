@@ -14,6 +14,13 @@
 #include "common/simt/simt.h"
 
 namespace simt {
+
+void* reserve(std::size_t bytes) {
+  void* memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (memory == MAP_FAILED) throw std::runtime_error("the simulator cannot reserve address space");
+  return memory;
+}
+
 namespace {
 
 std::mutex mutex;
@@ -22,10 +29,11 @@ std::size_t live_bytes = 0;                        // guarded by mutex
 
 constexpr std::uint8_t red_byte = 0xa5;
 
-void* reserve(std::size_t bytes) {
-  void* memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-  if (memory == MAP_FAILED) throw std::runtime_error("the simulator cannot reserve address space for device memory");
-  return memory;
+// Whole pages go back to the system; they read as zero when they are used again.
+void give_back(std::uintptr_t begin, std::size_t bytes) {
+  const std::uintptr_t first = (begin + 4095) / 4096 * 4096;
+  const std::uintptr_t last = (begin + bytes) / 4096 * 4096;
+  if (last > first) madvise(reinterpret_cast<void*>(first), last - first, MADV_DONTNEED);
 }
 
 std::size_t round_up(std::size_t bytes) { return (bytes + Heap::alignment - 1) / Heap::alignment * Heap::alignment; }
@@ -60,19 +68,36 @@ std::size_t container_limit() {
 
 std::uintptr_t Heap::base = reinterpret_cast<std::uintptr_t>(reserve(Heap::reserved));
 std::uint8_t* Heap::shadows = static_cast<std::uint8_t*>(reserve(Heap::reserved));
+BlockMarks::Mark* BlockMarks::marks = static_cast<BlockMarks::Mark*>(reserve(Heap::reserved / 4 * sizeof(BlockMarks::Mark)));
+
+std::uint32_t BlockMarks::first_of(std::size_t blocks) {
+  static std::uint64_t next = 1;  // 0 is memory that was never touched
+  if (next + blocks + 1 > std::numeric_limits<std::uint32_t>::max()) {
+    forget(Heap::base, Heap::reserved);
+    next = 1;
+  }
+  const std::uint64_t first = next;
+  next += blocks + 1;
+  return static_cast<std::uint32_t>(first);
+}
+
+void BlockMarks::forget(std::uintptr_t address, std::size_t bytes) {
+  give_back(reinterpret_cast<std::uintptr_t>(marks + (address - Heap::base) / 4), bytes / 4 * sizeof(Mark));
+}
 
 std::size_t memory_available() {
-  // Each byte costs three: itself, its shadow, and its copy in a snapshot.
+  // Each byte costs six: itself, its shadow, a snapshot of both, and the marks of the blocks that touch it.
   const std::lock_guard lock(mutex);
-  const std::size_t machine = std::min(proc_meminfo("MemTotal"), container_limit()) / 3;
+  const std::size_t machine = std::min(proc_meminfo("MemTotal"), container_limit()) / 6;
   const std::size_t left = machine > live_bytes ? machine - live_bytes : 0;
-  return std::min(left, proc_meminfo("MemAvailable") / 3);
+  return std::min(left, proc_meminfo("MemAvailable") / 6);
 }
 
 void* allocate(const std::string& name, std::size_t bytes) {
   if (bytes > memory_available()) return nullptr;
   const std::lock_guard lock(mutex);
   const std::uintptr_t place = find_place(bytes);
+  if (place + bytes + Heap::red_zone > Heap::base + Heap::reserved) return nullptr;
   allocations[place] = {name, place, bytes};
   live_bytes += bytes;
   std::memset(Heap::shadow(place), allocated, bytes);
@@ -89,13 +114,9 @@ void release(void* pointer) {
   allocations.erase(found);
   live_bytes -= bytes;
   std::memset(Heap::shadow(begin), 0, bytes);
-  // Whole pages go back to the system; they read as zero when they are used again.
-  const std::uintptr_t first = (begin + 4095) / 4096 * 4096;
-  const std::uintptr_t last = (begin + bytes) / 4096 * 4096;
-  if (last > first) {
-    madvise(reinterpret_cast<void*>(first), last - first, MADV_DONTNEED);
-    madvise(Heap::shadow(first), last - first, MADV_DONTNEED);
-  }
+  give_back(begin, bytes);
+  give_back(reinterpret_cast<std::uintptr_t>(Heap::shadow(begin)), bytes);
+  BlockMarks::forget(begin, bytes);
 }
 
 namespace {
@@ -122,6 +143,13 @@ bool red_zones_intact(const void* pointer) {
   };
   const std::uintptr_t end = allocation->begin + allocation->bytes;
   return all_red(allocation->begin - Heap::red_zone, allocation->begin) && all_red(end, end + Heap::red_zone);
+}
+
+std::vector<Allocation> live_allocations() {
+  const std::lock_guard lock(mutex);
+  std::vector<Allocation> all;
+  for (const auto& [begin, allocation] : allocations) all.push_back(allocation);
+  return all;
 }
 
 const Allocation* nearest_allocation(std::uintptr_t address) {

@@ -2,47 +2,69 @@
 
 #include <algorithm>
 #include <bit>
-#include <tuple>
+#include <utility>
 
 namespace simt {
+namespace {
 
-void SharedRaces::begin_block(std::size_t threads, std::size_t shared_bytes) {
-  ++generation_;  // what earlier blocks did races with nothing
-  thread_count_ = threads;
-  if (threads_.size() < threads) threads_.resize(threads);
-  const std::size_t words = (shared_bytes + 3) / 4;
-  if (words_.size() < words) words_.resize(words);
-}
-
-SharedRaces::Thread& SharedRaces::current(int thread) {
-  Thread& t = threads_[static_cast<std::size_t>(thread)];
-  if (t.generation != generation_) {
-    t.generation = generation_;
-    t.seen.clear();
-    t.released.clear();
-    t.acquired.clear();
-  }
-  return t;
-}
-
-void SharedRaces::join(Clocks& into, const Clocks& other) {
+void join(Clocks& into, const Clocks& other) {
   if (into.size() < other.size()) into.resize(other.size());
   for (std::size_t i = 0; i < other.size(); ++i) into[i] = std::max(into[i], other[i]);
 }
 
-bool SharedRaces::ordered(const Record& earlier, int thread) {
-  if (earlier.thread == thread) return true;
-  const Clocks& seen = current(thread).seen;
-  return earlier.thread < seen.size() && seen[earlier.thread] >= earlier.clock;
+bool same_but_for_time(const AccessRecord& a, const AccessRecord& b) {
+  return a.actor == b.actor && a.bytes_mask == b.bytes_mask && a.atomic == b.atomic;
 }
 
-std::optional<SharedRaces::Conflict> SharedRaces::access(int thread, std::size_t offset, std::size_t bytes, Kind kind,
-                                                         bool atomic, const void* pc) {
+}  // namespace
+
+template <class Words>
+void Races<Words>::begin_block(std::size_t actors) {
+  ++generation_;
+  actor_count_ = actors;
+  if (actors_.size() < actors) actors_.resize(actors);
+}
+
+template <class Words>
+typename Races<Words>::Actor& Races<Words>::current(std::uint32_t actor) {
+  Actor& a = actors_[actor];
+  if (a.generation != generation_) {
+    a.generation = generation_;
+    a.seen.reset();
+    a.released.clear();
+    a.acquired.clear();
+  }
+  return a;
+}
+
+// Of an actor's reads of the same bytes only the last is needed: forgets the others.
+template <class Words>
+void Races<Words>::compact(std::vector<AccessRecord>& reads) {
+  compacted_.resize(actor_count_ * 32);
+  ++compactions_;
+  std::reverse(reads.begin(), reads.end());  // the latest first
+  std::erase_if(reads, [&](const AccessRecord& read) {
+    const std::size_t like = read.actor * 32u + read.bytes_mask * 2u + read.atomic;
+    return std::exchange(compacted_[like], compactions_) == compactions_;
+  });
+  std::reverse(reads.begin(), reads.end());
+}
+
+template <class Words>
+bool Races<Words>::ordered(const AccessRecord& earlier, std::uint32_t actor) {
+  if (earlier.actor == actor) return true;
+  const auto& seen = current(actor).seen;
+  return seen != nullptr && (*seen)[earlier.actor] >= earlier.clock;
+}
+
+template <class Words>
+std::optional<typename Races<Words>::Conflict> Races<Words>::access(const Who& who, std::size_t offset, std::size_t bytes,
+                                                                    Kind kind, bool atomic) {
   std::optional<Conflict> conflict;
-  const std::uint32_t clock = current(thread).clock;
+  const std::uint32_t clock = current(who.actor).clock;
   const std::size_t end = offset + bytes;
   for (std::size_t index = offset / 4; index * 4 < end; ++index) {
-    Word& word = words_[index];
+    AccessedWord& word = words[index];
     if (word.generation != generation_) {
       word.generation = generation_;
       word.reads.clear();
@@ -52,11 +74,11 @@ std::optional<SharedRaces::Conflict> SharedRaces::access(int thread, std::size_t
     const std::size_t first = std::max(offset, index * 4) % 4;
     const std::size_t last = std::min(end - index * 4, std::size_t{4});
     const auto mask = static_cast<std::uint8_t>((1u << last) - (1u << first));
-    const Record record{static_cast<std::uint16_t>(thread), mask, atomic, clock, pc};
+    const AccessRecord record{who.actor, clock, who.pc, who.thread, mask, atomic};
 
-    const auto check = [&](const std::vector<Record>& earlier, Kind earlier_kind) {
-      for (const Record& e : earlier) {
-        if ((e.bytes_mask & mask) == 0 || (e.atomic && atomic) || ordered(e, thread)) continue;
+    const auto check = [&](const std::vector<AccessRecord>& earlier, Kind earlier_kind) {
+      for (const AccessRecord& e : earlier) {
+        if ((e.bytes_mask & mask) == 0 || (e.atomic && atomic) || ordered(e, who.actor)) continue;
         const auto both = static_cast<std::uint8_t>(e.bytes_mask & mask);
         conflict = {e, earlier_kind, index * 4 + static_cast<std::size_t>(std::countr_zero(both))};
       }
@@ -77,7 +99,7 @@ std::optional<SharedRaces::Conflict> SharedRaces::access(int thread, std::size_t
       check(word.reads, Kind::read);
       // A later access that races with one of the forgotten ones races with this store too: unless this store is atomic, which
       // later atomics do not race with, while they do with a plain access.
-      const auto covered = [&](const Record& e) { return (e.bytes_mask & ~mask) == 0 && (e.atomic || !atomic); };
+      const auto covered = [&](const AccessRecord& e) { return (e.bytes_mask & ~mask) == 0 && (e.atomic || !atomic); };
       std::erase_if(word.reads, covered);
       std::erase_if(word.writes, covered);
       word.writes.push_back(record);
@@ -86,51 +108,50 @@ std::optional<SharedRaces::Conflict> SharedRaces::access(int thread, std::size_t
   return conflict;
 }
 
-bool SharedRaces::same_but_for_time(const Record& a, const Record& b) {
-  return a.thread == b.thread && a.bytes_mask == b.bytes_mask && a.atomic == b.atomic;
-}
-
-// Of reads that differ in nothing but their time, keeps the last.
-void SharedRaces::compact(std::vector<Record>& reads) {
-  std::sort(reads.begin(), reads.end(), [](const Record& a, const Record& b) {
-    return std::tuple(a.thread, a.bytes_mask, a.atomic, b.clock) < std::tuple(b.thread, b.bytes_mask, b.atomic, a.clock);
-  });  // the latest first
-  reads.erase(std::unique(reads.begin(), reads.end(), same_but_for_time), reads.end());
-}
-
-void SharedRaces::warp_barrier(int first_thread, std::uint32_t mask) {
-  Clocks joined(thread_count_);
-  for (int lane = 0; lane < 32; ++lane) {
-    if (!(mask >> lane & 1)) continue;
-    Thread& t = current(first_thread + lane);
-    join(joined, t.seen);
-    const auto self = static_cast<std::size_t>(first_thread) + static_cast<std::size_t>(lane);
-    joined[self] = t.clock++;
+template <class Words>
+void Races<Words>::arrive(Meeting& meeting, std::uint32_t actor) {
+  meeting.clocks.resize(actor_count_);
+  Actor& a = current(actor);
+  if (a.seen != nullptr && a.seen != meeting.joined_last) {
+    join(meeting.clocks, *a.seen);
+    meeting.joined_last = a.seen;
   }
-  for (int lane = 0; lane < 32; ++lane) {
-    if (mask >> lane & 1) current(first_thread + lane).seen = joined;
-  }
+  meeting.clocks[actor] = a.clock++;
 }
 
-void SharedRaces::fence(int thread) {
-  Thread& t = current(thread);
-  join(t.seen, t.acquired);
-  t.released = t.seen;
-  if (t.released.size() <= static_cast<std::size_t>(thread)) t.released.resize(static_cast<std::size_t>(thread) + 1);
-  t.released[static_cast<std::size_t>(thread)] = t.clock++;
+template <class Words>
+void Races<Words>::end(Meeting& meeting, const std::vector<std::uint32_t>& waiting) {
+  const auto all_seen = std::make_shared<const Clocks>(std::move(meeting.clocks));
+  for (const std::uint32_t actor : waiting) current(actor).seen = all_seen;
 }
 
-void SharedRaces::flag_stored(int thread, std::uintptr_t address, bool also_read) {
+template <class Words>
+void Races<Words>::fence(std::uint32_t actor) {
+  Actor& a = current(actor);
+  Clocks seen = a.seen == nullptr ? Clocks() : *a.seen;
+  join(seen, a.acquired);
+  seen.resize(actor_count_);
+  a.released = seen;
+  a.released[actor] = a.clock++;
+  a.seen = std::make_shared<const Clocks>(std::move(seen));
+}
+
+template <class Words>
+void Races<Words>::flag_stored(std::uint32_t actor, std::uintptr_t address, bool also_read) {
   if (flags_generation_ != generation_) flags_.clear();
   flags_generation_ = generation_;
   Clocks& flag = flags_[address];
   if (!also_read) flag.clear();  // a plain store ends what earlier ones released
-  join(flag, current(thread).released);
+  join(flag, current(actor).released);
 }
 
-void SharedRaces::flag_read(int thread, std::uintptr_t address) {
+template <class Words>
+void Races<Words>::flag_read(std::uint32_t actor, std::uintptr_t address) {
   if (flags_generation_ != generation_) return;
-  if (const auto flag = flags_.find(address); flag != flags_.end()) join(current(thread).acquired, flag->second);
+  if (const auto flag = flags_.find(address); flag != flags_.end()) join(current(actor).acquired, flag->second);
 }
+
+template class Races<DenseWords>;
+template class Races<SparseWords>;
 
 }  // namespace simt

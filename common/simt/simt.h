@@ -20,7 +20,9 @@ enum class AsyncMode { late, eager, random };  // when asynchronous copies land
 struct Options {
   std::uint64_t seed = 1;  // of the order in which blocks, warps and lanes run
   AsyncMode async_mode = AsyncMode::late;
-  int workers = 0;  // OS threads; 0: one per core
+  int workers = 0;        // OS threads; 0: one per core
+  bool races = true;      // look for them
+  bool counters = false;  // count what Nsight Compute counts: about five times slower
 };
 
 void configure(const Options& options);
@@ -69,6 +71,36 @@ struct Launch {
 // Runs the kernel to its end. Throws LaunchError for a configuration that no GPU would accept; faults of the kernel become
 // findings. After a fault that leaves nothing sensible to go on with (a deadlock, a wild pointer) the launch stops.
 void launch(const Launch& launch);
+
+// ---- counters ----
+
+// The accesses of one line of the source, of one kind. A request is one access by the lanes of one warp that make it together.
+struct LineCounters {
+  std::string where;    // "steps/01_naive_mha/2_row_per_thread.cuh:41"
+  bool shared = false;  // or device memory
+  bool store = false;   // or load
+  unsigned bytes = 0;   // that each lane moves
+  unsigned sites = 0;   // accesses of that kind that the compiler made of the line
+  std::uint64_t requests = 0;
+  std::uint64_t sectors = 0;           // of 32 bytes, of device memory
+  std::uint64_t wavefronts = 0;        // of shared memory
+  std::uint64_t wavefronts_ideal = 0;  // had no two words lain in one bank
+};
+
+// One launch.
+struct KernelCounters {
+  std::string kernel;
+  dim3 grid;
+  dim3 block;
+  std::size_t shared_bytes = 0;
+  std::uint64_t barriers = 0;      // __syncthreads() by warps
+  std::uint64_t shuffles = 0;      // by warps
+  std::uint64_t bytes_loaded = 0;  // device memory in whole sectors, each counted once
+  std::uint64_t bytes_stored = 0;
+  std::vector<LineCounters> lines;  // in the order of the source
+};
+
+std::vector<KernelCounters> take_counters();  // of the launches since the last call that ran with Options::counters
 
 // ---- findings ----
 

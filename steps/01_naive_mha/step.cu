@@ -136,6 +136,17 @@ const run::AttentionStep& run::this_step() {
          [](const Attention& a) { return coalesced_cost(a, "softmax_block_per_row"); },
          [](const AttentionLaunch& l) { launch_coalesced(l, as_bshs, softmax_by_blocks); }},
     };
+    s.estimates = [](const Attention& a) {
+      std::vector<run::Estimate> estimates;
+      for (const char* kernel : {"pv_row_per_thread", "pv_uncoalesced", "pv_coalesced"}) {
+        if (!a.causal) break;
+        estimates.push_back(
+            {kernel, device::Space::global, device::Op::load,
+             "nvcc unrolls the loop over keys by four; lanes that see different numbers of keys split up over the "
+             "unrolled loop and its remainder"});
+      }
+      return estimates;
+    };
     s.linear = [](const LinearLaunch& l) {
       launch(linear, grid_over(std::int64_t{l.rows} * l.out, 1, 1), threads, 0, l.rows, l.in, l.out, l.x, l.weight, l.bias,
              l.y);

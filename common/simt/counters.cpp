@@ -1,0 +1,209 @@
+#include "common/simt/counters.h"
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <map>
+#include <set>
+#include <tuple>
+
+#include "common/simt/memory.h"
+#include "common/simt/symbols.h"
+
+namespace simt {
+namespace {
+
+constexpr std::size_t sector_bytes = 32;
+constexpr std::size_t banks = 32;
+constexpr std::size_t bank_bytes = 4;
+
+// A set of at most a few hundred numbers that mostly come in order.
+template <std::size_t capacity>
+class SmallSet {
+ public:
+  void insert(std::uintptr_t value) {
+    if (size_ > 0 && values_[size_ - 1] == value) return;
+    if (std::find(values_.begin(), values_.begin() + size_, value) == values_.begin() + size_) values_[size_++] = value;
+  }
+  void clear() { size_ = 0; }
+  std::size_t size() const { return size_; }
+  const std::uintptr_t* begin() const { return values_.data(); }
+  const std::uintptr_t* end() const { return values_.data() + size_; }
+
+ private:
+  std::array<std::uintptr_t, capacity> values_;
+  std::size_t size_ = 0;
+};
+
+}  // namespace
+
+std::uint64_t sectors_of(std::span<const PendingAccess> request) {
+  SmallSet<2 * warp_size> sectors;  // 16 bytes that are not aligned lie in two
+  for (const PendingAccess& access : request) {
+    sectors.insert(access.address / sector_bytes);
+    sectors.insert((access.address + access.bytes - 1) / sector_bytes);
+  }
+  return sectors.size();
+}
+
+namespace {
+
+// The most distinct words that lie in one bank; lanes that access the same word share it.
+std::uint64_t most_in_a_bank(std::span<const PendingAccess> accesses) {
+  SmallSet<5 * warp_size> words;  // 16 bytes that are not aligned touch five
+  for (const PendingAccess& access : accesses) {
+    for (std::uintptr_t word = access.address / bank_bytes; word <= (access.address + access.bytes - 1) / bank_bytes; ++word) {
+      words.insert(word);
+    }
+  }
+  std::array<std::uint8_t, banks> in_bank{};
+  for (const std::uintptr_t word : words) ++in_bank[word % banks];
+  return *std::max_element(in_bank.begin(), in_bank.end());
+}
+
+// Does every lane access what its neighbour at this distance (1 or 2) accesses?
+bool shared_by_neighbours(std::span<const PendingAccess> accesses, int distance) {
+  return std::all_of(accesses.begin(), accesses.end(), [&](const PendingAccess& a) {
+    const auto neighbour =
+        std::find_if(accesses.begin(), accesses.end(), [&](auto& b) { return b.lane == (a.lane ^ distance); });
+    return neighbour == accesses.end() || neighbour->address == a.address;
+  });
+}
+
+}  // namespace
+
+// The banks deliver 128 bytes at a time: to all 32 lanes if they want 4 bytes or fewer, to 16 lanes that want 8, to 8 that
+// want 16. Of wide loads two such groups go together where neighbouring lanes share what they load and no bank is wanted twice.
+// That last rule is no document's: it is what an H200 does (results/h200/ncu_calibration.csv).
+Wavefronts wavefronts_of(std::span<const PendingAccess> request) {
+  const std::uint32_t width = request.front().bytes;
+  if (width <= 4) return {most_in_a_bank(request), 1};
+  const int group_lanes = width == 8 ? 16 : 8;
+  const auto lanes_below = [&](int lane) {
+    return static_cast<std::size_t>(std::find_if(request.begin(), request.end(), [&](auto& a) { return a.lane >= lane; }) -
+                                    request.begin());
+  };
+  Wavefronts total{};
+  for (int lane = 0; lane < warp_size; lane += 2 * group_lanes) {
+    const std::size_t first = lanes_below(lane), middle = lanes_below(lane + group_lanes),
+                      last = lanes_below(lane + 2 * group_lanes);
+    const auto both = request.subspan(first, last - first);
+    const bool together = request.front().kind == Kind::read && !both.empty() &&
+                          (shared_by_neighbours(both, 1) || shared_by_neighbours(both, 2)) && most_in_a_bank(both) == 1;
+    if (together) {
+      total.needed += 1;
+      total.ideal += 1;
+      continue;
+    }
+    for (const auto& group : {request.subspan(first, middle - first), request.subspan(middle, last - middle)}) {
+      if (group.empty()) continue;
+      total.needed += most_in_a_bank(group);
+      ++total.ideal;
+    }
+  }
+  return total;
+}
+
+void Counters::request(std::span<const PendingAccess> lanes) {
+  const PendingAccess& first = lanes.front();
+  Counts& counts = sites_[{first.pc, first.shared, first.kind, first.bytes}];
+  ++counts.requests;
+  if (first.shared) {
+    const Wavefronts wavefronts = wavefronts_of(lanes);
+    counts.wavefronts.needed += wavefronts.needed;
+    counts.wavefronts.ideal += wavefronts.ideal;
+  } else {
+    counts.sectors += sectors_of(lanes);
+    for (const PendingAccess& access : lanes) Footprint::mark(access);
+  }
+}
+
+void Counters::add(const Counters& other) {
+  for (const auto& [site, counts] : other.sites_) {
+    Counts& sum = sites_[site];
+    sum.requests += counts.requests;
+    sum.sectors += counts.sectors;
+    sum.wavefronts.needed += counts.wavefronts.needed;
+    sum.wavefronts.ideal += counts.wavefronts.ideal;
+  }
+  barriers_ += other.barriers_;
+  shuffles_ += other.shuffles_;
+}
+
+KernelCounters Counters::result(const Launch& launch) const {
+  KernelCounters result;
+  result.kernel = function_name(launch.kernel);
+  result.grid = launch.grid;
+  result.block = launch.block;
+  result.shared_bytes = launch.shared_bytes;
+  result.barriers = barriers_;
+  result.shuffles = shuffles_;
+  result.bytes_loaded = Footprint::bytes(Kind::read);
+  result.bytes_stored = Footprint::bytes(Kind::write);
+  std::map<std::tuple<std::string, bool, Kind, std::uint32_t>, LineCounters> lines;
+  for (const auto& [site, counts] : sites_) {
+    const std::string where = place_of(site.pc);
+    LineCounters& line = lines[{where, site.shared, site.kind, site.bytes}];
+    line.where = where;
+    line.shared = site.shared;
+    line.store = site.kind == Kind::write;
+    line.bytes = site.bytes;
+    ++line.sites;
+    line.requests += counts.requests;
+    line.sectors += counts.sectors;
+    line.wavefronts += counts.wavefronts.needed;
+    line.wavefronts_ideal += counts.wavefronts.ideal;
+  }
+  for (auto& [key, line] : lines) result.lines.push_back(std::move(line));
+  // In the order of the source: by file, then by line number.
+  const auto order = [](const LineCounters& line) {
+    const std::size_t colon = line.where.rfind(':');
+    return std::pair(line.where.substr(0, colon), colon == std::string::npos ? 0 : std::atoi(line.where.c_str() + colon + 1));
+  };
+  std::stable_sort(result.lines.begin(), result.lines.end(), [&](const auto& a, const auto& b) { return order(a) < order(b); });
+  return result;
+}
+
+// ---- footprint ----
+
+namespace {
+
+using Mark = std::atomic<std::uint8_t>;
+
+// One byte for each sector of the heap; workers may set the same one.
+Mark* sector_marks(Kind kind) {
+  static Mark* const loaded = reinterpret_cast<Mark*>(reserve(Heap::reserved / sector_bytes));
+  static Mark* const stored = reinterpret_cast<Mark*>(reserve(Heap::reserved / sector_bytes));
+  return kind == Kind::read ? loaded : stored;
+}
+
+}  // namespace
+
+void Footprint::clear() {
+  for (const Allocation& allocation : live_allocations()) {
+    const std::size_t first = (allocation.begin - Heap::base) / sector_bytes;
+    const std::size_t count = (allocation.bytes + sector_bytes - 1) / sector_bytes;
+    for (const Kind kind : {Kind::read, Kind::write}) {
+      for (std::size_t i = first; i < first + count; ++i) sector_marks(kind)[i].store(0, std::memory_order_relaxed);
+    }
+  }
+}
+
+void Footprint::mark(const PendingAccess& access) {
+  Mark* const marks = sector_marks(access.kind);
+  for (const std::uintptr_t address : {access.address, access.address + access.bytes - 1}) {
+    if (Heap::contains(address)) marks[(address - Heap::base) / sector_bytes].store(1, std::memory_order_relaxed);
+  }
+}
+
+std::uint64_t Footprint::bytes(Kind kind) {
+  std::uint64_t sectors = 0;
+  for (const Allocation& allocation : live_allocations()) {
+    const std::size_t first = (allocation.begin - Heap::base) / sector_bytes;
+    const std::size_t count = (allocation.bytes + sector_bytes - 1) / sector_bytes;
+    for (std::size_t i = first; i < first + count; ++i) sectors += sector_marks(kind)[i].load(std::memory_order_relaxed);
+  }
+  return sectors * sector_bytes;
+}
+
+}  // namespace simt

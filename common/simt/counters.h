@@ -1,0 +1,72 @@
+// What Nsight Compute would count. Counting makes the lanes of a warp meet at every access (engine.h: Warp::issue), so that
+// one access of one warp is one request here as it is on the hardware; this file turns requests into numbers.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <unordered_map>
+#include <vector>
+
+#include "common/simt/races.h"
+#include "common/simt/simt.h"
+
+namespace simt {
+
+// An access that a lane is about to make.
+struct PendingAccess {
+  int lane;  // in the warp
+  std::uintptr_t address;
+  std::uint32_t bytes;
+  Kind kind;
+  bool shared;
+  const void* pc;
+};
+
+// 32-byte sectors of device memory that a request touches.
+std::uint64_t sectors_of(std::span<const PendingAccess> request);
+
+// Passes through the 32 banks of shared memory that a request needs, and the fewest that its lanes could do with.
+struct Wavefronts {
+  std::uint64_t needed;
+  std::uint64_t ideal;
+};
+Wavefronts wavefronts_of(std::span<const PendingAccess> request);
+
+// The counts of one worker, or of a whole launch.
+class Counters {
+ public:
+  void request(std::span<const PendingAccess> lanes);  // by lanes of one warp, at one place in the code
+  void barrier(std::uint64_t warps) { barriers_ += warps; }
+  void shuffle() { ++shuffles_; }
+  void add(const Counters& other);
+  KernelCounters result(const Launch& launch) const;
+
+ private:
+  struct Site {
+    const void* pc;
+    bool shared;
+    Kind kind;
+    std::uint32_t bytes;
+    bool operator==(const Site&) const = default;
+  };
+  struct Hash {
+    std::size_t operator()(const Site& site) const { return reinterpret_cast<std::uintptr_t>(site.pc) * 4 + site.shared; }
+  };
+  struct Counts {
+    std::uint64_t requests = 0;
+    std::uint64_t sectors = 0;
+    Wavefronts wavefronts = {};
+  };
+  std::unordered_map<Site, Counts, Hash> sites_;
+  std::uint64_t barriers_ = 0;
+  std::uint64_t shuffles_ = 0;
+};
+
+// Which sectors of device memory a launch loads and stores, each once: the least that can move between DRAM and the chip.
+struct Footprint {
+  static void clear();  // before a launch
+  static void mark(const PendingAccess& access);
+  static std::uint64_t bytes(Kind kind);
+};
+
+}  // namespace simt

@@ -1,0 +1,9 @@
+// Small kernels whose counters are known by measurement: results/DEVICE/ncu_calibration.csv holds what Nsight Compute said of
+// them.
+#pragma once
+
+namespace calibration {
+
+void run_all();  // launches each of them, always in the same order
+
+}  // namespace calibration

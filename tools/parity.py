@@ -1,0 +1,147 @@
+"""Simulator against Nsight Compute, to the digit.
+
+Reruns the simulator on the shapes that results/DEVICE/ncu_STEP.csv was measured at, kernel by kernel, and compares every metric that
+the simulator claims to be exact. The calibration kernels (tests/calibration_kernels.cu) are compared in the same way. Metrics that
+the simulator calls estimates are shown where they differ. Exit status 1 if an exact one does.
+"""
+
+import argparse
+import csv
+import json
+import re
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from shapes import FIXED
+
+ROOT = Path(__file__).resolve().parent.parent
+SHAPES = {**FIXED, "calibration": {"all": []}}
+
+
+def measured(path):
+    """Nsight Compute's rows by the name of the shape: {shape: [{column: text}, …]}, in launch order."""
+    shapes = {}
+    header = None
+    for line in path.read_text().splitlines():
+        if line.startswith("# shape "):
+            name = line.removeprefix("# shape ").split(":")[0]
+            shapes[name] = []
+            header = None
+            continue
+        row = next(csv.reader([line]))
+        if header is None:
+            header = row
+        elif row[0]:  # the row of units has no ID
+            shapes[name].append(dict(zip(header, row)))
+    return shapes
+
+
+def number(text):
+    """ "1,024" as 1024; None for what is not a whole number."""
+    digits = text.replace(",", "")
+    return int(digits) if digits.isdigit() else None
+
+
+def instances(text):
+    """ "22,030 (BAR: 12; LDG: 8,192)" as {"BAR": 12, "LDG": 8192}."""
+    found = {}
+    for part in text.partition("(")[2].rstrip(")").split(";"):
+        name, _, count = part.partition(":")
+        if number(count.strip()) is not None:
+            found[name.strip()] = number(count.strip())
+    return found
+
+
+def of_hardware(row, metric):
+    """What Nsight Compute says of a metric; None where it was not asked."""
+    name, _, opcode = metric.partition(".")
+    if name == "sass__inst_executed_per_opcode":
+        counts = instances(row.get(name, ""))
+        return counts.get(opcode, 0) if counts else None
+    if metric == "launch__grid_size":
+        return product(row["Grid Size"])
+    if metric == "launch__block_size":
+        return product(row["Block Size"])
+    return number(row.get(metric, ""))
+
+
+def product(extents):
+    """ "(12, 2, 1)" as 24."""
+    total = 1
+    for extent in extents.strip("()").split(","):
+        total *= int(extent)
+    return total
+
+
+def simulated(step, shape, build):
+    """The simulator's counters of every launch of every variant, in launch order."""
+    with tempfile.TemporaryDirectory() as folder:
+        report = Path(folder) / "report.json"
+        if step == "calibration":
+            command = [build / "tests" / step, report]
+        else:
+            command = [build / "bin" / step, "--variant", "all", "--no-check", "--counters", *shape, "--json", report]
+        subprocess.run([str(part) for part in command], check=True, stdout=subprocess.DEVNULL)
+        result = json.loads(report.read_text())
+        return result if step == "calibration" else [launch for r in result["results"] for launch in r["counters"]]
+
+
+def base_name(kernel):
+    """ "naive_mha::linear(int, int)" as "linear", "step::gemm<64>(float *)" as "gemm"."""
+    return re.search(r"(\w+)(<[^()]*>)?(\([^()]*\))?$", kernel).group(1)
+
+
+def compare(launch, row):
+    """Yields (metric, simulator, hardware, exact?) for what both know of one launch."""
+    values = [(name, value, True) for name, value in launch["exact"].items()]
+    values += [(name, entry["value"], False) for name, entry in launch["estimate"].items()]
+    for name, value, exact in values:
+        hardware = of_hardware(row, name)
+        if hardware is not None:
+            yield name, value, hardware, exact
+
+
+def compare_step(step, results, build):
+    """Compares all shapes of a step with the measurements in a folder; prints what differs. Returns (numbers compared, of them
+    different)."""
+    path = results / f"ncu_{step}.csv"
+    rows = measured(path)
+    compared = different = 0
+    for shape, arguments in SHAPES[step].items():
+        launches = simulated(step, arguments, build)
+        kernels = [(base_name(launch["kernel"]), base_name(row["Kernel Name"])) for launch, row in zip(launches, rows[shape])]
+        if len(launches) != len(rows[shape]) or any(ours != theirs for ours, theirs in kernels):
+            sys.exit(f"{path.name}, shape {shape}: other kernels than the step launches now; measure again (make gpu-check)")
+        here = 0
+        for launch, row in zip(launches, rows[shape]):
+            for metric, ours, theirs, exact in compare(launch, row):
+                if exact:
+                    here += 1
+                    different += ours != theirs
+                if ours != theirs:
+                    kind = "DIFFERS" if exact else "estimate"
+                    print(f"{kind}  {step} {shape} {base_name(launch['kernel'])}: {metric} simulator {ours}, hardware {theirs}")
+        print(f"{step} {shape}: {len(launches)} launches, {here} exact numbers compared")
+        compared += here
+    return compared, different
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--step", help="two digits, or calibration; default: all that was measured")
+    parser.add_argument("--device", default="h200", help="whose results (default h200)")
+    parser.add_argument("--build", type=Path, default=ROOT / "build" / "sim", help="the sim preset's build folder")
+    args = parser.parse_args()
+    steps = [step for step in SHAPES if args.step is None or step == args.step or step.startswith(args.step + "_")]
+    if not steps:
+        parser.error(f"there is no step {args.step} with fixed shapes; there are: {', '.join(SHAPES)}")
+    totals = [compare_step(step, ROOT / "results" / args.device, args.build) for step in steps]
+    compared, different = (sum(column) for column in zip(*totals))
+    print(f"{compared} numbers compared with Nsight Compute's, {different} different")
+    sys.exit(1 if different or not compared else 0)
+
+
+if __name__ == "__main__":
+    main()
