@@ -1,12 +1,15 @@
 """The graders are graded: each must reject the exercise as it is handed out, and accept its solution."""
 
+import re
 import subprocess
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
+BUILD = ROOT / "build" / "sim"
 EXERCISES = sorted(folder for folder in ROOT.glob("steps/*/exercises/*") if folder.is_dir())
 
 
@@ -16,10 +19,14 @@ def grade(folder, *flags):
     return subprocess.run([sys.executable, ROOT / "tools" / "grade.py", step, number, *flags], capture_output=True, text=True, check=False)
 
 
-@pytest.mark.parametrize("folder", EXERCISES, ids=lambda folder: folder.name)
-def test_the_grader_rejects_the_task_as_it_is_handed_out(folder):
+def skip_if_worked_on(folder):
     if subprocess.run(["git", "diff", "--quiet", "HEAD", "--", folder], cwd=ROOT, check=False).returncode != 0:
         pytest.skip("you have worked on this exercise; grade it with make exercise")
+
+
+@pytest.mark.parametrize("folder", EXERCISES, ids=lambda folder: folder.name)
+def test_the_grader_rejects_the_task_as_it_is_handed_out(folder):
+    skip_if_worked_on(folder)
     done = grade(folder)
     assert done.returncode == 1, done.stdout + done.stderr
     assert "not yet" in done.stdout
@@ -30,3 +37,125 @@ def test_the_grader_accepts_the_solution(folder):
     done = grade(folder, "--solution")
     assert done.returncode == 0, done.stdout + done.stderr
     assert "passed" in done.stdout
+
+
+# ---- exercise 4 of step 01: each of its five faults alone ----
+
+FIVE_REPORTS = ROOT / "steps" / "01_naive_mha" / "exercises" / "4_five_reports"
+RAGGED = ["--seq-q", "13", "--seq-k", "45", "--dim", "33"]  # where every fault shows
+
+
+@dataclass
+class Fault:
+    right: str  # in the solution, once
+    wrong: str  # in its place
+    kinds: set  # that the simulator reports of this fault alone
+    about: str  # in each report
+    lines: tuple  # that the reports name, and no others: the first lines that contain these
+
+
+FAULTS = {
+    "overwrite": Fault(
+        right="    __syncthreads();  // everyone has read the keys before these overwrite them\n",
+        wrong="",
+        kinds={"race"},
+        about="Smem::k_tile[",
+        lines=("smem.k_tile[j][t] = ", "sum += smem.q[row][t]"),
+    ),
+    "exchange": Fault(
+        right="    __syncwarp();  // the row's lanes have written its part of P before they read each other's\n",
+        wrong="",
+        kinds={"race", "uninitialised read"},
+        about="Smem::p[",
+        lines=("smem.p[row][j] = p;", "o_sums[n] += "),
+    ),
+    "off_by_one": Fault(
+        right="first + j < shape.seq_k; j += queries) {\n      const float* v_row",
+        wrong="first + j <= shape.seq_k; j += queries) {\n      const float* v_row",
+        kinds={"out-of-bounds read"},
+        about="past the end of 'v'",
+        lines=("smem.v_tile[j][t] = ",),
+    ),
+    "unwritten": Fault(
+        right="for (int t = lane; t < columns; t += row_lanes) smem.q",
+        wrong="for (int t = lane; t < shape.dim; t += row_lanes) smem.q",
+        kinds={"uninitialised read"},
+        about="Smem::q[",
+        lines=("sum += smem.q[row][t]",),
+    ),
+    "divergent": Fault(
+        right="  row_max = row_reduce(row_max, Maximum{});",
+        wrong="  if (i < shape.seq_q) row_max = row_reduce(row_max, Maximum{});",
+        kinds={"deadlock"},
+        about="warp 2 lanes 16-31 wait in __syncthreads()",  # warp 2 has the last query, and no other
+        lines=("__shfl_xor_sync(", "// everyone has read the keys and values"),
+    ),
+}
+
+
+def replaced(text, fault):
+    assert text.count(fault.right) == 1, fault.right
+    return text.replace(fault.right, fault.wrong)
+
+
+def line_numbers(text, fault):
+    """Where the fault's reports must point to, in a kernel file."""
+    lines = text.splitlines()
+    return {next(number for number, line in enumerate(lines, start=1) if part in line) for part in fault.lines}
+
+
+def code(kernel):
+    """A kernel file without its opening comment."""
+    return kernel[kernel.index("#pragma once") :]
+
+
+def run_exercise(kernel, *args):
+    command = [BUILD / "exercises" / f"exercise_01_naive_mha_4_five_reports_{kernel}", *RAGGED, *args]
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120, check=False)
+
+
+@pytest.fixture(scope="module")
+def single_faults():
+    """Writes the solution with each fault put back, alone, and builds all of them. Returns the texts."""
+    solution = (FIVE_REPORTS / "solution.cuh").read_text()
+    texts = {name: replaced(solution, fault) for name, fault in FAULTS.items()}
+    (BUILD / "exercises").mkdir(exist_ok=True)
+    for name, text in texts.items():
+        path = BUILD / "exercises" / f"exercise_01_naive_mha_4_five_reports_{name}.cuh"
+        if not path.exists() or path.read_text() != text:
+            path.write_text(text)
+    targets = [f"exercise_01_naive_mha_4_five_reports_{name}" for name in ("solution", *FAULTS)]
+    done = subprocess.run(["cmake", "--build", BUILD, "--target", *targets], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return texts
+
+
+@pytest.mark.parametrize("seed", ["1", "2", "3", "4"])
+@pytest.mark.parametrize("name", FAULTS)
+def test_each_of_the_five_faults_alone_has_its_report(single_faults, name, seed):
+    fault = FAULTS[name]
+    done = run_exercise(name, "--sim-seed", seed)
+    assert done.returncode == 1, done.stdout + done.stderr
+    reports = re.findall(r"^exercise_01_4: mended: ([a-z -]+): (.*\n(?:  .*\n)+)", done.stderr, re.MULTILINE)
+    assert {kind for kind, _ in reports} == fault.kinds
+    assert all(fault.about in text for _, text in reports), done.stderr
+    named = {int(line) for _, text in reports for line in re.findall(r"\.cuh:(\d+)", text)}
+    assert named == line_numbers(single_faults[name], fault)
+
+
+@pytest.mark.parametrize("seed", ["1", "2", "3", "4"])
+def test_without_the_five_faults_there_is_no_report(single_faults, seed):
+    done = run_exercise("solution", "--sim-seed", seed)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stderr == ""
+
+
+def test_the_task_has_the_five_faults_and_its_answers_name_their_lines():
+    skip_if_worked_on(FIVE_REPORTS)
+    text = (FIVE_REPORTS / "solution.cuh").read_text()
+    for fault in FAULTS.values():
+        text = replaced(text, fault)
+    task = (FIVE_REPORTS / "task.cuh").read_text()
+    assert code(task) == code(text)
+    named = {int(line) for line in re.findall(r"task\.cuh:(\d+)", (FIVE_REPORTS / "solution.md").read_text())}
+    assert named == set.union(*(line_numbers(task, fault) for fault in FAULTS.values()))

@@ -56,7 +56,7 @@ def grade_numbers(answers, binary):
 
 
 def grade_kernel(binary):
-    """Runs the kernel at every shape under four schedules; stops at the first that fails and shows why."""
+    """Runs the kernel at every shape under three schedules; stops at the first that fails and shows why."""
     for shape in SHAPES:
         for seed in ("1", "2", "3"):
             command = [str(binary), *shape, "--sim-seed", seed]
