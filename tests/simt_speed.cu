@@ -2,7 +2,9 @@
 // worker. Prints JSON. Not a test: run it on a quiet machine.
 #include <algorithm>
 #include <chrono>
+#include <fstream>
 #include <iostream>
+#include <string>
 #include <vector>
 
 #include "common/device/launch.h"
@@ -81,6 +83,16 @@ double seconds(Kernel kernel, const Buffer& in, const Buffer& out) {
   return *std::min_element(all.begin(), all.end());
 }
 
+// "model name : …" of /proc/cpuinfo
+std::string cpu() {
+  std::ifstream info("/proc/cpuinfo");
+  std::string line;
+  while (std::getline(info, line)) {
+    if (line.starts_with("model name")) return line.substr(line.find(':') + 2);
+  }
+  return "unknown";
+}
+
 }  // namespace
 
 int main() {
@@ -101,7 +113,7 @@ int main() {
   };
   const Mode modes[] = {{"bounds", false, false}, {"races", true, false}, {"counters", false, true}, {"all", true, true}};
 
-  std::cout << "{\"unit\": \"ns for each, by one thread\", \"rows\": [\n";
+  std::cout << "{\"unit\": \"ns for each, by one thread\", \"cpu\": \"" << cpu() << "\", \"rows\": [\n";
   for (const auto& [name, kernel] : kernels) {
     std::cout << (kernel == kernels[0].second ? "" : ",\n") << " {\"what\": \"" << name << '"';
     for (const Mode& mode : modes) {

@@ -1,5 +1,6 @@
 """The simulator counts what Nsight Compute counts: on the committed measurements, to the digit."""
 
+import json
 import shutil
 import sys
 
@@ -15,10 +16,10 @@ MEASURED = ROOT / "results" / "h200"
 
 @pytest.mark.parametrize("step", parity.SHAPES)
 def test_every_exact_metric_equals_nsight_computes(step, capsys):
-    compared, different = parity.compare_step(step, MEASURED, BIN.parent)
+    counts = parity.compare_step(step, MEASURED, BIN.parent)
     print(capsys.readouterr().out)  # shown if the test fails
-    assert compared > 300
-    assert different == 0
+    assert counts["different"] == 0
+    assert counts == json.loads((MEASURED / "parity.json").read_text())[step], "tools/parity.py --json results/h200/parity.json"
 
 
 def test_a_number_that_differs_is_noticed(tmp_path):
@@ -32,7 +33,7 @@ def test_a_number_that_differs_is_noticed(tmp_path):
     cells[column] = str(int(cells[column]) + 1)
     lines[at] = '","'.join(cells)
     path.write_text("\n".join(lines) + "\n")
-    assert parity.compare_step("calibration", folder, BIN.parent)[1] == 1
+    assert parity.compare_step("calibration", folder, BIN.parent)["different"] == 1
 
 
 def test_kernels_that_were_not_measured_are_refused(tmp_path):

@@ -12,6 +12,7 @@ import re
 import subprocess
 import sys
 import tempfile
+from collections import Counter
 from pathlib import Path
 
 from shapes import FIXED
@@ -104,28 +105,26 @@ def compare(launch, row):
 
 
 def compare_step(step, results, build):
-    """Compares all shapes of a step with the measurements in a folder; prints what differs. Returns (numbers compared, of them
-    different)."""
+    """Compares all shapes of a step with the measurements in a folder; prints what differs. Returns {"launches", "compared",
+    "different", "estimates", "estimates_different"}, counts of launches and of numbers."""
     path = results / f"ncu_{step}.csv"
     rows = measured(path)
-    compared = different = 0
+    total = Counter(launches=0, compared=0, different=0, estimates=0, estimates_different=0)
     for shape, arguments in SHAPES[step].items():
         launches = simulated(step, arguments, build)
         kernels = [(base_name(launch["kernel"]), base_name(row["Kernel Name"])) for launch, row in zip(launches, rows[shape])]
         if len(launches) != len(rows[shape]) or any(ours != theirs for ours, theirs in kernels):
             sys.exit(f"{path.name}, shape {shape}: other kernels than the step launches now; measure again (make gpu-check)")
-        here = 0
+        total["launches"] += len(launches)
         for launch, row in zip(launches, rows[shape]):
             for metric, ours, theirs, exact in compare(launch, row):
-                if exact:
-                    here += 1
-                    different += ours != theirs
+                total["compared" if exact else "estimates"] += 1
                 if ours != theirs:
+                    total["different" if exact else "estimates_different"] += 1
                     kind = "DIFFERS" if exact else "estimate"
                     print(f"{kind}  {step} {shape} {base_name(launch['kernel'])}: {metric} simulator {ours}, hardware {theirs}")
-        print(f"{step} {shape}: {len(launches)} launches, {here} exact numbers compared")
-        compared += here
-    return compared, different
+    print(f"{step}: {total['launches']} launches, {total['compared']} exact numbers, {total['different']} different")
+    return dict(total)
 
 
 def main():
@@ -133,13 +132,16 @@ def main():
     parser.add_argument("--step", help="two digits, or calibration; default: all that was measured")
     parser.add_argument("--device", default="h200", help="whose results (default h200)")
     parser.add_argument("--build", type=Path, default=ROOT / "build" / "sim", help="the sim preset's build folder")
+    parser.add_argument("--json", type=Path, help="write the counts to a file (results/DEVICE/parity.json, for the book)")
     args = parser.parse_args()
     steps = [step for step in SHAPES if args.step is None or step == args.step or step.startswith(args.step + "_")]
     if not steps:
         parser.error(f"there is no step {args.step} with fixed shapes; there are: {', '.join(SHAPES)}")
-    totals = [compare_step(step, ROOT / "results" / args.device, args.build) for step in steps]
-    compared, different = (sum(column) for column in zip(*totals))
+    totals = {step: compare_step(step, ROOT / "results" / args.device, args.build) for step in steps}
+    compared, different = (sum(total[what] for total in totals.values()) for what in ("compared", "different"))
     print(f"{compared} numbers compared with Nsight Compute's, {different} different")
+    if args.json:
+        args.json.write_text(json.dumps(totals, indent=1) + "\n")
     sys.exit(1 if different or not compared else 0)
 
 

@@ -140,10 +140,13 @@ KernelCounters Counters::result(const Launch& launch) const {
   result.shuffles = shuffles_;
   result.bytes_loaded = Footprint::bytes(Kind::read);
   result.bytes_stored = Footprint::bytes(Kind::write);
-  std::map<std::tuple<std::string, bool, Kind, std::uint32_t>, LineCounters> lines;
+  // In the order of the source: by file, then by line number.
+  std::map<std::tuple<std::string, int, bool, Kind, std::uint32_t>, LineCounters> lines;
   for (const auto& [site, counts] : sites_) {
     const std::string where = place_of(site.pc);
-    LineCounters& line = lines[{where, site.shared, site.kind, site.bytes}];
+    const std::size_t colon = where.rfind(':');
+    const int number = colon == std::string::npos ? 0 : std::stoi(where.substr(colon + 1));
+    LineCounters& line = lines[{where.substr(0, colon), number, site.shared, site.kind, site.bytes}];
     line.where = where;
     line.shared = site.shared;
     line.store = site.kind == Kind::write;
@@ -155,12 +158,6 @@ KernelCounters Counters::result(const Launch& launch) const {
     line.wavefronts_ideal += counts.wavefronts.ideal;
   }
   for (auto& [key, line] : lines) result.lines.push_back(std::move(line));
-  // In the order of the source: by file, then by line number.
-  const auto order = [](const LineCounters& line) {
-    const std::size_t colon = line.where.rfind(':');
-    return std::pair(line.where.substr(0, colon), colon == std::string::npos ? 0 : std::atoi(line.where.c_str() + colon + 1));
-  };
-  std::stable_sort(result.lines.begin(), result.lines.end(), [&](const auto& a, const auto& b) { return order(a) < order(b); });
   return result;
 }
 

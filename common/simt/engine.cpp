@@ -188,25 +188,24 @@ Block::WarpRun Block::run_warp(Warp& warp) {
 
 // Of the lanes that are about to access memory, lets those at the lowest place in the code go on. True if there were any.
 bool Block::issue(Warp& warp) {
-  std::array<PendingAccess, warp_size> request;
-  std::size_t count = 0;
+  const auto pending = [&](int l) { return warp.lanes[l].state == Lane::State::in_access; };
   const void* lowest = nullptr;
   for (int l = 0; l < warp.count; ++l) {
-    const Lane& lane = warp.lanes[l];
-    if (lane.state != Lane::State::in_access) continue;
-    if (count == 0 || std::less<>()(lane.access.pc, lowest)) {
-      lowest = lane.access.pc;
-      count = 0;
-    }
-    if (lane.access.pc == lowest) request[count++] = lane.access;
+    const void* pc = warp.lanes[l].access.pc;
+    if (pending(l) && (lowest == nullptr || std::less<>()(pc, lowest))) lowest = pc;
   }
-  for (std::size_t i = 0; i < count; ++i) warp.lanes[request[i].lane].state = Lane::State::runnable;
-  // Through one pointer, lanes may reach both memories.
-  const auto shared = std::stable_partition(request.begin(), request.begin() + count, [](auto& a) { return !a.shared; });
-  const auto split = static_cast<std::size_t>(shared - request.begin());
-  if (split > 0) counters_->request({request.data(), split});
-  if (split < count) counters_->request({request.data() + split, count - split});
-  return count > 0;
+  if (lowest == nullptr) return false;
+  std::array<std::vector<PendingAccess>, 2> requests;  // through one pointer, lanes may reach both memories
+  for (int l = 0; l < warp.count; ++l) {
+    Lane& lane = warp.lanes[l];
+    if (!pending(l) || lane.access.pc != lowest) continue;
+    requests[lane.access.shared].push_back(lane.access);
+    lane.state = Lane::State::runnable;
+  }
+  for (const std::vector<PendingAccess>& request : requests) {
+    if (!request.empty()) counters_->request(request);
+  }
+  return true;
 }
 
 // Completes every warp call whose lanes have all arrived. True if a lane became runnable.

@@ -178,6 +178,26 @@ def times_table(root, step):
     return markdown(header, rows, "l" + "r" * len(reports))
 
 
+# ---- the simulator ----
+
+
+@table("parity")
+def parity_table(root):
+    """How many numbers of the simulator were compared with Nsight Compute's (tools/parity.py)."""
+    header = ["kernels of", "launches", "exact numbers compared", "different", "estimates", "different"]
+    counts = read_json(root, f"{RESULTS}/parity.json")
+    columns = ["launches", "compared", "different", "estimates", "estimates_different"]
+    return markdown(header, [[f"`{step}`", *(count[c] for c in columns)] for step, count in counts.items()], "lrrrrr")
+
+
+@table("simulator_cost")
+def simulator_cost_table(root):
+    """What the simulator's checks cost (build/sim/tests/simt_speed)."""
+    rows = read_json(root, "results/sim/speed.json")["rows"]
+    columns = ["bounds", "races", "counters", "all"]
+    return markdown(["ns", *columns], [[row["what"], *(f"{row[c]:.0f}" for c in columns)] for row in rows], "lrrrr")
+
+
 # ---- counters, from Nsight Compute's raw page as `make gpu-check` keeps it ----
 
 
