@@ -63,11 +63,11 @@ std::vector<Metric> metrics(const KernelCounters& counters, const std::vector<Es
   }
   std::string shared_reason;
   for (const Op op : {Op::load, Op::store}) {
-    const std::string suffix = op == Op::load ? "_ld_pred_on_any.sum" : "_st_pred_on_any.sum";
+    const std::string suffix = op == Op::load ? "_ld.sum" : "_st.sum";
     const std::string reason = reason_for(counters, estimates, Space::shared, op);
     if (shared_reason.empty()) shared_reason = reason;
-    all.push_back(
-        {"smsp__inst_executed_op_shared" + suffix, sum(counters, Space::shared, op, &LineCounters::requests), reason});
+    all.push_back({"sm__sass_l1tex_data_pipe_lsu_wavefronts_mem_shared_op" + suffix,
+                   sum(counters, Space::shared, op, &LineCounters::wavefronts), reason});
   }
   const auto both = [&](std::uint64_t LineCounters::*what) {
     return sum(counters, Space::shared, Op::load, what) + sum(counters, Space::shared, Op::store, what);
