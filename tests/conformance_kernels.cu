@@ -121,24 +121,22 @@ struct RingSmem {
   int stage[2][32];
 };
 
-// Warp 0 fills one stage while warp 1 adds up the other. (The consumer would not need to wait at the empty barrier; but
-// compute-sanitizer's racecheck does not take an arrival for the end of a read.) Barriers 1, 2: stage 0, 1 is full; barriers 3,
-// 4: stage 0, 1 is empty.
+// Warp 0 fills two stages, warp 1 adds them up: barrier 1 says that stage 0 is full, barrier 2 that stage 1 is.
 __global__ void producer_consumer_kernel(int rounds, int* out) {  // [32]
   auto& smem = device::shared_storage<RingSmem>();
   const int lane = threadIdx.x % 32;
   int sum = 0;
   for (int i = 0; i < rounds; ++i) {
-    const int s = i % 2;
-    if (threadIdx.x < 32) {
-      if (i >= 2) ptx::bar_sync(3 + s, 64);  // the consumer has read what was in this stage
-      smem.stage[s][lane] = i + lane;
-      ptx::bar_arrive(1 + s, 64);  // full: the producer need not wait
-    } else {
-      ptx::bar_sync(1 + s, 64);  // the stage is full
-      sum += smem.stage[s][31 - lane];
-      if (i + 2 < rounds) ptx::bar_sync(3 + s, 64);  // read: the producer may fill it again
+    for (int s = 0; s < 2; ++s) {
+      if (threadIdx.x < 32) {
+        smem.stage[s][lane] = 2 * i + s + lane;
+        ptx::bar_arrive(1 + s, 64);  // full: the producer need not wait
+      } else {
+        ptx::bar_sync(1 + s, 64);  // the stage is full
+        sum += smem.stage[s][31 - lane];
+      }
     }
+    __syncthreads();  // both stages are read before they are filled again
   }
   if (threadIdx.x >= 32) out[lane] = sum;
 }
