@@ -5,13 +5,14 @@
 #   make exercise STEP=01 N=2   grade what you wrote in steps/01_*/exercises/2_*
 #   make docs               the book as a site, in build/docs
 #   make sim | make gpu     build that preset, nothing more (also sim-debug, gpu-debug)
+#   make sass [STEP=01]     what nvcc made of each kernel, and which of the simulator's counts are exact; needs nvcc, but no GPU
 #   make profile            on a machine with a GPU: Nsight Compute's counters of every kernel, in build/profile
 #   make gpu-check OUT=dir  on a machine with a GPU: tests, sanitizers, timings, counters; results in dir
 
 PRESET := $(shell tools/preset)
 PYTHON := .venv/bin/python
 
-.PHONY: tour test exercise docs notebooks lint profile gpu-check sim sim-debug gpu gpu-debug
+.PHONY: tour test exercise docs notebooks lint sass profile gpu-check sim sim-debug gpu gpu-debug
 
 tour:
 	@tools/build $(PRESET) && $(PYTHON) tools/tour.py $(PRESET)
@@ -30,6 +31,9 @@ notebooks:
 
 lint:
 	@tools/bootstrap && tools/lint
+
+sass:
+	@tools/build gpu && tools/build sim && $(PYTHON) tools/disassembly.py sass $(if $(STEP),--step $(STEP))
 
 profile:
 	@tools/build gpu && $(PYTHON) tools/gpu_check.py --only ncu --out build/profile

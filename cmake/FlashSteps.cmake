@@ -54,8 +54,9 @@ else()
   find_package(Boost 1.74 REQUIRED COMPONENTS context)
   find_library(LIBDW dw REQUIRED)
   # Kernel files: the compiler reports every memory access to the simulator (docs/simulator.md says why these flags).
-  set(kernel_flags -g -fsanitize=thread --param=tsan-instrument-func-entry-exit=0 --param=tsan-distinguish-volatile=1
-      -fno-strict-aliasing -fno-thread-jumps -fno-tree-sra -fno-reorder-blocks -fno-omit-frame-pointer
+  # DWARF 4: binutils 2.40 gives some lines of DWARF 5 to the wrong file (tools/disassembly.py reads them).
+  set(kernel_flags -g -gdwarf-4 -fsanitize=thread --param=tsan-instrument-func-entry-exit=0 --param=tsan-distinguish-volatile=1
+      -fno-strict-aliasing -fno-thread-jumps -fno-jump-tables -fno-tree-sra -fno-reorder-blocks -fno-omit-frame-pointer
       -Wno-unknown-pragmas -Wno-attributes)
   if(NOT CMAKE_BUILD_TYPE STREQUAL "Debug")
     list(APPEND kernel_flags -O1)

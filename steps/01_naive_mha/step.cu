@@ -138,6 +138,14 @@ const run::AttentionStep& run::this_step() {
     };
     s.estimates = [](const Attention& a) {
       std::vector<run::Estimate> estimates;
+      if (a.seq_k > 3 * softmax_threads && a.seq_k % 32 != 0) {
+        for (const device::Op op : {device::Op::load, device::Op::store}) {
+          estimates.push_back(
+              {"softmax_block_per_row", device::Space::global, op,
+               "nvcc unrolls the loops over keys by four; lanes that take one key more than their neighbours split "
+               "off in the last round"});
+        }
+      }
       for (const char* kernel : {"pv_row_per_thread", "pv_uncoalesced", "pv_coalesced"}) {
         if (!a.causal) break;
         estimates.push_back(

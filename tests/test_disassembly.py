@@ -1,0 +1,374 @@
+"""tools/disassembly.py: its checks pass on our kernels, and fail where they must."""
+
+import dataclasses
+import json
+import platform
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+
+import pytest
+from conftest import BIN, ROOT
+
+sys.path.insert(0, str(ROOT / "tools"))
+
+import code_listing
+import hooks
+import sass
+import sass_code
+import x86_code
+
+BUILD = BIN.parent
+
+pytestmark = pytest.mark.skipif(platform.machine() != "x86_64", reason="reads x86-64 machine code")
+
+
+def disassembly(*args):
+    command = [sys.executable, ROOT / "tools" / "disassembly.py", *args]
+    return subprocess.run([str(word) for word in command], capture_output=True, text=True, check=False)
+
+
+@pytest.fixture(scope="session")
+def step_command():
+    """How the sim build compiles the first step: the words, without the source and the output."""
+    for entry in json.loads((BUILD / "compile_commands.json").read_text()):
+        if entry["file"].endswith("steps/01_naive_mha/step.cu"):
+            words = shlex.split(entry["command"])
+            return [word for word in words if word not in ("-c", "-o") and not word.endswith((".cu", ".cu.o"))]
+    return pytest.fail("the sim build does not compile step 01")
+
+
+def compiled(command, folder, text):
+    """The code of a source text, compiled as the kernels are."""
+    source = folder / "kernels.cu"
+    source.write_text(text)
+    subprocess.run([*command, "-w", "-c", source, "-o", folder / "kernels.o"], cwd=BUILD, check=True)
+    return x86_code.Code(folder / "kernels.o")
+
+
+# ---- hooks: our kernels ----
+
+
+def test_no_access_of_our_kernels_escapes():
+    done = disassembly("hooks", "--build", BUILD)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "0 accesses escape" in done.stdout
+
+
+def test_every_kernel_of_the_steps_is_checked():
+    for step in sorted(ROOT.glob("steps/[0-9][0-9]_*")):
+        declared = {name for file in step.glob("*.cuh") for name in re.findall(r"^__global__ void (\w+)", file.read_text(), re.MULTILINE)}
+        objects = [path for source, path in x86_code.kernel_objects(BUILD) if source == str(step / "step.cu")]
+        kernels = x86_code.Code(objects[0]).kernels().values()
+        assert declared == {code_listing.base_name(kernel.name) for kernel in kernels}
+        files = {kernel.instructions[0].place.split(":")[0] for kernel in kernels}
+        assert files <= {str(file.relative_to(ROOT)) for file in step.glob("*.cuh")}
+
+
+def test_the_kernel_that_escapes_on_purpose_is_found():
+    objects = [path for source, path in x86_code.kernel_objects(BUILD) if source.endswith("faulty_kernels.cu")]
+    _, _, escapes = hooks.escapes_of(x86_code.Code(objects[0]))
+    assert [code_listing.base_name(escape.kernel) for escape in escapes] == ["unseen_write"]
+
+
+# ---- hooks: kernels that escape, and some that do not ----
+
+ESCAPES = """
+#include <cstring>
+#include "common/device/launch.h"
+#include "common/device/memory.cuh"
+
+struct Row { float x[8]; };
+[[gnu::noinline]] float4 twice(float4 v) { return make_float4(v.x + v.x, v.y, v.z, v.w); }
+[[gnu::noinline]] float sum(Row row) { return row.x[0] + row.x[7]; }
+[[gnu::noinline]] Row row_of(float x) { Row r; for (int i = 0; i < 8; ++i) r.x[i] = x + i; return r; }
+[[gnu::noinline]] Row row_behind(float x) { return row_of(x + 1); }
+
+__global__ void half_read(const __half* q, float* o) { o[threadIdx.x] = float(q[threadIdx.x]); }              // reads 2 bytes
+__global__ void half_write(const float* q, __half* o) { o[threadIdx.x] = __float2half(q[threadIdx.x]); }      // writes 2 bytes
+__global__ void float4_copy(const float4* q, float4* o) { o[threadIdx.x] = twice(o[threadIdx.x]); }           // reads 8 bytes
+__global__ void row_argument(const Row* q, float* o) { o[threadIdx.x] = sum(q[threadIdx.x]); }                // reads 16 bytes
+__global__ void row_result(const float* q, Row* o) { o[threadIdx.x] = row_of(q[0]); }                         // gets its address
+__global__ void row_passed_on(const float* q, Row* o) { o[threadIdx.x] = row_behind(q[0]); }                  // gets its address
+__global__ void copied(const float* q, float* o, int n) { std::memcpy(o, q, n); }                             // memcpy()
+__global__ void cleared(float* o, int n) { std::memset(o, 0, n); }                                            // memset()
+__global__ void foreign_atomic(int* o) { __atomic_fetch_add(o, 1, __ATOMIC_RELAXED); }                        // an atomic
+__global__ void through_pointer(float* o, float (*f)(float)) { o[0] = f(1.0f); }                              // cannot follow
+__global__ void sine(float* o) { sincosf(1.0f, &o[0], &o[1]); }                                               // sincosf()
+
+__global__ void plain(const float* q, float* o) { o[threadIdx.x] = q[threadIdx.x] + 1.0f; }
+__global__ void loops(const float* q, float* o, int n) {
+  float local[8] = {};
+  for (int i = threadIdx.x; i < n; i += 32) local[i % 8] += q[i] * expf(q[n - i]);
+  for (int i = 0; i < 8; ++i) o[i] += local[i];
+}
+__global__ void whole(const float4* q, float4* o) { float4 v = q[threadIdx.x]; v.y = v.x + v.w; o[threadIdx.x] = v; }
+__global__ void by_name(const __half* q, const float4* p, __half* o) {
+  const float4 v = device::load(&p[threadIdx.x]);
+  device::store(&o[threadIdx.x], __float2half(v.y + __half2float(device::load(&q[threadIdx.x]))));
+}
+__global__ void row_on_stack(const float* q, float* o) { const Row row = row_behind(q[0]); o[threadIdx.x] = sum(row); }
+__global__ void atomics(int* o) { atomicAdd(o, 1); atomicCAS(o + 1, 2, 3); }
+__global__ void choices(int n, float* o) {
+  switch (n) { case 0: o[1] = 1; break; case 1: o[2] = o[3]; break; case 2: o[3] = 4; break; case 3: o[9] = 1; break; case 4: o[7] = o[8]; }
+}
+"""
+BAD = dict(re.findall(r"^__global__ void (\w+).*// (.*)$", ESCAPES, re.MULTILINE))
+GOOD = sorted(set(re.findall(r"^__global__ void (\w+)", ESCAPES, re.MULTILINE)) - set(BAD))
+
+
+@pytest.fixture(scope="session")
+def fixture_code(step_command, tmp_path_factory):
+    return compiled(step_command, tmp_path_factory.mktemp("hooks"), ESCAPES)
+
+
+@pytest.fixture(scope="session")
+def fixture_escapes(fixture_code):
+    return hooks.escapes_of(fixture_code)[2]
+
+
+@pytest.mark.parametrize("kernel", BAD)
+def test_an_escape_is_found_at_its_line(fixture_escapes, kernel):
+    found = [escape for escape in fixture_escapes if escape.kernel == kernel]
+    assert any(BAD[kernel] in escape.what for escape in found), found
+    line = 1 + [f"void {kernel}(" in text for text in ESCAPES.splitlines()].index(True)
+    assert {escape.place.rpartition(":")[2] for escape in found} == {str(line)}
+
+
+@pytest.mark.parametrize("kernel", GOOD)
+def test_a_kernel_whose_accesses_are_all_reported_is_left_alone(fixture_escapes, kernel):
+    assert not [escape for escape in fixture_escapes if escape.kernel == kernel]
+
+
+@pytest.mark.parametrize("kernel", ["plain", "loops", "whole", "choices"])
+def test_a_hook_that_is_missing_is_missed(fixture_code, kernel):
+    function = next(f for f in fixture_code.functions.values() if f.name == kernel)
+    needed = [i for i, _ in hooks.Follower(function).reported]
+    assert len(needed) >= 2
+    for hook in needed:
+        silent = dataclasses.replace(hook, opcode="nop", operands=(), symbol=None)
+        without = x86_code.Function(function.symbol, kernel, function.section, [silent if i is hook else i for i in function.instructions])
+        follower = hooks.Follower(without)
+        assert follower.escapes or follower.through_arguments, hook
+
+
+def test_an_access_that_is_reported_twice_is_found(step_command, tmp_path):
+    text = """
+        #include "common/device/memory.cuh"
+        struct Odd {
+          float x;
+          [[gnu::noinline]] Odd(const Odd& other) : x(other.x) {}
+        };
+        namespace simt {
+        template <> [[gnu::noinline, gnu::no_sanitize_thread]] Odd load(const Odd* address) {
+          report_access(address, sizeof(Odd), false, __builtin_return_address(0));
+          return *address;
+        }
+        }  // namespace simt
+        __global__ void kernel(const Odd* q, float* o) { o[0] = simt::load(q).x; }
+    """
+    escapes = hooks.escapes_of(compiled(step_command, tmp_path, text))[2]
+    assert any("may report it again" in escape.what for escape in escapes), escapes
+
+
+def test_the_command_names_line_instruction_and_remedy(fixture_code):
+    done = disassembly("hooks", fixture_code.path)
+    assert done.returncode == 1, done.stderr
+    assert re.search(r"kernels\.cu:\d+: half_read reads 2 bytes\n    movzx .*WORD PTR .*\n    use device::load\(&…\)\n", done.stdout)
+
+
+def test_without_a_build_the_command_says_so(tmp_path):
+    for command in (("hooks", "--build", tmp_path), ("sass", "--build", tmp_path)):
+        done = disassembly(*command)
+        assert done.returncode == 2
+        assert len(done.stderr.splitlines()) == 1 and "run make" in done.stderr
+    with pytest.raises(code_listing.Missing, match="no-such-tool"):
+        code_listing.find_tool("no-such-tool")
+
+
+# ---- loops ----
+
+
+def test_nested_loops():
+    graph = {"a": ["b"], "b": ["c"], "c": ["c", "d"], "d": ["b", "e"], "e": []}
+    assert code_listing.loops_of(graph) == {"a": (), "b": ("b",), "c": ("b", "c"), "d": ("b",), "e": ()}
+
+
+# ---- sass: reading ----
+
+LISTING = """
+	.section	.text._Z4fourPKfPf,"ax",@progbits
+	.sectionflags	@"SHF_BARRIERS=1"
+        .other          _Z4fourPKfPf,@"STO_CUDA_ENTRY STV_DEFAULT"
+_Z4fourPKfPf:
+.text._Z4fourPKfPf:
+	//## File "{root}/steps/09_x/1.cuh", line 7
+        /*0000*/                   LDC R1, c[0x0][0x28] ;
+.L_x_1:
+	//## File "{root}/common/device/memory.cuh", line 20 inlined at "{root}/steps/09_x/1.cuh", line 8
+	//## File "{root}/steps/09_x/1.cuh", line 8
+        /*0010*/                   LDG.E.128.CONSTANT R4, desc[UR4][R2.64] ;
+        /*0020*/              @!P0 LDS.U16 R6, [R0] ;
+	//## File "{root}/steps/09_x/1.cuh", line 9
+        /*0030*/                   FFMA R4, R4, R5, R6 ;
+        /*0040*/               @P1 BRA `(.L_x_1) ;
+	//## File "{root}/steps/09_x/1.cuh", line 10
+        /*0050*/                   CALL.REL.NOINC `($__internal_0_$slow) ;
+        /*0060*/                   STG.E.64 desc[UR4][R2.64], R4 ;
+        /*0070*/                   STL [R1], R4 ;
+        /*0080*/                   EXIT ;
+$__internal_0_$slow:
+        /*0090*/                   MUFU.RCP R4, R5 ;
+        /*00a0*/                   RET.REL.NODEC R6 `(_Z4fourPKfPf) ;
+.L_x_2:
+        /*00b0*/                   BRA `(.L_x_2);
+	.section	.text._Z6helperv,"ax",@progbits
+_Z6helperv:
+        /*0000*/                   RET.ABS.NODEC R20 0x0 ;
+"""
+
+
+def test_a_listing_is_read():
+    kernels = sass_code.read_listing(LISTING.replace("{root}", str(ROOT)))
+    assert [kernel.name for kernel in kernels.values()] == ["four"]
+    (kernel,) = kernels.values()
+    accesses = [(a.opcode, a.space, a.op, a.bytes, a.place, a.loop is not None) for a in kernel.accesses]
+    assert accesses == [
+        ("LDG.E.128.CONSTANT", "global", "load", 16, "steps/09_x/1.cuh:8", True),
+        ("LDS.U16", "shared", "load", 2, "steps/09_x/1.cuh:8", True),
+        ("STG.E.64", "global", "store", 8, "steps/09_x/1.cuh:10", False),
+        ("STL", "local", "store", 4, "steps/09_x/1.cuh:10", False),
+    ]
+    assert kernel.counts["MUFU"] == kernel.counts["FFMA"] == 1
+
+
+# ---- sass: comparing ----
+
+
+def kernel_with(*instructions):
+    """A kernel of these instructions; those that begin with "loop " form one loop in the middle."""
+    kernel = sass_code.Kernel("k")
+    for text in instructions:
+        in_loop = text.startswith("loop ")
+        if in_loop and "L" not in kernel.labels:
+            kernel.labels["L"] = len(kernel.instructions)
+        opcode, line = text.removeprefix("loop ").split()
+        kernel.instructions.append(sass_code.Instruction(opcode, False, f"f.cuh:{line}", []))
+    if "L" in kernel.labels:
+        last = max(n for n, text in enumerate(instructions) if text.startswith("loop "))
+        kernel.instructions.insert(last + 1, sass_code.Instruction("BRA", True, "f.cuh:0", ["L"]))
+    return kernel
+
+
+def counters(*lines, exact=("global", "shared"), estimate=()):
+    """A report of one launch of 4 warps. Lines: (line, space, op, bytes, sites, requests)."""
+    metrics = {space: [f"l1tex_mem_{space}_op_ld.sum", f"l1tex_mem_{space}_op_st.sum"] for space in ("global", "shared")}
+    launch = {
+        "kernel": "k", "grid": [2, 1, 1], "block": [64, 1, 1],
+        "exact": {metric: 0 for space in exact for metric in metrics[space]},
+        "estimate": {metric: {"value": 0, "reason": "because"} for space in estimate for metric in metrics[space]},
+        "lines": [{"where": f"f.cuh:{line}", "space": space, "op": op, "bytes": size, "sites": sites, "requests": requests}
+                  for line, space, op, size, sites, requests in lines],
+    }  # fmt: skip
+    return sass.counted_kernels([{"results": [{"counters": [launch]}]}])["k"]
+
+
+def differences(kernel, counted, beside=None):
+    return [row.difference for row in sass.compare("k", kernel, counted, beside or {}) if row.difference]
+
+
+LOAD = (5, "global", "load", 4, 1, 8)
+
+
+def test_what_agrees():
+    assert not differences(kernel_with("LDG.E 5", "LDG.E 5"), counters(LOAD))  # unrolled
+    assert not differences(kernel_with("loop LDG.E 5"), counters((5, "global", "load", 4, 1, 1000)))
+    both = counters(LOAD, (5, "shared", "store", 4, 1, 8))
+    assert not differences(kernel_with("loop LDG.E 5", "loop STS 5", "loop LDL 6"), both)  # a spill is no access of the source
+
+
+@pytest.mark.parametrize(
+    "instructions, lines, why",
+    [
+        (["loop LDG.E.128 5"], [LOAD], "4 bytes in the source, 16 bytes in the machine code"),
+        (["loop LDG.E 5"], [(5, "global", "load", 4, 2, 8)], "2 accesses in the source, 1 in the machine code"),
+        (["loop LDG.E 5", "LDG.E 6"], [LOAD], "no such access here"),
+        (["FFMA 5"], [LOAD], "the machine code has no such access"),
+        (["loop LD.E 5"], [LOAD], "cannot tell the space"),
+        (["LDG.E 5"], [LOAD], "8 requests by 4 warps"),
+    ],
+)
+def test_what_differs(instructions, lines, why):
+    assert any(why in difference for difference in differences(kernel_with(*instructions), counters(*lines)))
+
+
+def test_loads_that_stay_in_registers():
+    two_for_one = {("f.cuh:5", "load"): sass.Beside(2, 1, {"f.cuh:5"}, True)}
+    counted = counters((5, "global", "load", 4, 2, 1000))
+    assert not differences(kernel_with("loop LDG.E 5", "loop LDG.E 5", "loop FFMA 5"), counted, two_for_one)
+    moved_out = kernel_with("LDG.E 5", "loop LDG.E 5", "loop FFMA 5")
+    assert "2 for 1 multiplications in the source, 1 for 1 in the machine code" in differences(moved_out, counted, two_for_one)[0]
+    both = counters((5, "global", "load", 4, 1, 1000), (5, "shared", "load", 4, 1, 1000))
+    assert not differences(kernel_with("loop LDG.E 5", "loop LDS 5", "loop FFMA 5"), both, two_for_one)
+    tile = kernel_with(*["loop LDG.E 5"] * 4, *["loop FFMA 5"] * 8)
+    at_least = {("f.cuh:5", "load"): sass.Beside(1, 1, {"f.cuh:5"}, False)}
+    assert "1 for 1 multiplications in the source, 4 for 8" in differences(tile, counted, at_least)[0]
+
+
+def test_what_the_step_declares():
+    exact, wide = kernel_with("loop LDG.E 5"), kernel_with("loop LDG.E.128 5")
+    unrolled = kernel_with("loop LDG.E 5", "loop LDG.E 5")
+
+    def problems(kernel, counted):
+        return sass.problems_of("k", sass.compare("k", kernel, counted, {}), counted)
+
+    assert not problems(exact, counters(LOAD))
+    assert "k: global loads are called exact, but f.cuh:5 is not" in problems(wide, counters(LOAD))[0]
+    declared = counters(LOAD, exact=["shared"], estimate=["global"])
+    assert [p for p in problems(wide, declared) if "loads" in p] == []
+    assert any("global loads are declared as estimates, but the machine code bears them out. Declared was: because" in p for p in problems(exact, declared))
+    assert [p for p in problems(unrolled, declared) if "loads" in p] == []  # lanes may part there
+
+
+# ---- sass: what nvcc really makes ----
+
+TILE = """
+#include "common/device/launch.h"
+struct Tile { float a[16][64], b[16][64]; };
+__global__ void tile(const float* in, float* out) {
+  auto& smem = device::shared_storage<Tile>();
+  for (int i = threadIdx.x; i < 1024; i += 256) smem.a[0][i] = in[i];
+  for (int i = threadIdx.x; i < 1024; i += 256) smem.b[0][i] = in[i];
+  __syncthreads();
+  const int x = threadIdx.x % 16, y = threadIdx.x / 16;
+  float sums[4][4] = {};
+  for (int k = 0; k < 16; ++k)
+    for (int i = 0; i < 4; ++i)
+      for (int j = 0; j < 4; ++j) sums[i][j] += smem.a[k][y + 16 * i] * smem.b[k][x + 16 * j];
+  for (int i = 0; i < 4; ++i)
+    for (int j = 0; j < 4; ++j) out[64 * (y + 16 * i) + x + 16 * j] = sums[i][j];
+}
+__global__ void dot(const float* a, const float* b, float* out, int n) {
+  float sum = 0.0f;
+  for (int i = 0; i < n; ++i) sum += a[i] * b[threadIdx.x + i];
+  out[threadIdx.x] = sum;
+}
+"""
+
+
+@pytest.mark.skipif(shutil.which("nvcc") is None, reason="no nvcc")
+def test_registers_that_nvcc_reuses_are_noticed(step_command, tmp_path):
+    code = compiled(step_command, tmp_path, TILE)
+    command = ["nvcc", "-arch=sm_90a", "-std=c++20", "--expt-relaxed-constexpr", "-lineinfo", "-cubin", "-I", ROOT, "kernels.cu"]
+    subprocess.run(command, cwd=tmp_path, check=True)
+    kernels = sass_code.read_listing(code_listing.output_of("nvdisasm", "-gi", tmp_path / "kernels.cubin"))
+    for kernel, line, space, differs in (("tile", 13, "shared", True), ("dot", 19, "global", False)):
+        source = next(f for f in code.kernels().values() if f.name == kernel)
+        machine = next(k for k in kernels.values() if k.name == kernel)
+        place = f"{tmp_path}/kernels.cu:{line}"
+        counted = sass.Counted({(place, space, "load"): sass.Line({4: 2}, [(1000, 4)])})
+        rows = sass.compare(kernel, machine, counted, sass.multiplications_beside(code, source))
+        (row,) = [row for row in rows if row.place == place and row.op == "load"]
+        assert ("stay in registers" in row.difference) == differs, row
