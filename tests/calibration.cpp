@@ -9,7 +9,7 @@
 
 int main(int argc, char** argv) {
   if (run::simulated && argc != 2) {
-    std::cerr << "usage: calibration FILE   (for the counters, as JSON)\n";
+    std::cerr << "usage: " << argv[0] << " FILE   (for the counters, as JSON)\n";
     return run::exit_usage;
   }
   if (run::simulated) device::set_counting(true);

@@ -1,5 +1,5 @@
 // Small kernels whose counters are known by measurement: results/DEVICE/ncu_calibration.csv holds what Nsight Compute said of
-// them.
+// them. Those of calibration_ampere.cu, linked instead, have a file of their own.
 #pragma once
 
 namespace calibration {

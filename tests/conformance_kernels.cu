@@ -258,6 +258,136 @@ __global__ void vector_copy_kernel(int count,
   if (i < count) device::store(&out[i], device::load(&in[i]));
 }
 
+constexpr int matrix_rows = 64;  // that shared memory has room for
+
+struct MatrixSmem {
+  alignas(16) std::uint32_t rows[matrix_rows][4];
+};
+
+template <int matrices, bool transposed>
+__global__ void load_matrices_kernel(int count,                   // of rows
+                                     const std::uint32_t* rows,   // [count, 4]
+                                     const int* row_of_lane,      // [32]
+                                     std::uint32_t* registers) {  // [32, matrices]
+  auto& smem = device::shared_storage<MatrixSmem>();
+  const int lane = threadIdx.x;
+  for (int i = lane; i < 4 * count; i += 32) smem.rows[i / 4][i % 4] = rows[i];
+  __syncwarp();  // the rows are written
+  const void* const row = smem.rows[row_of_lane[lane]];
+  std::uint32_t r[matrices];
+  if constexpr (matrices == 1 && !transposed) ptx::ldmatrix_x1(r, row);
+  if constexpr (matrices == 1 && transposed) ptx::ldmatrix_x1_trans(r, row);
+  if constexpr (matrices == 2 && !transposed) ptx::ldmatrix_x2(r, row);
+  if constexpr (matrices == 2 && transposed) ptx::ldmatrix_x2_trans(r, row);
+  if constexpr (matrices == 4 && !transposed) ptx::ldmatrix_x4(r, row);
+  if constexpr (matrices == 4 && transposed) ptx::ldmatrix_x4_trans(r, row);
+  for (int m = 0; m < matrices; ++m) registers[matrices * lane + m] = r[m];
+}
+
+template <class T, int k>
+__global__ void multiply_kernel(const std::uint32_t* a,  // [32, k / 4]
+                                const std::uint32_t* b,  // [32, k / 8]
+                                float* c) {              // [32, 4]
+  const int lane = threadIdx.x;
+  std::uint32_t a_mine[k / 4], b_mine[k / 8];
+  float c_mine[4];
+  for (int i = 0; i < k / 4; ++i) a_mine[i] = a[k / 4 * lane + i];
+  for (int i = 0; i < k / 8; ++i) b_mine[i] = b[k / 8 * lane + i];
+  for (int i = 0; i < 4; ++i) c_mine[i] = c[4 * lane + i];
+  if constexpr (k == 16) {
+    ptx::mma_m16n8k16<T>(c_mine, a_mine, b_mine);
+  } else {
+    ptx::mma_m16n8k8<T>(c_mine, a_mine, b_mine);
+  }
+  for (int i = 0; i < 4; ++i) c[4 * lane + i] = c_mine[i];
+}
+
+struct CopySmem {
+  alignas(16) std::uint32_t words[1024][4];  // each thread's 16 bytes
+};
+
+template <int bytes, bool past_l1>
+__global__ void copy_async_kernel(const std::uint8_t* from,  // [threads, 16]
+                                  const int* source_bytes,   // [threads]
+                                  std::uint32_t* out) {      // [threads, bytes / 4]
+  auto& smem = device::shared_storage<CopySmem>();
+  const int thread = threadIdx.x;
+  void* const to = smem.words[thread];
+  if constexpr (bytes == 4) ptx::cp_async_4(to, from + 16 * thread, source_bytes[thread]);
+  if constexpr (bytes == 8) ptx::cp_async_8(to, from + 16 * thread, source_bytes[thread]);
+  if constexpr (bytes == 16 && past_l1) ptx::cp_async_16(to, from + 16 * thread, source_bytes[thread]);
+  if constexpr (bytes == 16 && !past_l1) ptx::cp_async_16_ca(to, from + 16 * thread, source_bytes[thread]);
+  ptx::cp_async_commit_group();
+  ptx::cp_async_wait_group<0>();
+  __syncthreads();  // every thread has waited for its copy
+  for (int i = 0; i < bytes / 4; ++i) out[bytes / 4 * thread + i] = smem.words[thread ^ 1][i];
+}
+
+struct GroupsSmem {
+  int values[2][6];
+};
+
+template <int pending>
+__device__ void wait_and_read(const int (&values)[6], int* out) {
+  ptx::cp_async_wait_group<pending>();
+  constexpr int group = 4 - pending;  // the one that must have come
+  if constexpr (group < 2) out[group] = values[group];
+  if constexpr (group == 2) out[group] = values[0] + values[1];
+  if constexpr (group > 2) out[group] = values[group - 1];
+}
+
+__global__ void copy_groups_kernel(const int* values,  // [2, 6]
+                                   int* out) {         // [2, 6]
+  auto& smem = device::shared_storage<GroupsSmem>();
+  const int thread = threadIdx.x;
+  int(&mine)[6] = smem.values[thread];
+  int copied = 0;
+  for (int group = 0; group < 5; ++group) {
+    if (group != 2) {
+      ptx::cp_async_4(&mine[copied], &values[6 * thread + copied]);
+      ++copied;
+    }
+    ptx::cp_async_commit_group();
+  }
+  for (; copied < 6; ++copied) ptx::cp_async_4(&mine[copied], &values[6 * thread + copied]);
+  wait_and_read<4>(mine, out + 6 * thread);
+  wait_and_read<3>(mine, out + 6 * thread);
+  wait_and_read<2>(mine, out + 6 * thread);
+  wait_and_read<1>(mine, out + 6 * thread);
+  wait_and_read<0>(mine, out + 6 * thread);
+  ptx::cp_async_wait_all();
+  out[6 * thread + 5] = mine[4] + mine[5];
+}
+
+constexpr int stages = 3;
+
+struct PipelineSmem {
+  alignas(16) int stage[stages][64];
+};
+
+// Four numbers by each of 16 threads. Of the other threads, and behind the last tile, an empty group: all threads count alike.
+__device__ void fetch_tile(PipelineSmem& smem, const int* in, int tile, int tiles) {
+  const int first = 4 * threadIdx.x;
+  if (tile < tiles && first < 64) ptx::cp_async_16(&smem.stage[tile % stages][first], &in[64 * tile + first]);
+  ptx::cp_async_commit_group();
+}
+
+__global__ void copy_pipeline_kernel(int tiles,
+                                     const int* in,  // [tiles, 64]
+                                     int* out) {     // [64]
+  auto& smem = device::shared_storage<PipelineSmem>();
+  const int thread = threadIdx.x;
+  for (int tile = 0; tile < stages - 1; ++tile) fetch_tile(smem, in, tile, tiles);
+  int sum = 0;
+  for (int tile = 0; tile < tiles; ++tile) {
+    ptx::cp_async_wait_group<stages - 2>();
+    __syncthreads();  // the tile has come for all, and all have read the one before, whose stage is filled next
+    fetch_tile(smem, in, tile + stages - 1, tiles);
+    sum += (tile + 1) * smem.stage[tile % stages][63 - thread];
+  }
+  out[thread] = sum;
+}
+
 __global__ void print_kernel() {
   if (threadIdx.x < 4) printf("thread %d: %.1f\n", static_cast<int>(threadIdx.x), 0.5 + threadIdx.x);
 }
@@ -399,6 +529,56 @@ std::vector<float> vector_copy(const std::vector<float>& values) {
   const device::Buffer out = zeros<float>("out", values.size());
   launch(vector_copy_kernel, device::ceil_div(count, 64), 64, 0, count, in.as<const float4>(), out.as<float4>());
   return download<float>(out);
+}
+
+std::vector<std::uint32_t> load_matrices(int matrices, bool transposed, const std::vector<std::uint16_t>& rows,
+                                         const std::vector<int>& row_of_lane) {
+  const device::Buffer in = upload("rows", rows), order = upload("row_of_lane", row_of_lane);
+  const device::Buffer out = zeros<std::uint32_t>("registers", 32 * static_cast<std::size_t>(matrices));
+  const auto run = [&](auto kernel) {
+    launch(kernel, 1, 32, sizeof(MatrixSmem), static_cast<int>(rows.size() / 8), in.as<const std::uint32_t>(),
+           order.as<const int>(), out.as<std::uint32_t>());
+  };
+  if (matrices == 1) run(transposed ? load_matrices_kernel<1, true> : load_matrices_kernel<1, false>);
+  if (matrices == 2) run(transposed ? load_matrices_kernel<2, true> : load_matrices_kernel<2, false>);
+  if (matrices == 4) run(transposed ? load_matrices_kernel<4, true> : load_matrices_kernel<4, false>);
+  return download<std::uint32_t>(out);
+}
+
+std::vector<float> multiply(Operand type, int k, const std::vector<std::uint32_t>& a, const std::vector<std::uint32_t>& b,
+                            const std::vector<float>& c) {
+  const device::Buffer left = upload("a", a), right = upload("b", b), out = upload("c", c);
+  const bool half = type == Operand::half;
+  const auto kernel = k == 16 ? (half ? multiply_kernel<__half, 16> : multiply_kernel<__nv_bfloat16, 16>)
+                              : (half ? multiply_kernel<__half, 8> : multiply_kernel<__nv_bfloat16, 8>);
+  launch(kernel, 1, 32, 0, left.as<const std::uint32_t>(), right.as<const std::uint32_t>(), out.as<float>());
+  return download<float>(out);
+}
+
+std::vector<std::uint8_t> copy_async(int bytes, bool past_l1, const std::vector<std::uint8_t>& from,
+                                     const std::vector<int>& source_bytes) {
+  const device::Buffer in = upload("from", from), sizes = upload("source_bytes", source_bytes);
+  const device::Buffer out = zeros<std::uint8_t>("out", source_bytes.size() * static_cast<std::size_t>(bytes));
+  const auto kernel = bytes == 4   ? copy_async_kernel<4, false>
+                      : bytes == 8 ? copy_async_kernel<8, false>
+                      : past_l1    ? copy_async_kernel<16, true>
+                                   : copy_async_kernel<16, false>;
+  launch(kernel, 1, static_cast<unsigned>(source_bytes.size()), sizeof(CopySmem), in.as<const std::uint8_t>(),
+         sizes.as<const int>(), out.as<std::uint32_t>());
+  return download<std::uint8_t>(out);
+}
+
+std::vector<int> copy_groups(const std::vector<int>& values) {
+  const device::Buffer in = upload("values", values), out = zeros<int>("out", 12);
+  launch(copy_groups_kernel, 1, 2, sizeof(GroupsSmem), in.as<const int>(), out.as<int>());
+  return download<int>(out);
+}
+
+std::vector<int> copy_pipeline(const std::vector<int>& tiles) {
+  const device::Buffer in = upload("tiles", tiles), out = zeros<int>("out", 64);
+  launch(copy_pipeline_kernel, 1, 64, sizeof(PipelineSmem), static_cast<int>(tiles.size() / 64), in.as<const int>(),
+         out.as<int>());
+  return download<int>(out);
 }
 
 std::string printed() {

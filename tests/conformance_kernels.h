@@ -37,6 +37,26 @@ int flag_chain(int blocks);  // block b waits until block b + 1 has set a flag: 
 std::vector<float> half_round_trip(const std::vector<float>& values);    // through __half, 16-bit load and store
 std::vector<float> bfloat_round_trip(const std::vector<float>& values);  // through __nv_bfloat16
 std::vector<float> vector_copy(const std::vector<float>& values);        // by float4
+
+// ldmatrix by one warp. `rows` is [n, 8]; lane l gives the address of row row_of_lane[l]. Returns registers: [32, matrices].
+std::vector<std::uint32_t> load_matrices(int matrices, bool transposed, const std::vector<std::uint16_t>& rows,
+                                         const std::vector<int>& row_of_lane);
+// mma.sync m16n8k8 or m16n8k16 by one warp, on registers: a [32, k / 4], b [32, k / 8], c [32, 4]. Returns the new c.
+enum class Operand { half, bfloat };
+std::vector<float> multiply(Operand type, int k, const std::vector<std::uint32_t>& a, const std::vector<std::uint32_t>& b,
+                            const std::vector<float>& c);
+// cp.async: thread t copies `bytes` bytes from 16 t on, of which it reads source_bytes[t]; then it reads its neighbour's
+// (t ^ 1). Past L1 only 16 bytes can go. Returns [threads, bytes].
+std::vector<std::uint8_t> copy_async(int bytes, bool past_l1, const std::vector<std::uint8_t>& from,
+                                     const std::vector<int>& source_bytes);
+// Each of two threads copies six numbers: one in each of five groups, of which the third is empty, and two that it does not
+// commit. It waits until 4, 3, … 0 groups are under way, then for all; after each wait it reads what must have come. Of the
+// empty group that is the sum of the first two, of the last wait the sum of the last two. Returns [2, 6].
+std::vector<int> copy_groups(const std::vector<int>& values);
+// Tiles of 64 numbers, copied three stages ahead by 64 threads; each thread adds up what lies opposite in the tile. Returns
+// [64].
+std::vector<int> copy_pipeline(const std::vector<int>& tiles);
+
 std::string printed();  // what a kernel printed: "thread 0: 0.5\n" … for four threads
 
 }  // namespace conformance

@@ -26,6 +26,24 @@ struct RaceSmem {
   int count;
 };
 
+struct CopySmem {
+  alignas(16) float stage[2][64];
+};
+
+struct MatrixSmem {
+  alignas(16) float rows[32][4];  // of four matrices
+};
+
+// Operands that belong into registers.
+struct SumsSmem {
+  float sums[32][4];
+};
+
+struct FragmentSmem {
+  alignas(16) float rows[8][4];
+  std::uint32_t fragment[32][1];
+};
+
 // Every kernel is two: with `mended`, it is right.
 
 template <bool mended>
@@ -182,6 +200,261 @@ __global__ void arrive_missing(float* o) {  // [64]
   }
   o[threadIdx.x] = 1.0f;
 }
+
+// ---- asynchronous copies and matrices ----
+
+template <bool mended>
+__global__ void copy_past_end(const float* q,  // [32]
+                              float* o) {      // [32]
+  auto& smem = device::shared_storage<CopySmem>();
+  const int t = threadIdx.x;
+  ptx::cp_async_4(&smem.stage[0][t], &q[mended ? t : t + 1]);  // fault: copy_past_end
+  ptx::cp_async_wait_all();
+  o[t] = smem.stage[0][t];
+}
+
+template <bool mended>
+__global__ void copy_over_end(const float4* q,  // [7] and half a one
+                              float4* o) {      // [8]
+  auto& smem = device::shared_storage<CopySmem>();
+  const int t = threadIdx.x;
+  if (t < 8) {
+    float* const to = &smem.stage[0][4 * t];
+    ptx::cp_async_16(to, &q[t], mended && t == 7 ? 8 : 16);  // fault: copy_over_end
+    ptx::cp_async_wait_all();
+    device::store(&o[t], device::load(reinterpret_cast<const float4*>(to)));
+  }
+}
+
+template <bool mended>
+__global__ void copy_past_shared(const float* q,  // [32]
+                                 float* o) {      // [32]
+  auto& smem = device::shared_storage<CopySmem>();
+  const int t = threadIdx.x;
+  ptx::cp_async_4(&smem.stage[0][0] + t + (mended ? 96 : 97), &q[t]);  // fault: copy_past_shared
+  ptx::cp_async_wait_all();
+  o[t] = 1.0f;
+}
+
+template <bool mended>
+__global__ void copy_to_odd_place(const float4* q,  // [7] and half a one
+                                  float4* o) {      // [8]
+  auto& smem = device::shared_storage<CopySmem>();
+  const int t = threadIdx.x;
+  if (t < 7) {
+    float* const to = &smem.stage[0][4 * t + !mended];
+    ptx::cp_async_16(to, &q[t]);  // fault: copy_to_odd_place
+    ptx::cp_async_wait_all();
+    device::store(&o[t], make_float4(to[0], to[1], to[2], to[3]));
+  }
+}
+
+template <bool mended>
+__global__ void copy_from_odd_place(const float* q,  // [32]
+                                    float* o) {      // [32]
+  auto& smem = device::shared_storage<CopySmem>();
+  const int t = threadIdx.x;
+  if (t < 15) {
+    ptx::cp_async_8(&smem.stage[0][2 * t], &q[2 * t + !mended]);  // fault: copy_from_odd_place
+    ptx::cp_async_wait_all();
+    o[t] = smem.stage[0][2 * t];
+  }
+}
+
+template <bool mended>
+__global__ void copy_of_nothing(float* scratch,  // [32], not written before
+                                float* o) {      // [32]
+  auto& smem = device::shared_storage<CopySmem>();
+  const int t = threadIdx.x;
+  if (mended) scratch[t] = 1.0f;
+  ptx::cp_async_4(&smem.stage[0][t], &scratch[t]);  // fault: copy_of_nothing
+  ptx::cp_async_wait_all();
+  o[t] = smem.stage[0][t];
+}
+
+template <bool mended>
+__global__ void copy_to_device_memory(const float* q,  // [32]
+                                      float* o) {      // [32]
+  auto& smem = device::shared_storage<CopySmem>();
+  const int t = threadIdx.x;
+  ptx::cp_async_4(mended ? &smem.stage[0][t] : &o[t], &q[t]);  // fault: copy_to_device_memory
+  ptx::cp_async_wait_all();
+}
+
+template <bool mended>
+__global__ void copy_from_shared(const float* q,  // [32]
+                                 float* o) {      // [32]
+  auto& smem = device::shared_storage<CopySmem>();
+  const int t = threadIdx.x;
+  smem.stage[1][t] = 1.0f;
+  ptx::cp_async_4(&smem.stage[0][t], mended ? &q[t] : &smem.stage[1][t]);  // fault: copy_from_shared
+  ptx::cp_async_wait_all();
+  o[t] = smem.stage[0][t];
+}
+
+template <bool mended>
+__global__ void copy_of_too_much(const float* q,  // [32]
+                                 float* o) {      // [32]
+  auto& smem = device::shared_storage<CopySmem>();
+  const int t = threadIdx.x;
+  ptx::cp_async_4(&smem.stage[0][t], &q[t], mended ? 4 : 8);  // fault: copy_of_too_much
+  ptx::cp_async_wait_all();
+  o[t] = 1.0f;
+}
+
+// Each lane writes its row of four matrices.
+__device__ void write_rows(MatrixSmem& smem, int rows) {
+  const int t = threadIdx.x;
+  if (t < rows) device::store(reinterpret_cast<float4*>(smem.rows[t]), make_float4(t, t, t, t));
+  __syncwarp();  // the rows are written
+}
+
+__device__ float sum_of(const std::uint32_t (&r)[4]) { return static_cast<float>(r[0] + r[1] + r[2] + r[3]); }
+
+template <bool mended>
+__global__ void matrix_at_odd_place(float* o) {  // [32]
+  auto& smem = device::shared_storage<MatrixSmem>();
+  const int t = threadIdx.x;
+  write_rows(smem, 32);
+  std::uint32_t r[4];
+  ptx::ldmatrix_x4(r, &smem.rows[t % 31][mended ? 0 : 2]);  // fault: matrix_at_odd_place
+  o[t] = sum_of(r);
+}
+
+template <bool mended>
+__global__ void matrix_past_shared(float* o) {  // [32]
+  auto& smem = device::shared_storage<MatrixSmem>();
+  const int t = threadIdx.x;
+  write_rows(smem, 32);
+  std::uint32_t r[4];
+  ptx::ldmatrix_x4_trans(r, smem.rows[mended ? t : t + 1]);  // fault: matrix_past_shared
+  o[t] = sum_of(r);
+}
+
+template <bool mended>
+__global__ void matrix_not_written(float* o) {  // [32]
+  auto& smem = device::shared_storage<MatrixSmem>();
+  const int t = threadIdx.x;
+  write_rows(smem, mended ? 32 : 31);
+  std::uint32_t r[4];
+  ptx::ldmatrix_x4(r, smem.rows[t]);  // fault: matrix_not_written
+  o[t] = sum_of(r);
+}
+
+template <bool mended>
+__global__ void matrix_in_device_memory(float* o) {  // [32]
+  auto& smem = device::shared_storage<MatrixSmem>();
+  const int t = threadIdx.x;
+  write_rows(smem, 32);
+  std::uint32_t r[1];
+  ptx::ldmatrix_x1(r, mended ? smem.rows[t] : &o[4 * (t % 8)]);  // fault: matrix_in_device_memory
+  o[t] = r[0];
+}
+
+template <bool mended>
+__global__ void matrix_in_branch(float* o) {  // [32]
+  auto& smem = device::shared_storage<MatrixSmem>();
+  const int t = threadIdx.x;
+  write_rows(smem, 32);
+  std::uint32_t r[2] = {};
+  if (mended || t < 16) {
+    ptx::ldmatrix_x2(r, smem.rows[t]);
+  } else {
+    __syncthreads();  // fault: matrix_in_branch
+  }
+  o[t] = r[0];
+}
+
+template <bool mended>
+__global__ void matrix_at_two_places(float* o) {  // [32]
+  auto& smem = device::shared_storage<MatrixSmem>();
+  const int t = threadIdx.x;
+  write_rows(smem, 32);
+  std::uint32_t r[2];
+  if (mended || t < 16) {
+    ptx::ldmatrix_x2_trans(r, smem.rows[t]);
+  } else {
+    ptx::ldmatrix_x2_trans(r, smem.rows[t]);  // fault: matrix_at_two_places
+  }
+  o[t] = r[0];
+}
+
+template <bool mended>
+__global__ void matrix_without_a_lane(float* o) {  // [32]
+  auto& smem = device::shared_storage<MatrixSmem>();
+  const int t = threadIdx.x;
+  write_rows(smem, 32);
+  if (!mended && t == 31) return;
+  std::uint32_t r[1];
+  ptx::ldmatrix_x1_trans(r, smem.rows[t]);  // fault: matrix_without_a_lane
+  o[t] = r[0];
+}
+
+template <bool mended>
+__global__ void multiply_in_branch(float* o) {  // [32]
+  const int t = threadIdx.x;
+  const std::uint32_t a[4] = {}, b[2] = {};
+  float c[4] = {};
+  if (mended || t < 16) {
+    ptx::mma_m16n8k16<__half>(c, a, b);
+  } else {
+    __syncthreads();  // fault: multiply_in_branch
+  }
+  o[t] = c[0];
+}
+
+template <bool mended>
+__global__ void multiply_at_two_places(float* o) {  // [32]
+  const int t = threadIdx.x;
+  const std::uint32_t a[4] = {}, b[2] = {};
+  float c[4] = {};
+  if (mended || t < 16) {
+    ptx::mma_m16n8k16<__nv_bfloat16>(c, a, b);
+  } else {
+    ptx::mma_m16n8k16<__nv_bfloat16>(c, a, b);  // fault: multiply_at_two_places
+  }
+  o[t] = c[0];
+}
+
+template <bool scaled>
+__device__ float product(std::uint32_t element) {
+  const std::uint32_t a[2] = {element, scaled ? element : 0}, b[1] = {element};
+  float c[4] = {};
+  ptx::mma_m16n8k8<__half>(c, a, b);  // fault: multiply_in_two_instances
+  return c[0];
+}
+
+template <bool mended>
+__global__ void multiply_in_two_instances(float* o) {  // [32]
+  const int t = threadIdx.x;
+  if (mended || t < 16) {
+    o[t] = product<false>(t);
+  } else {
+    o[t] = product<true>(t);
+  }
+}
+
+template <bool mended>
+__global__ void multiply_without_a_lane(float* o) {  // [32]
+  const int t = threadIdx.x;
+  if (!mended && t == 31) return;
+  const std::uint32_t a[2] = {}, b[1] = {};
+  float c[4] = {};
+  ptx::mma_m16n8k8<__half>(c, a, b);  // fault: multiply_without_a_lane
+  o[t] = c[0];
+}
+
+template <bool mended>
+__global__ void sums_not_written(float* o) {  // [32]
+  auto& smem = device::shared_storage<SumsSmem>();
+  const int t = threadIdx.x;
+  const std::uint32_t a[2] = {}, b[1] = {};
+  for (int i = 0; i < (mended || t != 7 ? 4 : 3); ++i) smem.sums[t][i] = 0.0f;
+  ptx::mma_m16n8k8<__nv_bfloat16>(smem.sums[t], a, b);  // fault: sums_not_written
+  o[t] = smem.sums[t][3];
+}
+
+// ---- races on shared memory ----
 
 template <bool mended>
 __global__ void barrier_after_store(float* o) {  // [64]
@@ -346,7 +619,254 @@ __global__ void arrive_is_no_wait(float* o) {  // [64]
   o[t] = smem.values[t ^ 32];  // other: arrive_is_no_wait
 }
 
+// ---- races of asynchronous copies and matrices ----
+
+template <bool mended>
+__global__ void wait_too_weak(const float* q,  // [128]
+                              float* o) {      // [64]
+  auto& smem = device::shared_storage<CopySmem>();
+  const int t = threadIdx.x;
+  ptx::cp_async_4(&smem.stage[0][t], &q[t]);
+  ptx::cp_async_commit_group();
+  ptx::cp_async_4(&smem.stage[1][t], &q[64 + t]);  // one: wait_too_weak
+  ptx::cp_async_commit_group();
+  ptx::cp_async_wait_group<mended ? 0 : 1>();
+  __syncthreads();  // all have waited
+  o[t] = smem.stage[0][63 - t];
+  o[t] += smem.stage[1][63 - t];  // other: wait_too_weak
+}
+
+template <bool mended>
+__global__ void copy_without_wait(const float* q,  // [128]
+                                  float* o) {      // [64]
+  auto& smem = device::shared_storage<CopySmem>();
+  const int t = threadIdx.x;
+  ptx::cp_async_4(&smem.stage[0][t], &q[t]);  // one: copy_without_wait
+  ptx::cp_async_commit_group();
+  if (mended) ptx::cp_async_wait_group<0>();
+  o[t] = smem.stage[0][t];  // other: copy_without_wait
+}
+
+template <bool mended>
+__global__ void copy_without_barrier(const float* q,  // [128]
+                                     float* o) {      // [64]
+  auto& smem = device::shared_storage<CopySmem>();
+  const int t = threadIdx.x;
+  ptx::cp_async_4(&smem.stage[0][t], &q[t]);  // one: copy_without_barrier
+  ptx::cp_async_commit_group();
+  ptx::cp_async_wait_group<0>();
+  if (mended) __syncthreads();
+  o[t] = smem.stage[0][63 - t];  // other: copy_without_barrier
+}
+
+template <bool mended>
+__global__ void barrier_before_wait(const float* q,  // [128]
+                                    float* o) {      // [64]
+  auto& smem = device::shared_storage<CopySmem>();
+  const int t = threadIdx.x;
+  ptx::cp_async_8(&smem.stage[0][2 * t], &q[2 * t]);  // one: barrier_before_wait
+  ptx::cp_async_commit_group();
+  if (!mended) __syncthreads();
+  ptx::cp_async_wait_group<0>();
+  if (mended) __syncthreads();
+  o[t] = smem.stage[0][127 - t];  // other: barrier_before_wait
+}
+
+template <bool mended>
+__global__ void barrier_before_all_wait(const float* q,  // [128]
+                                        float* o) {      // [64]
+  auto& smem = device::shared_storage<CopySmem>();
+  const int t = threadIdx.x;
+  ptx::cp_async_4(&smem.stage[0][t], &q[t]);  // one: barrier_before_all_wait
+  ptx::cp_async_commit_group();
+  __syncthreads();
+  ptx::cp_async_wait_group<0>();
+  const int any = __any_sync(0xffffffffu, t == 0);  // the whole warp has waited, but a vote orders nothing
+  if (mended) __syncwarp();
+  o[t] = any + smem.stage[0][t ^ 1];  // other: barrier_before_all_wait
+}
+
+template <bool mended>
+__global__ void copy_not_committed(const float* q,  // [128]
+                                   float* o) {      // [64]
+  auto& smem = device::shared_storage<CopySmem>();
+  const int t = threadIdx.x;
+  ptx::cp_async_4(&smem.stage[0][t], &q[t]);  // one: copy_not_committed
+  if (mended) ptx::cp_async_commit_group();
+  ptx::cp_async_wait_group<0>();
+  __syncthreads();               // all have waited, if there was something to wait for
+  o[t] = smem.stage[0][63 - t];  // other: copy_not_committed
+}
+
+template <bool mended>
+__global__ void fence_is_no_wait(const float* q,  // [128]
+                                 float* o) {      // [64]
+  auto& smem = device::shared_storage<CopySmem>();
+  const int t = threadIdx.x;
+  if (t < 16) ptx::cp_async_16(&smem.stage[0][4 * t], &q[4 * t]);  // one: fence_is_no_wait
+  ptx::cp_async_commit_group();
+  if (mended) ptx::cp_async_wait_group<0>();
+  __threadfence_block();
+  __syncthreads();               // all have waited, or not
+  o[t] = smem.stage[0][63 - t];  // other: fence_is_no_wait
+}
+
+template <bool mended>
+__global__ void copy_over_readers(const float* q,  // [128]
+                                  float* o) {      // [64]
+  auto& smem = device::shared_storage<CopySmem>();
+  const int t = threadIdx.x;
+  float sum = 0.0f;
+  for (int i = 0; i < 3; ++i) {
+    ptx::cp_async_4(&smem.stage[0][t], &q[t + i]);  // one: copy_over_readers
+    ptx::cp_async_commit_group();
+    ptx::cp_async_wait_group<0>();
+    __syncthreads();               // the stage is full
+    sum += smem.stage[0][63 - t];  // other: copy_over_readers
+    if (mended) __syncthreads();
+  }
+  o[t] = sum;
+}
+
+template <bool mended>
+__global__ void two_copies(const float* q,  // [128]
+                           float* o) {      // [64]
+  auto& smem = device::shared_storage<CopySmem>();
+  const int t = threadIdx.x;
+  ptx::cp_async_4(&smem.stage[0][mended ? t : t % 32], &q[t]);  // one: two_copies  // other: two_copies
+  ptx::cp_async_wait_all();
+  o[t] = 1.0f;
+}
+
+template <bool mended>
+__global__ void copied_again(const float* q,  // [128]
+                             float* o) {      // [64]
+  auto& smem = device::shared_storage<CopySmem>();
+  const int t = threadIdx.x;
+  ptx::cp_async_4(&smem.stage[0][t], &q[t]);  // one: copied_again
+  ptx::cp_async_commit_group();
+  if (mended) ptx::cp_async_wait_group<0>();
+  ptx::cp_async_4(&smem.stage[0][t], &q[64 + t]);  // other: copied_again
+  ptx::cp_async_commit_group();
+  ptx::cp_async_wait_group<0>();
+  o[t] = smem.stage[0][t];
+}
+
+template <bool mended>
+__global__ void store_under_copy(const float* q,  // [128]
+                                 float* o) {      // [64]
+  auto& smem = device::shared_storage<CopySmem>();
+  const int t = threadIdx.x;
+  ptx::cp_async_8(&smem.stage[0][2 * t], &q[2 * t]);  // one: store_under_copy
+  ptx::cp_async_commit_group();
+  if (mended) ptx::cp_async_wait_group<0>();
+  smem.stage[0][2 * t + 1] = 0.0f;  // other: store_under_copy
+  ptx::cp_async_wait_group<0>();
+  o[t] = 1.0f;
+}
+
+template <bool mended>
+__global__ void matrix_without_barrier(const float* q,  // [128]
+                                       float* o) {      // [64]
+  auto& smem = device::shared_storage<MatrixSmem>();
+  const int t = threadIdx.x;
+  const float4 row = make_float4(q[t], q[t + 1], q[t + 2], q[t + 3]);
+  if (t < 32) device::store(reinterpret_cast<float4*>(smem.rows[t]), row);  // one: matrix_without_barrier
+  if (mended) __syncthreads();
+  std::uint32_t r[4] = {};
+  if (t >= 32) ptx::ldmatrix_x4(r, smem.rows[t - 32]);  // other: matrix_without_barrier
+  o[t] = sum_of(r);
+}
+
+// Each lane gives the address of the row that it wrote. What it gets is of other rows.
+template <bool mended>
+__global__ void matrix_of_own_rows(const float* q,  // [128]
+                                   float* o) {      // [64]
+  auto& smem = device::shared_storage<MatrixSmem>();
+  const int t = threadIdx.x;
+  if (t >= 32) return;
+  const float4 row = make_float4(q[t], q[t + 1], q[t + 2], q[t + 3]);
+  device::store(reinterpret_cast<float4*>(smem.rows[t]), row);  // one: matrix_of_own_rows
+  if (mended) __syncwarp();
+  std::uint32_t r[1];
+  ptx::ldmatrix_x1(r, smem.rows[t]);  // other: matrix_of_own_rows
+  o[t] = r[0];
+}
+
+template <bool mended>
+__global__ void matrix_under_copy(const float* q,  // [128]
+                                  float* o) {      // [64]
+  auto& smem = device::shared_storage<MatrixSmem>();
+  const int t = threadIdx.x;
+  if (t < 32) ptx::cp_async_16(smem.rows[t], &q[4 * t]);  // one: matrix_under_copy
+  ptx::cp_async_commit_group();
+  if (mended) ptx::cp_async_wait_group<0>();
+  __syncthreads();  // all have waited, or not
+  std::uint32_t r[2];
+  ptx::ldmatrix_x2(r, smem.rows[t % 32]);  // other: matrix_under_copy
+  o[t] = r[0];
+}
+
+template <bool mended>
+__global__ void matrix_before_reuse(const float* q,  // [128]
+                                    float* o) {      // [64]
+  auto& smem = device::shared_storage<MatrixSmem>();
+  const int t = threadIdx.x;
+  for (int i = t; i < 128; i += 64) smem.rows[i / 4][i % 4] = q[i];
+  __syncthreads();  // the rows are written
+  std::uint32_t r[4];
+  ptx::ldmatrix_x4_trans(r, smem.rows[t % 32]);  // one: matrix_before_reuse
+  if (mended) __syncthreads();
+  smem.rows[t / 4][t % 4] = 0.0f;  // other: matrix_before_reuse
+  o[t] = sum_of(r);
+}
+
+template <bool mended>
+__global__ void matrix_to_one_place(const float* q,  // [128]
+                                    float* o) {      // [64]
+  auto& smem = device::shared_storage<FragmentSmem>();
+  const int t = threadIdx.x;
+  if (t < 32) smem.rows[t / 4][t % 4] = q[t];
+  __syncthreads();  // the rows are written
+  if (t >= 32) return;
+  std::uint32_t(&r)[1] = smem.fragment[mended ? t : t / 2];
+  ptx::ldmatrix_x1(r, smem.rows[t % 8]);  // one: matrix_to_one_place  // other: matrix_to_one_place
+  o[t] = 1.0f;
+}
+
 // ---- races between blocks, on device memory ----
+
+template <bool mended>
+__global__ void copy_of_next_block(float* o) {  // [96]
+  auto& smem = device::shared_storage<CopySmem>();
+  const int t = threadIdx.x;
+  const int next = mended ? blockIdx.x : (blockIdx.x + 1) % gridDim.x;
+  ptx::cp_async_4(&smem.stage[0][t], &o[32 * next + t]);  // one: copy_of_next_block
+  ptx::cp_async_wait_all();
+  o[32 * blockIdx.x + t] = smem.stage[0][t] + 1.0f;  // other: copy_of_next_block
+}
+
+// Block 0 tells block 1 that it may overwrite what block 0 has asked for, but perhaps not yet read.
+template <bool mended>
+__global__ void flag_before_wait(float* o,       // [96]
+                                 int* counter,   // [1]
+                                 float* last) {  // [3]
+  auto& smem = device::shared_storage<CopySmem>();
+  if (threadIdx.x != 0) return;
+  if (blockIdx.x == 0) {
+    ptx::cp_async_4(&smem.stage[0][0], &o[0]);  // one: flag_before_wait
+    if (mended) ptx::cp_async_wait_all();
+    __threadfence();
+    atomicExch(counter, 1);
+    ptx::cp_async_wait_all();
+    last[0] = smem.stage[0][0];
+  } else if (blockIdx.x == 1) {
+    while (atomicAdd(counter, 0) == 0) {
+    }
+    __threadfence();
+    o[0] = 5.0f;  // other: flag_before_wait
+  }
+}
 
 template <bool mended>
 __global__ void blocks_share_output(float* o) {  // [96]
@@ -433,6 +953,43 @@ __global__ void many_reads_kernel(float* o) {  // [32]
   o[t] = sum;
 }
 
+// Ends while copies are under way, committed or not: the next block must find nothing of them.
+__global__ void copies_left_behind_kernel(const float* q,  // [128]
+                                          float* o) {      // [blocks]
+  auto& smem = device::shared_storage<CopySmem>();
+  const int t = threadIdx.x;
+  if (blockIdx.x % 2 == 0) {
+    ptx::cp_async_4(&smem.stage[0][t], &q[t]);
+    ptx::cp_async_commit_group();
+    ptx::cp_async_4(&smem.stage[1][t], &q[64 + t]);
+    if (t == 0) o[blockIdx.x] = 1.0f;
+  } else {
+    smem.stage[0][t] = 1.0f;
+    smem.stage[1][t] = 1.0f;
+    ptx::cp_async_wait_all();
+    __syncthreads();  // written before it is read
+    if (t == 0) o[blockIdx.x] = smem.stage[0][63] + smem.stage[1][63];
+  }
+}
+
+// Half words beside a copy, idle lanes' empty groups, and waits for more groups than there are: all of it legal.
+__global__ void copies_beside_stores_kernel(const float* q,  // [128]
+                                            float* o) {      // [64]
+  auto& smem = device::shared_storage<CopySmem>();
+  const int t = threadIdx.x;
+  float* const mine = &smem.stage[0][2 * t];
+  ptx::cp_async_wait_group<3>();
+  ptx::cp_async_4(mine, &q[t]);
+  ptx::cp_async_commit_group();
+  device::store(reinterpret_cast<__half*>(mine + 1), __float2half(1.0f));  // the word behind it
+  device::store(reinterpret_cast<__half*>(mine + 1) + 1, __float2half(1.0f));
+  ptx::cp_async_commit_group();
+  ptx::cp_async_wait_group<1>();  // the copy has come, the empty group need not
+  mine[0] += 1.0f;
+  __syncthreads();  // all have their sums
+  o[t] = smem.stage[0][126 - 2 * t];
+}
+
 __global__ void schedule_kernel(int* counter,  // [1]
                                 int* order) {  // [blocks * threads]
   order[blockIdx.x * blockDim.x + threadIdx.x] = atomicAdd(counter, 1);
@@ -466,15 +1023,21 @@ template <auto kernel, class In, class Out>
 void run_on_input_and_output() {
   const device::Buffer q = zeros("q", std::is_same_v<In, float4> ? 30 : 32);
   const device::Buffer o = zeros("o", 32);
-  launch(kernel, 1, 32, 0, q.as<const In>(), o.as<Out>());
+  launch(kernel, 1, 32, sizeof(CopySmem), q.as<const In>(), o.as<Out>());
 }
 
-template <bool mended>
+template <auto kernel>
+void run_two_warps() {
+  const device::Buffer q = zeros("q", 128), o = zeros("o", 64);
+  launch(kernel, 1, 64, sizeof(CopySmem), q.as<const float>(), o.as<float>());
+}
+
+template <auto kernel>
 void run_on_scratch() {
   device::Buffer scratch("scratch", 128);
   scratch.poison();
   const device::Buffer o = zeros("o", 32);
-  launch(global_not_written<mended>, 1, 32, 0, scratch.as<float>(), o.as<float>());
+  launch(kernel, 1, 32, sizeof(CopySmem), scratch.as<float>(), o.as<float>());
 }
 
 template <bool mended>
@@ -505,13 +1068,13 @@ void run_on_bytes() {
 template <auto kernel>
 void run_three_blocks() {
   const device::Buffer o = zeros("o", 96);
-  launch(kernel, 3, 32, 0, o.as<float>());
+  launch(kernel, 3, 32, sizeof(CopySmem), o.as<float>());
 }
 
 template <auto kernel>
 void run_three_counting_blocks() {
   const device::Buffer o = zeros("o", 96), counter = zeros("counter", 1), sum = zeros("sum", 3);
-  launch(kernel, 3, 32, 0, o.as<float>(), counter.as<int>(), sum.as<float>());
+  launch(kernel, 3, 32, sizeof(CopySmem), o.as<float>(), counter.as<int>(), sum.as<float>());
 }
 
 }  // namespace
@@ -520,6 +1083,7 @@ void run_three_counting_blocks() {
 #define TWINS(run, kernel, ...) run<kernel<false> __VA_OPT__(, ) __VA_ARGS__>, run<kernel<true> __VA_OPT__(, ) __VA_ARGS__>
 
 const std::vector<Fault>& faults() {
+  constexpr std::size_t matrices = sizeof(MatrixSmem);
   static const std::vector<Fault> all = {
       {"read_past_end", "out-of-bounds read", "0 bytes past the end of 'q' (128 bytes)",
        TWINS(run_on_input_and_output, read_past_end, float, float)},
@@ -530,7 +1094,7 @@ const std::vector<Fault>& faults() {
       {"shared_past_end", "out-of-bounds read", "0 bytes past the end of shared memory (144 bytes)",
        TWINS(run_on_output, shared_past_end)},
       {"shared_not_written", "uninitialised read", "Smem::k_tile[3][1]", TWINS(run_on_output, shared_not_written)},
-      {"global_not_written", "uninitialised read", "of 'scratch' (128 bytes)", run_on_scratch<false>, run_on_scratch<true>},
+      {"global_not_written", "uninitialised read", "of 'scratch' (128 bytes)", TWINS(run_on_scratch, global_not_written)},
       {"misaligned", "misaligned read", "not a multiple of 16", TWINS(run_on_input_and_output, misaligned, float, float4)},
       {"host_pointer", "wild read", "neither device memory nor shared memory", run_on_host_pointer<false>,
        run_on_host_pointer<true>},
@@ -552,6 +1116,49 @@ const std::vector<Fault>& faults() {
       {"endless_spin", "endless spin", "nobody writes it", run_on_flag<false>, run_on_flag<true>},
       {"unseen_write", "unseen write", "byte 2 of 'o' (128 bytes) changed",  // the first byte of 1.0f that is not zero
        run_on_bytes<false>, run_on_bytes<true>},
+
+      {"copy_past_end", "out-of-bounds read", "0 bytes past the end of 'q' (128 bytes)",
+       TWINS(run_on_input_and_output, copy_past_end, float, float)},
+      {"copy_over_end", "out-of-bounds read", "read of 16 bytes, 0 bytes past the end of 'q' (120 bytes)",
+       TWINS(run_on_input_and_output, copy_over_end, float4, float4)},
+      {"copy_past_shared", "out-of-bounds write", "cp.async of 4 bytes: 0 bytes past the end of shared memory (512 bytes)",
+       TWINS(run_on_input_and_output, copy_past_shared, float, float)},
+      {"copy_to_odd_place", "misaligned write", "cp.async of 16 bytes: CopySmem::stage[0][",
+       TWINS(run_on_input_and_output, copy_to_odd_place, float4, float4)},
+      {"copy_from_odd_place", "misaligned read", "cp.async of 8 bytes: byte ",
+       TWINS(run_on_input_and_output, copy_from_odd_place, float, float)},
+      {"copy_of_nothing", "uninitialised read", "of 'scratch' (128 bytes)", TWINS(run_on_scratch, copy_of_nothing)},
+      {"copy_to_device_memory", "wild write", "the destination is not in shared memory",
+       TWINS(run_on_input_and_output, copy_to_device_memory, float, float)},
+      {"copy_from_shared", "wild read", "the source is not in device memory",
+       TWINS(run_on_input_and_output, copy_from_shared, float, float)},
+      {"copy_of_too_much", "cp.async misuse", "cp.async of 4 bytes: reads 8 of them",
+       TWINS(run_on_input_and_output, copy_of_too_much, float, float)},
+      {"matrix_at_odd_place", "misaligned read", "not a multiple of 16",
+       TWINS(run_on_output, matrix_at_odd_place, 32, matrices)},
+      {"matrix_past_shared", "out-of-bounds read", "0 bytes past the end of shared memory (512 bytes)",
+       TWINS(run_on_output, matrix_past_shared, 32, matrices)},
+      {"matrix_not_written", "uninitialised read", "MatrixSmem::rows[31][0]",
+       TWINS(run_on_output, matrix_not_written, 32, matrices)},
+      {"matrix_in_device_memory", "wild read", "ldmatrix reads shared memory, and this address lies elsewhere",
+       TWINS(run_on_output, matrix_in_device_memory, 32, matrices)},
+      {"matrix_in_branch", "deadlock", "warp 0 lanes 0-15 wait in ldmatrix.x2(0xffffffff)",
+       TWINS(run_on_output, matrix_in_branch, 32, matrices)},
+      {"matrix_at_two_places", "divergent instruction",
+       "ldmatrix.x2.trans is one instruction of the warp, reached at two places",
+       TWINS(run_on_output, matrix_at_two_places, 32, matrices)},
+      {"matrix_without_a_lane", "exited lane in mask", "ldmatrix.x1.trans names lanes 31 of warp 0",
+       TWINS(run_on_output, matrix_without_a_lane, 32, matrices)},
+      {"multiply_in_branch", "deadlock", "warp 0 lanes 0-15 wait in mma.m16n8k16.f16(0xffffffff)",
+       TWINS(run_on_output, multiply_in_branch)},
+      {"multiply_at_two_places", "divergent instruction",
+       "mma.m16n8k16.bf16 is one instruction of the warp, reached at two places", TWINS(run_on_output, multiply_at_two_places)},
+      {"multiply_in_two_instances", "divergent instruction", "reached at two places that were made of one line",
+       TWINS(run_on_output, multiply_in_two_instances)},
+      {"multiply_without_a_lane", "exited lane in mask", "mma.m16n8k8.f16 names lanes 31 of warp 0",
+       TWINS(run_on_output, multiply_without_a_lane)},
+      {"sums_not_written", "uninitialised read", "SumsSmem::sums[7][3]",
+       TWINS(run_on_output, sums_not_written, 32, sizeof(SumsSmem))},
   };
   return all;
 }
@@ -573,6 +1180,24 @@ const std::vector<Race>& races() {
       {"store_before_own_atomic", "RaceSmem::count", TWINS(run_on_output, store_before_own_atomic, 2, bytes)},
       {"arrive_too_early", "RaceSmem::values[", TWINS(run_on_output, arrive_too_early, 64, bytes)},
       {"arrive_is_no_wait", "RaceSmem::values[", TWINS(run_on_output, arrive_is_no_wait, 64, bytes)},
+      {"wait_too_weak", "CopySmem::stage[1][", TWINS(run_two_warps, wait_too_weak)},
+      {"copy_without_wait", "CopySmem::stage[0][", TWINS(run_two_warps, copy_without_wait)},
+      {"copy_without_barrier", "CopySmem::stage[0][", TWINS(run_two_warps, copy_without_barrier)},
+      {"barrier_before_wait", "CopySmem::stage[", TWINS(run_two_warps, barrier_before_wait)},
+      {"barrier_before_all_wait", "CopySmem::stage[0][", TWINS(run_two_warps, barrier_before_all_wait)},
+      {"copy_not_committed", "CopySmem::stage[0][", TWINS(run_two_warps, copy_not_committed)},
+      {"fence_is_no_wait", "CopySmem::stage[0][", TWINS(run_two_warps, fence_is_no_wait)},
+      {"copy_over_readers", "CopySmem::stage[0][", TWINS(run_two_warps, copy_over_readers)},
+      {"two_copies", "CopySmem::stage[0][", TWINS(run_two_warps, two_copies)},
+      {"copied_again", "CopySmem::stage[0][", TWINS(run_two_warps, copied_again)},
+      {"store_under_copy", "CopySmem::stage[", TWINS(run_two_warps, store_under_copy)},
+      {"matrix_without_barrier", "MatrixSmem::rows[", TWINS(run_two_warps, matrix_without_barrier)},
+      {"matrix_of_own_rows", "MatrixSmem::rows[", TWINS(run_two_warps, matrix_of_own_rows)},
+      {"matrix_under_copy", "MatrixSmem::rows[", TWINS(run_two_warps, matrix_under_copy)},
+      {"matrix_before_reuse", "MatrixSmem::rows[", TWINS(run_two_warps, matrix_before_reuse)},
+      {"matrix_to_one_place", "FragmentSmem::fragment[", TWINS(run_two_warps, matrix_to_one_place)},
+      {"copy_of_next_block", "of 'o' (384 bytes)", TWINS(run_three_blocks, copy_of_next_block)},
+      {"flag_before_wait", "byte 0 of 'o' (384 bytes)", TWINS(run_three_counting_blocks, flag_before_wait)},
       {"blocks_share_output", "of 'o' (384 bytes)", TWINS(run_three_blocks, blocks_share_output)},
       {"next_block_reads", "of 'o' (384 bytes)", TWINS(run_three_blocks, next_block_reads)},
       {"last_block_without_fence", "of 'o' (384 bytes)", TWINS(run_three_counting_blocks, last_block_without_fence)},
@@ -589,6 +1214,20 @@ void correct() {
   launch(correct_kernel, 3, 32, sizeof(Smem), q.as<const float4>(), o.as<float4>());
   launch(halves_by_blocks_kernel, 64, 32, 0, o.as<__half>());
   launch(many_reads_kernel, 1, 32, sizeof(RaceSmem), o.as<float>());
+  const device::Buffer many = zeros("many", 128);
+  launch(copies_left_behind_kernel, 16, 64, sizeof(CopySmem), many.as<const float>(), o.as<float>());
+  launch(copies_beside_stores_kernel, 1, 64, sizeof(CopySmem), many.as<const float>(), o.as<float>());
+}
+
+std::vector<float> seen_before_wait() {
+  device::Buffer q("q", 128 * sizeof(float));
+  const std::vector<float> ones(128, 1.0f);
+  q.upload(ones.data(), q.bytes());
+  const device::Buffer o = zeros("o", 64);
+  launch(copy_without_wait<false>, 1, 64, sizeof(CopySmem), q.as<const float>(), o.as<float>());
+  std::vector<float> seen(64);
+  o.download(seen.data(), o.bytes());
+  return seen;
 }
 
 void two_faults() {

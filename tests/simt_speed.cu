@@ -9,6 +9,7 @@
 
 #include "common/device/launch.h"
 #include "common/device/memory.cuh"
+#include "common/device/ptx.cuh"
 
 namespace {
 
@@ -19,7 +20,8 @@ constexpr int blocks = 16;
 constexpr int times = 200;  // by each thread
 
 struct Smem {
-  float values[2 * threads];
+  alignas(16) float values[2 * threads];
+  alignas(16) float stage[4][threads][4];
 };
 
 __global__ void nothing(const float*, float* out) { out[blockIdx.x * threads + threadIdx.x] = 0.0f; }
@@ -70,6 +72,62 @@ __global__ void shuffles(const float*, float* out) {
   out[blockIdx.x * threads + threadIdx.x] = value;
 }
 
+// 16 bytes, waited for two groups later.
+__global__ void copies(const float* in, float* out) {
+  auto& smem = device::shared_storage<Smem>();
+  const int t = threadIdx.x;
+  for (int i = 0; i < times; ++i) {
+    ptx::cp_async_16(smem.stage[i % 4][t], &in[(i + blockIdx.x) % blocks * threads + t / 4 * 4]);
+    ptx::cp_async_commit_group();
+    ptx::cp_async_wait_group<2>();
+  }
+  out[blockIdx.x * threads + t] = 0.0f;
+}
+
+__global__ void loads_beside_copies(const float* in, float* out) {
+  auto& smem = device::shared_storage<Smem>();
+  const int t = threadIdx.x;
+  smem.values[t] = t;
+  ptx::cp_async_16(smem.stage[0][t], &in[t / 4 * 4]);
+  __syncthreads();  // written before it is read
+  float sum = 0.0f;
+  for (int i = 0; i < times; ++i) sum += smem.values[(t + i) % threads];
+  out[blockIdx.x * threads + t] = sum;
+}
+
+__global__ void matrix_loads(const float* in, float* out) {
+  auto& smem = device::shared_storage<Smem>();
+  const int t = threadIdx.x;
+  for (int i = 0; i < 4; ++i) smem.stage[0][t][i] = in[t];
+  __syncthreads();  // written before it is read
+  std::uint32_t sum = 0, r[4];
+  for (int i = 0; i < times; ++i) {
+    ptx::ldmatrix_x4(r, smem.stage[0][(t + 32 * i) % threads]);
+    sum += r[0];
+  }
+  out[blockIdx.x * threads + t] = sum;
+}
+
+__global__ void transposed_matrix_loads(const float* in, float* out) {
+  auto& smem = device::shared_storage<Smem>();
+  const int t = threadIdx.x;
+  for (int i = 0; i < 4; ++i) smem.stage[0][t][i] = in[t];
+  __syncthreads();  // written before it is read
+  std::uint32_t sum = 0, r[4];
+  for (int i = 0; i < times; ++i) {
+    ptx::ldmatrix_x4_trans(r, smem.stage[0][(t + 32 * i) % threads]);
+    sum += r[0];
+  }
+  out[blockIdx.x * threads + t] = sum;
+}
+
+__global__ void multiplications(const float*, float* out) {
+  const std::uint32_t a[4] = {0x3c003c00, 0x3c00, 0x3c003c00, 0x3c00}, b[2] = {0x3c003c00, 0x3c00};
+  float c[4] = {};
+  for (int i = 0; i < times; ++i) ptx::mma_m16n8k16<__half>(c, a, b);
+  out[blockIdx.x * threads + threadIdx.x] = c[0];
+}
+
 using Kernel = void (*)(const float*, float*);
 
 double seconds(Kernel kernel, const Buffer& in, const Buffer& out) {
@@ -106,7 +164,12 @@ int main() {
                                                     {"store to shared memory", shared_stores},
                                                     {"__syncthreads()", barriers},
                                                     {"__syncwarp()", warp_barriers},
-                                                    {"shuffle", shuffles}};
+                                                    {"shuffle", shuffles},
+                                                    {"cp.async of 16 bytes, and its wait", copies},
+                                                    {"load from shared memory beside copies", loads_beside_copies},
+                                                    {"ldmatrix.x4", matrix_loads},
+                                                    {"ldmatrix.x4.trans", transposed_matrix_loads},
+                                                    {"mma.m16n8k16", multiplications}};
   struct Mode {
     const char* name;
     bool races, counters;

@@ -33,6 +33,70 @@ int expected_source(conformance::Shuffle mode, int lane, int operand, int width)
   return -1;
 }
 
+// ---- fragments of matrices in the registers of a warp, from the PTX ISA ("Matrix fragments for mma.m16n8k16", "…m16n8k8"), in
+// its own words: group is groupID, thread is threadID_in_group, i counts a thread's elements ----
+
+struct Place {
+  std::size_t row, column;
+};
+
+Place in_a(int k, int lane, int i) {
+  const int group = lane >> 2, thread = lane % 4;
+  const bool upper = k == 16 ? (0 <= i && i < 2) || (4 <= i && i < 6) : i < 2;
+  const int row = upper ? group : group + 8;
+  const int column = thread * 2 + (i & 1) + (k == 16 && i >= 4 ? 8 : 0);
+  return {static_cast<std::size_t>(row), static_cast<std::size_t>(column)};
+}
+
+Place in_b(int lane, int i) {
+  const int group = lane >> 2, thread = lane % 4;
+  const int row = thread * 2 + (i & 1) + (i >= 2 ? 8 : 0);
+  return {static_cast<std::size_t>(row), static_cast<std::size_t>(group)};
+}
+
+Place in_c(int lane, int i) {
+  const int group = lane >> 2, thread = lane % 4;
+  return {static_cast<std::size_t>(i < 2 ? group : group + 8), static_cast<std::size_t>(thread * 2 + (i & 1))};
+}
+
+std::uint16_t bits_of(conformance::Operand type, float value) {
+  return type == conformance::Operand::half ? problem::fp16_bits(value) : problem::bf16_bits(value);
+}
+
+// C += A · B by a warp. A is [16, k], B [k, 8], C [16, 8]; values that the type holds exactly.
+std::vector<float> multiplied(conformance::Operand type, int k, const std::vector<float>& a, const std::vector<float>& b,
+                              const std::vector<float>& c) {
+  const auto depth = static_cast<std::size_t>(k);
+  std::vector<std::uint32_t> a_registers(32 * depth / 4), b_registers(32 * depth / 8);
+  std::vector<float> c_registers(32 * 4), result(16 * 8);
+  const auto put = [&](std::vector<std::uint32_t>& registers, std::size_t element, float value) {
+    registers[element / 2] |= std::uint32_t{bits_of(type, value)} << (element % 2 == 0 ? 0 : 16);  // the first in the low half
+  };
+  for (int lane = 0; lane < 32; ++lane) {
+    const auto l = static_cast<std::size_t>(lane);
+    for (int i = 0; i < k / 2; ++i) {
+      const Place at = in_a(k, lane, i);
+      put(a_registers, l * depth / 2 + static_cast<std::size_t>(i), a[at.row * depth + at.column]);
+    }
+    for (int i = 0; i < k / 4; ++i) {
+      const Place at = in_b(lane, i);
+      put(b_registers, l * depth / 4 + static_cast<std::size_t>(i), b[at.row * 8 + at.column]);
+    }
+    for (int i = 0; i < 4; ++i) {
+      const Place at = in_c(lane, i);
+      c_registers[4 * l + static_cast<std::size_t>(i)] = c[at.row * 8 + at.column];
+    }
+  }
+  const std::vector<float> out = conformance::multiply(type, k, a_registers, b_registers, c_registers);
+  for (int lane = 0; lane < 32; ++lane) {
+    for (int i = 0; i < 4; ++i) {
+      const Place at = in_c(lane, i);
+      result[at.row * 8 + at.column] = out[4 * static_cast<std::size_t>(lane) + static_cast<std::size_t>(i)];
+    }
+  }
+  return result;
+}
+
 }  // namespace
 
 TEST_CASE("built-in variables count in x, then y, then z") {
@@ -178,6 +242,145 @@ TEST_CASE("16-bit conversions round as the host's do, and vector accesses move a
     REQUIRE(bfloats[i] == problem::round_to(problem::Dtype::bf16, values[i]));
   }
   REQUIRE(conformance::vector_copy(values) == values);
+  no_findings();
+}
+
+TEST_CASE("ldmatrix gives each lane the elements that the PTX ISA names, in all six forms") {
+  std::vector<std::uint16_t> rows(64 * 8);
+  for (std::size_t i = 0; i < rows.size(); ++i) rows[i] = static_cast<std::uint16_t>(0x4000 + 37 * i);
+  std::vector<std::vector<int>> orders(3, std::vector<int>(32));
+  for (int lane = 0; lane < 32; ++lane) {
+    const auto l = static_cast<std::size_t>(lane);
+    orders[0][l] = lane;
+    orders[1][l] = 63 - 2 * lane;      // backwards, every second row
+    orders[2][l] = lane / 3 * 5 % 64;  // some rows several times
+  }
+  for (const int matrices : {1, 2, 4}) {
+    for (const bool transposed : {false, true}) {
+      for (const std::vector<int>& order : orders) {
+        const std::vector<std::uint32_t> out = conformance::load_matrices(matrices, transposed, rows, order);
+        // Thread 4 r + p gets, of matrix m, the p-th pair of elements of row r, whose address thread 8 m + r gave. With .trans
+        // the matrix is transposed first.
+        const auto element = [&](int m, int row, int column) {
+          if (transposed) std::swap(row, column);
+          const int address = order[static_cast<std::size_t>(8 * m + row)];
+          return std::uint32_t{rows[static_cast<std::size_t>(8 * address + column)]};
+        };
+        for (int lane = 0; lane < 32; ++lane) {
+          for (int m = 0; m < matrices; ++m) {
+            const int row = lane / 4, pair = lane % 4;
+            const std::uint32_t expected = element(m, row, 2 * pair) | element(m, row, 2 * pair + 1) << 16;
+            INFO("x" << matrices << (transposed ? ".trans" : "") << ", lane " << lane << ", matrix " << m);
+            REQUIRE(out[static_cast<std::size_t>(matrices * lane + m)] == expected);
+          }
+        }
+      }
+    }
+  }
+  no_findings();
+}
+
+TEST_CASE("mma.sync multiplies small integers exactly, in both types and depths") {
+  for (const conformance::Operand type : {conformance::Operand::half, conformance::Operand::bfloat}) {
+    for (const int k : {8, 16}) {
+      const auto depth = static_cast<std::size_t>(k);
+      std::vector<float> a(16 * depth), b(depth * 8), c(16 * 8), zero(16 * 8), identity_a(16 * depth), identity_b(depth * 8);
+      for (std::size_t i = 0; i < a.size(); ++i) a[i] = static_cast<float>(i * 7 % 61) - 30.0f;
+      for (std::size_t i = 0; i < b.size(); ++i) b[i] = static_cast<float>(i * 11 % 53) - 26.0f;
+      for (std::size_t i = 0; i < c.size(); ++i) c[i] = static_cast<float>(i * 101 % 1009) - 500.0f;
+      for (std::size_t i = 0; i < depth; ++i) {
+        identity_a[i * depth + i] = 1.0f;
+        if (i < 8) identity_b[i * 8 + i] = 1.0f;
+      }
+      const auto expected = [&](const std::vector<float>& left, const std::vector<float>& right,
+                                const std::vector<float>& sum) {
+        std::vector<float> d = sum;
+        for (std::size_t row = 0; row < 16; ++row)
+          for (std::size_t i = 0; i < depth; ++i)
+            for (std::size_t column = 0; column < 8; ++column) {
+              d[row * 8 + column] += left[row * depth + i] * right[i * 8 + column];
+            }
+        return d;
+      };
+      INFO("type " << static_cast<int>(type) << ", k " << k);
+      const auto both = [&](const std::vector<float>& left, const std::vector<float>& right, const std::vector<float>& sum) {
+        REQUIRE(multiplied(type, k, left, right, sum) == expected(left, right, sum));
+      };
+      both(identity_a, b, zero);
+      both(a, identity_b, zero);
+      both(a, b, zero);
+      both(a, b, c);
+    }
+  }
+  no_findings();
+}
+
+TEST_CASE("mma.sync takes every finite half, subnormal ones too, and every normal bfloat16") {
+  std::vector<float> identity(8 * 8), zero(16 * 8);
+  for (std::size_t i = 0; i < 8; ++i) identity[i * 8 + i] = 1.0f;
+  for (const conformance::Operand type : {conformance::Operand::half, conformance::Operand::bfloat}) {
+    std::vector<float> values;
+    for (std::uint32_t i = 0; i < 65536; ++i) {
+      const auto bits = static_cast<std::uint16_t>(i);
+      const float value = type == conformance::Operand::half ? problem::fp16_value(bits) : problem::bf16_value(bits);
+      if (std::isfinite(value) && (value == 0 || std::isnormal(value))) values.push_back(value);
+    }
+    values.resize((values.size() + 127) / 128 * 128);
+    for (std::size_t i = 0; i < values.size(); i += 128) {
+      const std::vector<float> a(values.begin() + static_cast<long>(i), values.begin() + static_cast<long>(i) + 128);
+      REQUIRE(multiplied(type, 8, a, identity, zero) == a);
+    }
+  }
+  no_findings();
+}
+
+TEST_CASE("cp.async copies as many bytes as it is asked to read, and fills up with zeros") {
+  struct Form {
+    int bytes;
+    bool past_l1;
+  };
+  for (const Form form : {Form{4, false}, Form{8, false}, Form{16, false}, Form{16, true}}) {
+    const std::size_t threads = 34 * 17;  // each size several times, in different places of a warp
+    const auto bytes = static_cast<std::size_t>(form.bytes);
+    std::vector<std::uint8_t> from(16 * threads);
+    for (std::size_t i = 0; i < from.size(); ++i) from[i] = static_cast<std::uint8_t>(1 + i * 7 % 255);
+    std::vector<int> source_bytes(threads);
+    for (std::size_t t = 0; t < threads; ++t) source_bytes[t] = static_cast<int>(t) % (form.bytes + 1);
+    const std::vector<std::uint8_t> out = conformance::copy_async(form.bytes, form.past_l1, from, source_bytes);
+    for (std::size_t t = 0; t < threads; ++t) {
+      const std::size_t source = t ^ 1;
+      for (std::size_t i = 0; i < bytes; ++i) {
+        INFO(form.bytes << " bytes, thread " << t << ", byte " << i << " of " << source_bytes[source]);
+        REQUIRE(out[bytes * t + i] == (i < static_cast<std::size_t>(source_bytes[source]) ? from[16 * source + i] : 0));
+      }
+    }
+  }
+  no_findings();
+}
+
+TEST_CASE("groups of copies end in the order in which they were committed, an empty one counts, and wait_all waits for all") {
+  std::vector<int> values(12);
+  std::iota(values.begin(), values.end(), 100);
+  const std::vector<int> out = conformance::copy_groups(values);
+  for (std::size_t t = 0; t < 2; ++t) {
+    const int* v = &values[6 * t];
+    REQUIRE(std::vector<int>(&out[6 * t], &out[6 * t] + 6) ==
+            std::vector<int>{v[0], v[1], v[0] + v[1], v[2], v[3], v[4] + v[5]});
+  }
+  no_findings();
+}
+
+TEST_CASE("copies run ahead of a pipeline through its stages") {
+  for (const std::size_t count : {0u, 1u, 2u, 3u, 4u, 17u}) {
+    std::vector<int> tiles(64 * count);
+    for (std::size_t i = 0; i < tiles.size(); ++i) tiles[i] = static_cast<int>(i * i % 1009);
+    const std::vector<int> out = conformance::copy_pipeline(tiles);
+    for (std::size_t t = 0; t < 64; ++t) {
+      int expected = 0;
+      for (std::size_t tile = 0; tile < count; ++tile) expected += static_cast<int>(tile + 1) * tiles[64 * tile + 63 - t];
+      REQUIRE(out[t] == expected);
+    }
+  }
   no_findings();
 }
 

@@ -6,8 +6,14 @@
 TEST_CASE("no conformance kernel is reported under a hundred schedules") {
   const std::vector<float> values(1000, 1.0f);
   const std::vector<unsigned> bins(1000, 3);
+  const std::vector<int> lanes(32, 5), tiles(64 * 8, 1);
+  const std::vector<std::uint16_t> rows(64 * 8, 1);
+  const std::vector<std::uint32_t> fragments(32 * 4);
+  const std::vector<std::uint8_t> bytes(16 * 96, 1);
+  const std::vector<int> sizes(96, 3);
+  const device::AsyncMode modes[] = {device::AsyncMode::late, device::AsyncMode::eager, device::AsyncMode::random};
   for (std::uint64_t seed = 1; seed <= 100; ++seed) {
-    device::configure({seed, device::AsyncMode::late, static_cast<int>(seed % 3)});
+    device::configure({seed, modes[seed % 3], static_cast<int>(seed / 3 % 3)});
     conformance::builtins(3, 2, 2, 5, 4, 3);
     conformance::shuffle(conformance::Shuffle::butterfly, 0xffffffffu, 5, 16);
     conformance::shuffle_doubles(0x0000ffffu);
@@ -26,9 +32,16 @@ TEST_CASE("no conformance kernel is reported under a hundred schedules") {
     conformance::half_round_trip(values);
     conformance::bfloat_round_trip(values);
     conformance::vector_copy(values);
+    conformance::load_matrices(4, seed % 2 == 0, rows, lanes);
+    conformance::multiply(conformance::Operand::half, 16, fragments, fragments, std::vector<float>(32 * 4));
+    conformance::copy_async(16, seed % 2 == 0, bytes, sizes);
+    const std::vector<int> groups = conformance::copy_groups({1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12});
+    const std::vector<int> sums = conformance::copy_pipeline(tiles);
     const std::vector<device::Finding> findings = device::take_findings();
     INFO("seed " << seed << ": " << (findings.empty() ? "" : findings[0].text));
     REQUIRE(findings.empty());
+    REQUIRE(groups == std::vector<int>{1, 2, 3, 3, 4, 11, 7, 8, 15, 9, 10, 23});  // whenever the copies land
+    REQUIRE(sums == std::vector<int>(64, 36));
   }
   device::configure({});
 }

@@ -57,9 +57,12 @@ def test_no_access_of_our_kernels_escapes():
     assert "0 accesses escape" in done.stdout
 
 
+KERNEL = r"^__global__ void (?:__launch_bounds__\([^)]*\)\s+)?(\w+)\("
+
+
 def test_every_kernel_of_the_steps_is_checked():
     for step in sorted(ROOT.glob("steps/[0-9][0-9]_*")):
-        declared = {name for file in step.glob("*.cuh") for name in re.findall(r"^__global__ void (\w+)", file.read_text(), re.MULTILINE)}
+        declared = {name for file in step.glob("*.cuh") for name in re.findall(KERNEL, file.read_text(), re.MULTILINE)}
         objects = [path for source, path in x86_code.kernel_objects(BUILD) if source == str(step / "step.cu")]
         kernels = x86_code.Code(objects[0]).kernels().values()
         assert declared == {code_listing.base_name(kernel.name) for kernel in kernels}

@@ -1,5 +1,6 @@
 // The simulator is strict: every fault is found, named and placed, whatever the schedule; correct kernels are left alone.
 #include <algorithm>
+#include <cmath>
 #include <fstream>
 #include <set>
 #include <string>
@@ -21,6 +22,8 @@ std::string marked_place(const std::string& name, const std::string& mark = "fau
   return "unknown place";
 }
 
+constexpr device::AsyncMode async_modes[] = {device::AsyncMode::late, device::AsyncMode::eager, device::AsyncMode::random};
+
 struct WithOptions {  // restores the defaults at the end of a test
   explicit WithOptions(const device::SimOptions& options) { device::configure(options); }
   WithOptions(const WithOptions&) = delete;
@@ -33,7 +36,7 @@ struct WithOptions {  // restores the defaults at the end of a test
 TEST_CASE("every fault is found with its kind, its line and the right name, under eight schedules; its mended twin is clean") {
   for (const faulty::Fault& fault : faulty::faults()) {
     for (std::uint64_t seed = 1; seed <= 8; ++seed) {
-      const WithOptions options({seed, device::AsyncMode::late, 0});
+      const WithOptions options({seed, async_modes[seed % 3], 0});
       fault.run();
       const std::vector<device::Finding> findings = device::take_findings();
       INFO("fault " << fault.name << ", seed " << seed);
@@ -54,13 +57,16 @@ TEST_CASE("every fault is found with its kind, its line and the right name, unde
   }
 }
 
-TEST_CASE("every race is found with both of its lines and the member, under eight schedules, and its mended twin is clean") {
+TEST_CASE(
+    "every race is found with both of its lines and the member, under eight schedules, whenever copies land; its mended "
+    "twin is clean") {
   for (const faulty::Race& race : faulty::races()) {
     const std::string one = marked_place(race.name, "one");
     const std::string other = marked_place(race.name, "other");
-    for (std::uint64_t seed = 1; seed <= 8; ++seed) {
-      const WithOptions options({seed, device::AsyncMode::late, 0});
-      INFO("race " << race.name << ", seed " << seed);
+    for (std::uint64_t run = 0; run < 24; ++run) {
+      const std::uint64_t seed = 1 + run / 3;
+      const WithOptions options({seed, async_modes[run % 3], 0});
+      INFO("race " << race.name << ", seed " << seed << ", mode " << run % 3);
       race.run();
       const std::vector<device::Finding> findings = device::take_findings();
       REQUIRE(!findings.empty());
@@ -86,12 +92,54 @@ TEST_CASE("every race is found with both of its lines and the member, under eigh
 
 TEST_CASE("a correct kernel gives no finding under a hundred schedules") {
   for (std::uint64_t seed = 1; seed <= 100; ++seed) {
-    const WithOptions options({seed, device::AsyncMode::late, 0});
+    const WithOptions options({seed, async_modes[seed % 3], 0});
     faulty::correct();
     const std::vector<device::Finding> findings = device::take_findings();
     INFO((findings.empty() ? "" : findings[0].text));
     REQUIRE(findings.empty());
   }
+}
+
+TEST_CASE("faults and races are found while counting, too") {
+  const auto counted = [](void (*run)()) {
+    device::set_counting(true);
+    run();
+    device::take_counters();
+    return device::take_findings();
+  };
+  for (std::uint64_t seed = 1; seed <= 3; ++seed) {
+    const WithOptions options({seed, async_modes[seed % 3], 0});
+    for (const faulty::Fault& fault : faulty::faults()) {
+      INFO("fault " << fault.name << ", seed " << seed);
+      const std::vector<device::Finding> findings = counted(fault.run);
+      REQUIRE(findings.size() == 1);
+      CHECK(findings[0].kind == fault.kind);
+      CHECK(findings[0].where == marked_place(fault.name));
+      CHECK(counted(fault.mended).empty());
+    }
+    for (const faulty::Race& race : faulty::races()) {
+      INFO("race " << race.name << ", seed " << seed);
+      const std::vector<device::Finding> findings = counted(race.run);
+      CHECK(std::any_of(findings.begin(), findings.end(), [](const device::Finding& f) { return f.kind == "race"; }));
+      CHECK(counted(race.mended).empty());
+    }
+  }
+}
+
+TEST_CASE("asynchronous copies land when the mode says") {
+  const auto landed = [](device::AsyncMode mode, std::uint64_t seed) {
+    const WithOptions options({seed, mode, 0});
+    const std::vector<float> seen = faulty::seen_before_wait();
+    const std::vector<device::Finding> findings = device::take_findings();
+    CHECK(findings.size() == 1);
+    for (const float value : seen) CHECK((value == 1.0f || std::isnan(value)));  // poison until then
+    return std::count(seen.begin(), seen.end(), 1.0f);
+  };
+  CHECK(landed(device::AsyncMode::late, 1) == 0);
+  CHECK(landed(device::AsyncMode::eager, 1) == 64);
+  const long some = landed(device::AsyncMode::random, 1);
+  CHECK((0 < some && some < 64));
+  CHECK(landed(device::AsyncMode::random, 1) == some);
 }
 
 TEST_CASE("a fault that many threads make at one line is one finding with a count") {

@@ -434,6 +434,8 @@ class Follower:
             result = plus(first, last, 1 if opcode == "add" else -1)
         elif opcode in ("inc", "dec") and bits == 64:
             result = plus(first, number(1 if opcode == "inc" else -1))
+        elif opcode == "neg" and bits == 64:
+            result = plus(number(0), first, -1)
         elif opcode in ("shl", "sal") and bits == 64 and len(sources) == 2 and not last[1]:
             result = plus(number(0), first, 1 << (last[0] & 63))
         elif opcode == "imul" and bits == 64 and len(sources) > 1 and not last[1]:

@@ -113,17 +113,19 @@ std::vector<Finding> take_findings();  // those since the last call
 void set_counting(bool on);
 
 enum class Space { global, shared };
-enum class Op { load, store };
+// Plain loads and stores; cp.async from global to shared memory, through L1 (.ca) or past it (.cg); ldmatrix.
+enum class Op { load, store, copy_through_l1, copy_past_l1, matrix_load };
 
 // The accesses of one line of the source, of one kind. A request is one access, made together by lanes of one warp.
 struct LineCounters {
   std::string where;  // "steps/01_naive_mha/2_row_per_thread.cuh:41"
   Space space = Space::global;
   Op op = Op::load;
-  unsigned bytes = 0;  // that each lane moves
-  unsigned sites = 0;  // accesses of this kind that the line holds
-  std::uint64_t requests = 0;
-  std::uint64_t sectors = 0;           // of 32 bytes; of global memory
+  unsigned bytes = 0;                  // that each lane moves
+  unsigned sites = 0;                  // accesses of this kind that the line holds
+  std::uint64_t instructions = 0;      // of warps
+  std::uint64_t requests = 0;          // the same, without copies that read nothing
+  std::uint64_t sectors = 0;           // of 32 bytes, of global memory
   std::uint64_t wavefronts = 0;        // passes through the banks of shared memory
   std::uint64_t wavefronts_ideal = 0;  // without bank conflicts
 };
@@ -132,10 +134,11 @@ struct LineCounters {
 struct KernelCounters {
   std::string kernel;  // with its namespace
   std::array<unsigned, 3> grid = {}, block = {};
-  std::size_t shared_bytes = 0;    // of a block
-  std::uint64_t barriers = 0;      // by warps
-  std::uint64_t shuffles = 0;      // by warps
-  std::uint64_t bytes_loaded = 0;  // global memory, in whole sectors, each counted once
+  std::size_t shared_bytes = 0;           // of a block
+  std::uint64_t barriers = 0;             // by warps
+  std::uint64_t shuffles = 0;             // by warps
+  std::uint64_t tensor_instructions = 0;  // mma.sync, by warps
+  std::uint64_t bytes_loaded = 0;         // global memory, in whole sectors, each counted once
   std::uint64_t bytes_stored = 0;
   std::vector<LineCounters> lines;  // in the order of the source
 };

@@ -95,6 +95,27 @@ void set_counting(bool on) {
   simt::configure(options);
 }
 
+namespace {
+
+Space space_of(const simt::LineCounters& line) {  // of a copy: where it comes from
+  return line.form == simt::Form::shared || line.form == simt::Form::matrix ? Space::shared : Space::global;
+}
+
+Op op_of(const simt::LineCounters& line) {
+  switch (line.form) {
+    case simt::Form::copy_through_l1:
+      return Op::copy_through_l1;
+    case simt::Form::copy_past_l1:
+      return Op::copy_past_l1;
+    case simt::Form::matrix:
+      return Op::matrix_load;
+    default:
+      return line.store ? Op::store : Op::load;
+  }
+}
+
+}  // namespace
+
 std::vector<KernelCounters> take_counters() {
   std::vector<KernelCounters> all;
   for (simt::KernelCounters& k : simt::take_counters()) {
@@ -105,12 +126,12 @@ std::vector<KernelCounters> take_counters() {
     counters.shared_bytes = k.shared_bytes;
     counters.barriers = k.barriers;
     counters.shuffles = k.shuffles;
+    counters.tensor_instructions = k.tensor_instructions;
     counters.bytes_loaded = k.bytes_loaded;
     counters.bytes_stored = k.bytes_stored;
     for (simt::LineCounters& line : k.lines) {
-      counters.lines.push_back({std::move(line.where), line.shared ? Space::shared : Space::global,
-                                line.store ? Op::store : Op::load, line.bytes, line.sites, line.requests, line.sectors,
-                                line.wavefronts, line.wavefronts_ideal});
+      counters.lines.push_back({std::move(line.where), space_of(line), op_of(line), line.bytes, line.sites, line.instructions,
+                                line.requests, line.sectors, line.wavefronts, line.wavefronts_ideal});
     }
   }
   return all;

@@ -15,7 +15,21 @@ using device::Space;
 using Json = nlohmann::ordered_json;
 
 const char* name(Space space) { return space == Space::global ? "global" : "shared"; }
-const char* name(Op op) { return op == Op::load ? "load" : "store"; }
+const char* name(Op op) {
+  switch (op) {
+    case Op::load:
+      return "load";
+    case Op::store:
+      return "store";
+    case Op::copy_through_l1:
+      return "cp.async.ca";
+    case Op::copy_past_l1:
+      return "cp.async.cg";
+    case Op::matrix_load:
+      return "ldmatrix";
+  }
+  __builtin_unreachable();
+}
 
 std::string base_name(const std::string& kernel) {
   const std::size_t end = kernel.find('<');
@@ -39,6 +53,52 @@ std::uint64_t sum(const KernelCounters& counters, Space space, Op op, std::uint6
   return total;
 }
 
+std::uint64_t sum(const KernelCounters& counters, std::uint64_t LineCounters::*what) {
+  std::uint64_t total = 0;
+  for (const LineCounters& line : counters.lines) total += line.*what;
+  return total;
+}
+
+bool has_copies(const KernelCounters& counters) {
+  return std::any_of(counters.lines.begin(), counters.lines.end(),
+                     [](const LineCounters& line) { return line.op == Op::copy_through_l1 || line.op == Op::copy_past_l1; });
+}
+
+constexpr const char* copies_vary =
+    "how many wavefronts a cp.async takes to store, and sectors where it fills with zeros, is not modelled";
+
+// Of cp.async, ldmatrix and mma.sync, where the kernel has them.
+std::vector<Metric> ampere_metrics(const KernelCounters& counters) {
+  std::vector<Metric> all;
+  const std::string wavefronts = "sm__sass_l1tex_data_pipe_lsu_wavefronts_mem_shared_op_";
+  std::uint64_t copies = 0, copy_wavefronts = 0;
+  for (const Op op : {Op::copy_through_l1, Op::copy_past_l1}) {
+    const std::string suffix = op == Op::copy_through_l1 ? "_cache_access.sum" : "_cache_bypass.sum";
+    const std::uint64_t requests = sum(counters, Space::global, op, &LineCounters::requests);
+    if (requests == 0) continue;
+    all.push_back({"sm__sass_l1tex_t_requests_pipe_lsu_mem_global_op_ldgsts" + suffix, requests, ""});
+    all.push_back({"sm__sass_l1tex_t_sectors_pipe_lsu_mem_global_op_ldgsts" + suffix,
+                   sum(counters, Space::global, op, &LineCounters::sectors), copies_vary});
+    copies += sum(counters, Space::global, op, &LineCounters::instructions);
+    copy_wavefronts += sum(counters, Space::global, op, &LineCounters::wavefronts);
+  }
+  if (copies > 0) {
+    all.push_back({"smsp__inst_executed_op_ldgsts.sum", copies, ""});
+    all.push_back({wavefronts + "ldgsts.sum", copy_wavefronts, copies_vary});
+  }
+  if (const std::uint64_t loads = sum(counters, Space::shared, Op::matrix_load, &LineCounters::requests)) {
+    const std::uint64_t needed = sum(counters, Space::shared, Op::matrix_load, &LineCounters::wavefronts);
+    const std::uint64_t ideal = sum(counters, Space::shared, Op::matrix_load, &LineCounters::wavefronts_ideal);
+    all.push_back({"smsp__sass_inst_executed_op_ldsm.sum", loads, ""});
+    all.push_back({wavefronts + "ldsm.sum", needed, ""});
+    all.push_back({"sm__sass_l1tex_data_bank_conflicts_pipe_lsu_mem_shared_op_ldsm.sum", needed - ideal, ""});
+  }
+  if (counters.tensor_instructions > 0) {
+    all.push_back({"sm__inst_executed_pipe_tensor_op_hmma.sum", counters.tensor_instructions, ""});
+  }
+  return all;
+}
+
 std::string ratio(std::uint64_t a, std::uint64_t b) {
   return b == 0 ? "-" : fixed(static_cast<double>(a) / static_cast<double>(b), 2);
 }
@@ -56,12 +116,15 @@ std::vector<Metric> metrics(const KernelCounters& counters, const std::vector<Es
   for (const Op op : {Op::load, Op::store}) {
     const std::string suffix = op == Op::load ? "_ld.sum" : "_st.sum";
     const std::string reason = reason_for(counters, estimates, Space::global, op);
-    all.push_back({"l1tex__t_requests_pipe_lsu_mem_global_op" + suffix,
-                   sum(counters, Space::global, op, &LineCounters::requests), reason});
-    all.push_back(
-        {"l1tex__t_sectors_pipe_lsu_mem_global_op" + suffix, sum(counters, Space::global, op, &LineCounters::sectors), reason});
+    const auto total = [&](std::uint64_t LineCounters::*what) {  // a cp.async loads, too
+      const std::uint64_t copies =
+          sum(counters, Space::global, Op::copy_through_l1, what) + sum(counters, Space::global, Op::copy_past_l1, what);
+      return sum(counters, Space::global, op, what) + (op == Op::load ? copies : 0);
+    };
+    all.push_back({"l1tex__t_requests_pipe_lsu_mem_global_op" + suffix, total(&LineCounters::requests), reason});
+    all.push_back({"l1tex__t_sectors_pipe_lsu_mem_global_op" + suffix, total(&LineCounters::sectors), reason});
   }
-  std::string shared_reason;
+  std::string shared_reason = has_copies(counters) ? copies_vary : "";
   for (const Op op : {Op::load, Op::store}) {
     const std::string suffix = op == Op::load ? "_ld.sum" : "_st.sum";
     const std::string reason = reason_for(counters, estimates, Space::shared, op);
@@ -69,13 +132,12 @@ std::vector<Metric> metrics(const KernelCounters& counters, const std::vector<Es
     all.push_back({"sm__sass_l1tex_data_pipe_lsu_wavefronts_mem_shared_op" + suffix,
                    sum(counters, Space::shared, op, &LineCounters::wavefronts), reason});
   }
-  const auto both = [&](std::uint64_t LineCounters::*what) {
-    return sum(counters, Space::shared, Op::load, what) + sum(counters, Space::shared, Op::store, what);
-  };
-  all.push_back({"memory_l1_wavefronts_shared", both(&LineCounters::wavefronts), shared_reason});
-  all.push_back({"memory_l1_wavefronts_shared_ideal", both(&LineCounters::wavefronts_ideal), shared_reason});
+  all.push_back({"memory_l1_wavefronts_shared", sum(counters, &LineCounters::wavefronts), shared_reason});
+  all.push_back({"memory_l1_wavefronts_shared_ideal", sum(counters, &LineCounters::wavefronts_ideal), shared_reason});
   all.push_back({"sass__inst_executed_per_opcode.BAR", counters.barriers, ""});
   all.push_back({"sass__inst_executed_per_opcode.SHFL", counters.shuffles, ""});
+  const std::vector<Metric> more = ampere_metrics(counters);
+  all.insert(all.end(), more.begin(), more.end());
   return all;
 }
 
@@ -157,11 +219,13 @@ void print_counters(std::ostream& out, const std::vector<KernelCounters>& launch
   for (const KernelCounters& launch : launches) {
     for (const LineCounters& line : launch.lines) {
       const bool global = line.space == Space::global;
+      const bool plain = line.op == Op::load || line.op == Op::store;
+      const bool banks = !global || !plain;  // a cp.async has both ends
       lines.add({line.where, base_name(launch.kernel),
-                 std::string(name(line.space)) + ' ' + name(line.op) + ' ' + std::to_string(line.bytes) + " B",
+                 (plain ? std::string(name(line.space)) + ' ' : "") + name(line.op) + ' ' + std::to_string(line.bytes) + " B",
                  std::to_string(line.requests), global ? ratio(line.sectors, line.requests) : "-",
-                 global ? "-" : ratio(line.wavefronts, line.requests),
-                 global ? "-" : ratio(line.wavefronts_ideal, line.requests)});
+                 banks ? ratio(line.wavefronts, line.requests) : "-",
+                 banks ? ratio(line.wavefronts_ideal, line.requests) : "-"});
     }
   }
   lines.print(out);

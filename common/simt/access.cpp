@@ -129,8 +129,8 @@ bool observe_fault(Lane& lane, const Access& access) {
   return true;
 }
 
-void await_issue(Lane& lane, const Access& access, bool shared) {
-  lane.access = {lane.lane(), access.address, access.bytes, access.kind, shared, access.pc};
+void await_issue(Lane& lane, const PendingAccess& access) {
+  lane.access = access;
   lane.state = Lane::State::in_access;
   lane.wait();
 }
@@ -155,9 +155,30 @@ void report_race(Lane& lane, const Access& access, const Conflict& conflict, std
 
 }  // namespace
 
+namespace {
+
+void report_under_way(Lane& lane, const Access& access, const AsyncCopies::UnderWay& other) {
+  Block& block = *lane.block;
+  const std::string place = place_of(access.pc);
+  const std::string copy_place = place_of(other.copy.pc);
+  const auto text = [&] {
+    return std::string(access.kind == Kind::read ? "read of " : "write to ") +
+           describe_target(lane, std::max(access.address, other.copy.to)) +
+           ", to which an asynchronous copy is under way\n  copied at " + copy_place + " by " +
+           describe_thread(block.run().launch, block.linear_index(), other.thread) + ", which has not waited for it\n  " +
+           (access.kind == Kind::write ? "written" : "read") + " at " + place + " by " + block.describe(lane);
+  };
+  block.run().report("race", place, text, copy_place);
+}
+
+}  // namespace
+
 void observe_shared(Lane& lane, const Access& access) {
   Block& block = *lane.block;
   const auto thread = static_cast<std::uint16_t>(lane.index);
+  if (const auto* other = block.copies().find(access.address - block.arena().begin(), access.bytes)) [[unlikely]] {
+    return report_under_way(lane, access, *other);
+  }
   const auto conflict = block.races().access({thread, thread, access.pc}, access.address - block.arena().begin(), access.bytes,
                                              access.kind, access.atomic);
   if (conflict) [[unlikely]]
@@ -171,6 +192,59 @@ void observe_global(Lane& lane, const Access& access) {
                                       access.address - Heap::base, access.bytes, access.kind, access.atomic);
   if (conflict) [[unlikely]]
     report_race(lane, access, *conflict, Heap::base, conflict->earlier.actor);
+}
+
+void observe_matrix_row(Lane& lane, const Access& row) {
+  SharedArena& arena = lane.block->arena();
+  if (!arena.contains(row.address)) {
+    report(lane, "wild read", row.pc,
+           [] { return std::string("ldmatrix reads shared memory, and this address lies elsewhere"); });
+    lane.block->stop(lane);
+  }
+  if (row.address % row.bytes != 0 || !all_marked(arena.shadow(row.address), row.bytes, allocated | written)) [[unlikely]] {
+    observe_fault(lane, row);
+  }
+}
+
+void observe_matrix_part(Lane& lane, const Access& part) {
+  const SharedArena& arena = lane.block->arena();
+  const std::size_t offset = part.address - arena.begin();
+  if (offset + part.bytes <= arena.bytes() && offset < arena.bytes()) observe_shared(lane, part);  // or it was reported
+}
+
+bool observe_async(Lane& lane, const AsyncCopy& copy) {
+  const SharedArena& arena = lane.block->arena();
+  const auto say = [&](const char* kind, const std::string& why) {
+    report(lane, kind, copy.pc, [&] { return "cp.async of " + std::to_string(copy.bytes) + " bytes: " + why; });
+  };
+  const auto wild = [&](const char* kind, const char* why) {
+    say(kind, why);
+    lane.block->stop(lane);
+  };
+  if (!arena.contains(copy.to)) wild("wild write", "the destination is not in shared memory");
+  if (copy.source_bytes > 0 && !Heap::contains(copy.from)) wild("wild read", "the source is not in device memory");
+  if (copy.source_bytes > copy.bytes) {
+    say("cp.async misuse", "reads " + std::to_string(static_cast<std::int32_t>(copy.source_bytes)) + " of them");
+    return false;
+  }
+  const std::uintptr_t end = arena.begin() + arena.bytes();
+  if (copy.to < arena.begin() || copy.to + copy.bytes > end) {
+    say("out-of-bounds write", describe_target(lane, copy.to < arena.begin() ? copy.to : std::max(copy.to, end)));
+    return false;
+  }
+  if (copy.to % copy.bytes != 0) say("misaligned write", describe_target(lane, copy.to) + " is not a multiple of that");
+  if (copy.from % copy.bytes != 0) say("misaligned read", describe_target(lane, copy.from) + " is not a multiple of that");
+  if (copy.source_bytes > 0) observe(lane, {copy.from, copy.source_bytes, Kind::read, false, copy.pc, false, true});
+  observe(lane, {copy.to, copy.bytes, Kind::write, false, copy.pc, false, true});
+  return true;
+}
+
+void observe_landing(Lane& lane, const AsyncCopy& copy) {
+  const Run& run = lane.block->run();
+  if (!run.races) return;
+  // The source was read at some time up to now: whoever stores there must have waited until now.
+  if (run.ordered && copy.source_bytes > 0) observe_global(lane, {copy.from, copy.source_bytes, Kind::read, false, copy.pc});
+  observe_shared(lane, {copy.to, copy.bytes, Kind::write, false, copy.pc});
 }
 
 // An atomic or volatile value may be a flag: between the threads of a block, and between blocks.

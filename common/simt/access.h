@@ -17,6 +17,7 @@ struct Access {
   bool aligned;    // must be a multiple of its size, as every access of a GPU must
   const void* pc;  // return address of the hook: names the line
   bool atomic = false;
+  bool counted = false;  // as part of something else, or not to be
 };
 
 // The slow path: the access is wrong, or goes to neither device nor shared memory. False if it cannot take part in a race.
@@ -24,18 +25,25 @@ bool observe_fault(Lane& lane, const Access& access);
 // Looks for races of an access that is otherwise sound.
 void observe_shared(Lane& lane, const Access& access);
 void observe_global(Lane& lane, const Access& access);
+// The two ends of a cp.async, when it is issued and when its thread has waited for it. False if it is so wrong that nothing can
+// be copied.
+bool observe_async(Lane& lane, const AsyncCopy& copy);
+void observe_landing(Lane& lane, const AsyncCopy& copy);
+// A row of ldmatrix, which must lie in shared memory; and a part of it, read by the lane that gets it.
+void observe_matrix_row(Lane& lane, const Access& row);
+void observe_matrix_part(Lane& lane, const Access& part);
 void flag_read(Lane& lane, std::uintptr_t address);
 void flag_stored(Lane& lane, std::uintptr_t address, bool also_read);
 // While counting: waits until the warp issues the access.
-void await_issue(Lane& lane, const Access& access, bool shared);
+void await_issue(Lane& lane, const PendingAccess& access);
 
 // Are all `bytes` shadow bytes marked with all bits of `mask`? In one word where the size is a power of two, as it nearly
 // always is.
 [[gnu::always_inline]] inline bool all_marked(const std::uint8_t* shadow, std::uint32_t bytes, std::uint8_t mask) {
   constexpr std::uint64_t each_byte = 0x0101010101010101u;
-  const auto test = [&](auto word) {
+  const auto test = [&](auto word, std::size_t from = 0) {
     const auto wanted = static_cast<decltype(word)>(each_byte * mask);
-    std::memcpy(&word, shadow, sizeof(word));
+    std::memcpy(&word, shadow + from, sizeof(word));
     return (word & wanted) == wanted;
   };
   switch (bytes) {
@@ -47,6 +55,8 @@ void await_issue(Lane& lane, const Access& access, bool shared);
       return test(std::uint32_t{});
     case 8:
       return test(std::uint64_t{});
+    case 16:
+      return test(std::uint64_t{}) && test(std::uint64_t{}, 8);
     default:
       return std::all_of(shadow, shadow + bytes, [&](std::uint8_t byte) { return (byte & mask) == mask; });
   }
@@ -65,7 +75,10 @@ void await_issue(Lane& lane, const Access& access, bool shared);
     observe_fault(lane, access);
     return;
   }
-  if (lane.counting && !access.atomic) await_issue(lane, access, shared);
+  if (lane.counting && !access.atomic && !access.counted) {
+    await_issue(lane,
+                {lane.lane(), access.address, access.bytes, access.kind, shared ? Form::shared : Form::global, access.pc});
+  }
   const std::uint8_t needed = access.kind == Kind::read ? allocated | written : allocated;
   const bool aligned = !access.aligned || access.address % access.bytes == 0;
   if (!aligned || !all_marked(shadow, access.bytes, needed)) [[unlikely]] {

@@ -1,4 +1,6 @@
 // What lanes do together: barriers, shuffles, votes, and shared memory.
+#include "common/simt/collectives.h"
+
 #include <algorithm>
 #include <sstream>
 
@@ -7,15 +9,12 @@
 #include "common/simt/symbols.h"
 
 namespace simt {
-namespace {
 
-// The running lane. Warp calls and barriers mean nothing in host code.
 Lane& lane_or_die() {
   if (current_lane == nullptr) throw std::logic_error("a warp or block intrinsic was called outside a kernel");
   return *current_lane;
 }
 
-// Waits until all lanes of the mask have made the same call.
 void meet(WarpCall& call) {
   Lane& lane = lane_or_die();
   if (!(call.mask >> lane.lane() & 1)) {
@@ -31,6 +30,8 @@ void meet(WarpCall& call) {
   lane.state = Lane::State::in_warp_call;
   lane.wait();
 }
+
+namespace {
 
 struct ShuffleCall : WarpCall {
   Shuffle mode;

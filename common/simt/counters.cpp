@@ -17,6 +17,8 @@ constexpr std::size_t sector_bytes = 32;
 constexpr std::size_t banks = 32;
 constexpr std::size_t bank_bytes = 4;
 
+bool is_copy(Form form) { return form == Form::copy_through_l1 || form == Form::copy_past_l1; }
+
 // A set of at most a few hundred numbers that mostly come in order.
 template <std::size_t capacity>
 class SmallSet {
@@ -106,21 +108,50 @@ Wavefronts wavefronts_of(std::span<const PendingAccess> request) {
 
 void Counters::request(std::span<const PendingAccess> lanes) {
   const PendingAccess& first = lanes.front();
-  Counts& counts = sites_[{first.pc, first.shared, first.kind, first.bytes}];
-  ++counts.requests;
-  if (first.shared) {
-    const Wavefronts wavefronts = wavefronts_of(lanes);
+  Counts& counts = sites_[{first.pc, first.form, first.kind, first.bytes}];
+  ++counts.instructions;
+  const auto add = [&](const Wavefronts& wavefronts) {
     counts.wavefronts.needed += wavefronts.needed;
     counts.wavefronts.ideal += wavefronts.ideal;
-  } else {
+  };
+  if (first.form == Form::shared) {
+    ++counts.requests;
+    add(wavefronts_of(lanes));
+    return;
+  }
+  // A copy of which no lane reads anything asks for nothing. If one does, lanes that only want zeros ask with it.
+  if (!is_copy(first.form) || std::any_of(lanes.begin(), lanes.end(), [](auto& a) { return a.source_bytes > 0; })) {
+    ++counts.requests;
     counts.sectors += sectors_of(lanes);
-    for (const PendingAccess& access : lanes) Footprint::mark(access);
+  }
+  for (const PendingAccess& access : lanes) Footprint::mark(access);
+  if (is_copy(first.form)) {  // and its other end, a store to shared memory
+    std::vector<PendingAccess> stores(lanes.begin(), lanes.end());
+    for (PendingAccess& store : stores) {
+      store.address = store.to;
+      store.kind = Kind::write;
+    }
+    add(wavefronts_of(stores));
+  }
+}
+
+void Counters::matrix_load(const void* pc, std::span<const std::uintptr_t> rows) {
+  Counts& counts = sites_[{pc, Form::matrix, Kind::read, 16}];
+  ++counts.instructions;
+  ++counts.requests;
+  for (std::size_t first = 0; first < rows.size();
+       first += 8) {  // one wavefront for each matrix, if its rows lie in different banks
+    std::array<PendingAccess, 8> matrix;
+    for (std::size_t r = 0; r < 8; ++r) matrix[r] = {static_cast<int>(r), rows[first + r], 16, Kind::read, Form::matrix, pc};
+    counts.wavefronts.needed += most_in_a_bank(matrix);
+    ++counts.wavefronts.ideal;
   }
 }
 
 void Counters::add(const Counters& other) {
   for (const auto& [site, counts] : other.sites_) {
     Counts& sum = sites_[site];
+    sum.instructions += counts.instructions;
     sum.requests += counts.requests;
     sum.sectors += counts.sectors;
     sum.wavefronts.needed += counts.wavefronts.needed;
@@ -128,6 +159,7 @@ void Counters::add(const Counters& other) {
   }
   barriers_ += other.barriers_;
   shuffles_ += other.shuffles_;
+  tensor_instructions_ += other.tensor_instructions_;
 }
 
 KernelCounters Counters::result(const Launch& launch) const {
@@ -138,20 +170,22 @@ KernelCounters Counters::result(const Launch& launch) const {
   result.shared_bytes = launch.shared_bytes;
   result.barriers = barriers_;
   result.shuffles = shuffles_;
+  result.tensor_instructions = tensor_instructions_;
   result.bytes_loaded = Footprint::bytes(Kind::read);
   result.bytes_stored = Footprint::bytes(Kind::write);
   // In the order of the source: by file, then by line number.
-  std::map<std::tuple<std::string, int, bool, Kind, std::uint32_t>, LineCounters> lines;
+  std::map<std::tuple<std::string, int, Form, Kind, std::uint32_t>, LineCounters> lines;
   for (const auto& [site, counts] : sites_) {
     const std::string where = place_of(site.pc);
     const std::size_t colon = where.rfind(':');
     const int number = colon == std::string::npos ? 0 : std::stoi(where.substr(colon + 1));
-    LineCounters& line = lines[{where.substr(0, colon), number, site.shared, site.kind, site.bytes}];
+    LineCounters& line = lines[{where.substr(0, colon), number, site.form, site.kind, site.bytes}];
     line.where = where;
-    line.shared = site.shared;
+    line.form = site.form;
     line.store = site.kind == Kind::write;
     line.bytes = site.bytes;
     ++line.sites;
+    line.instructions += counts.instructions;
     line.requests += counts.requests;
     line.sectors += counts.sectors;
     line.wavefronts += counts.wavefronts.needed;
@@ -188,7 +222,9 @@ void Footprint::clear() {
 
 void Footprint::mark(const PendingAccess& access) {
   Mark* const marks = sector_marks(access.kind);
-  for (const std::uintptr_t address : {access.address, access.address + access.bytes - 1}) {
+  const std::uint32_t bytes = is_copy(access.form) ? access.source_bytes : access.bytes;
+  if (bytes == 0) return;
+  for (const std::uintptr_t address : {access.address, access.address + bytes - 1}) {
     if (Heap::contains(address)) marks[(address - Heap::base) / sector_bytes].store(1, std::memory_order_relaxed);
   }
 }

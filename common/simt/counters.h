@@ -14,12 +14,14 @@ namespace simt {
 
 // An access that a lane is about to make.
 struct PendingAccess {
-  int lane;  // in the warp
-  std::uintptr_t address;
-  std::uint32_t bytes;
+  int lane;                // in the warp
+  std::uintptr_t address;  // of a cp.async: of its source
+  std::uint32_t bytes;     // width of the access
   Kind kind;
-  bool shared;
+  Form form;
   const void* pc;
+  std::uintptr_t to = 0;           // of a cp.async
+  std::uint32_t source_bytes = 0;  // of a cp.async
 };
 
 // 32-byte sectors of device memory that a request touches.
@@ -38,21 +40,26 @@ class Counters {
   void request(std::span<const PendingAccess> lanes);  // by lanes of one warp, at one place in the code
   void barrier(std::uint64_t warps) { barriers_ += warps; }
   void shuffle() { ++shuffles_; }
+  void matrix_load(const void* pc, std::span<const std::uintptr_t> rows);  // ldmatrix; rows of 16 bytes, eight for each matrix
+  void tensor_instruction() { ++tensor_instructions_; }
   void add(const Counters& other);
   KernelCounters result(const Launch& launch) const;
 
  private:
   struct Site {
     const void* pc;
-    bool shared;
+    Form form;
     Kind kind;
     std::uint32_t bytes;
     bool operator==(const Site&) const = default;
   };
   struct Hash {
-    std::size_t operator()(const Site& site) const { return reinterpret_cast<std::uintptr_t>(site.pc) * 4 + site.shared; }
+    std::size_t operator()(const Site& site) const {
+      return reinterpret_cast<std::uintptr_t>(site.pc) * 8 + static_cast<std::size_t>(site.form);
+    }
   };
   struct Counts {
+    std::uint64_t instructions = 0;
     std::uint64_t requests = 0;
     std::uint64_t sectors = 0;
     Wavefronts wavefronts = {};
@@ -60,6 +67,7 @@ class Counters {
   std::unordered_map<Site, Counts, Hash> sites_;
   std::uint64_t barriers_ = 0;
   std::uint64_t shuffles_ = 0;
+  std::uint64_t tensor_instructions_ = 0;
 };
 
 // Which sectors of device memory a launch loads and stores, each once: the least that can move between DRAM and the chip.

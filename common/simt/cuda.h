@@ -45,6 +45,14 @@ void bar_sync(int id, int threads, const std::source_location& where = std::sour
 void bar_arrive(int id, int threads, const std::source_location& where = std::source_location::current());
 void fence();
 
+// One lane's part in the instructions of ptx.cuh.
+void ldmatrix(std::uint32_t* registers, const void* row, int matrices, bool transposed, const std::source_location& where);
+void mma(float* c, const std::uint32_t* a, const std::uint32_t* b, int k, bool bfloat, const std::source_location& where);
+void cp_async(void* to, const void* from, std::uint32_t bytes, std::uint32_t source_bytes, bool past_l1);
+void cp_async_commit_group();
+void cp_async_wait_group(int pending);
+void cp_async_wait_all();
+
 enum class Shuffle { index, up, down, butterfly };
 std::uint64_t shuffle(const char* name, Shuffle mode, std::uint32_t mask, std::uint64_t value, int operand, int width,
                       const std::source_location& where);
@@ -66,14 +74,16 @@ template <class T>
 [[gnu::noinline, gnu::no_sanitize_thread]] T load(const T* address) {
   static_assert(sizeof(T) == 2 || sizeof(T) == 4 || sizeof(T) == 8 || sizeof(T) == 16, "one access moves 2, 4, 8 or 16 bytes");
   report_access(address, sizeof(T), false, __builtin_return_address(0));
-  return *address;
+  T value;
+  __builtin_memcpy(&value, address, sizeof(T));  // not a copy constructor, which may be instrumented
+  return value;
 }
 
 template <class T>
 [[gnu::noinline, gnu::no_sanitize_thread]] void store(T* address, T value) {
   static_assert(sizeof(T) == 2 || sizeof(T) == 4 || sizeof(T) == 8 || sizeof(T) == 16, "one access moves 2, 4, 8 or 16 bytes");
   report_access(address, sizeof(T), true, __builtin_return_address(0));
-  *address = value;
+  __builtin_memcpy(address, &value, sizeof(T));
 }
 
 // Replaces *address by update(*address) and returns the old value.

@@ -112,6 +112,7 @@ void Block::begin(Run& run, std::uint64_t linear_index, Counters& counters) {
   for (NamedBarrier& barrier : named_barriers_) barrier = {};
   races_.begin_block(threads_);
   races_.words.reserve((shared_bytes + 3) / 4);
+  copies_.begin_block(threads_, shared_bytes);
 
   warps_.clear();
   warp_order_.clear();
@@ -199,7 +200,7 @@ bool Block::issue(Warp& warp) {
   for (int l = 0; l < warp.count; ++l) {
     Lane& lane = warp.lanes[l];
     if (!pending(l) || lane.access.pc != lowest) continue;
-    requests[lane.access.shared].push_back(lane.access);
+    requests[lane.access.form == Form::shared].push_back(lane.access);
     lane.state = Lane::State::runnable;
   }
   for (const std::vector<PendingAccess>& request : requests) {
@@ -236,6 +237,7 @@ bool Block::resolve_calls(Warp& warp) {
       return false;
     }
     if (arrived != call.mask) continue;
+    if (call.aligned_at != nullptr) check_aligned(warp, calls);
     call.resolve(*this, warp, calls);
     if (std::string_view(call.name).starts_with("__shfl")) counters_->shuffle();
     for (int other = 0; other < warp.count; ++other) {
@@ -244,6 +246,19 @@ bool Block::resolve_calls(Warp& warp) {
     resolved = true;
   }
   return resolved;
+}
+
+void Block::check_aligned(const Warp& warp, WarpCall* const calls[warp_size]) {
+  for (int l = 1; l < warp.count; ++l) {
+    if (calls[l]->aligned_at == calls[0]->aligned_at) continue;
+    run_->report("divergent instruction", place_of(calls[l]->where), [&] {
+      const bool same_line = same_place(calls[l]->where, calls[0]->where);  // of a template, or a function inlined twice
+      return std::string(calls[l]->name) + " is one instruction of the warp, reached at two places" +
+             (same_line ? " that were made of one line" : "") + "\n  by " + describe(warp.lanes[0]) + " at " +
+             place_of(calls[0]->where) + "\n  by " + describe(warp.lanes[l]) + " at " + place_of(calls[l]->where);
+    });
+    return;
+  }
 }
 
 void Block::arrive(Lane& lane, const std::source_location& where) {
@@ -387,8 +402,9 @@ void Run::report(std::string kind, std::string where, const MakeText& make_text,
     return;
   }
   const std::string kernel = function_name(launch.kernel);
+  static constexpr const char* modes[] = {"", " --sim-async eager", " --sim-async random"};
   std::string text = kind + ": " + make_text() + "\n  at " + where + " in kernel " + kernel + "\n  replay: --sim-seed " +
-                     std::to_string(options().seed);
+                     std::to_string(options().seed) + modes[static_cast<int>(options().async_mode)];
   findings.push_back({std::move(kind), kernel, std::move(where), std::move(text)});
 }
 

@@ -22,6 +22,7 @@
 #include <string>
 #include <vector>
 
+#include "common/simt/async.h"
 #include "common/simt/counters.h"
 #include "common/simt/fiber.h"
 #include "common/simt/memory.h"
@@ -34,6 +35,8 @@ struct Lane;
 struct Warp;
 class Block;
 
+std::uint64_t next_random(std::uint64_t& state);  // SplitMix64
+
 // A lane's part in a warp call. It lives on the lane's stack while the lane waits for the others of the mask.
 struct WarpCall {
   const char* name;  // of the intrinsic: calls match by name and mask
@@ -41,6 +44,7 @@ struct WarpCall {
   std::source_location where;
   // Called once when every lane of the mask has arrived; calls[l] is null for lanes outside it. Fills in the results.
   void (*resolve)(Block& block, Warp& warp, WarpCall* const calls[warp_size]);
+  const void* aligned_at = nullptr;  // of .aligned instructions: where in the code; all lanes must make the call there
 };
 
 // A lane's part in one of the barriers 1 … 15.
@@ -117,6 +121,9 @@ class Block {
   Run& run() { return *run_; }
   SharedArena& arena() { return arena_; }
   SharedRaces& races() { return races_; }
+  AsyncCopies& copies() { return copies_; }
+  Counters& counters() { return *counters_; }
+  bool coin() { return next_random(random_) >> 63; }  // thrown by the seed
   const StackPool& stacks() const { return stacks_; }
   std::uint32_t linear_index() const { return linear_index_; }
   void count_store() { ++stores_; }
@@ -136,6 +143,7 @@ class Block {
   WarpRun run_warp(Warp& warp);
   bool resolve_calls(Warp& warp);
   bool issue(Warp& warp);
+  void check_aligned(const Warp& warp, WarpCall* const calls[warp_size]);
   bool release_barrier();
   void report_stuck();
   template <class T>
@@ -156,6 +164,7 @@ class Block {
   StackPool stacks_;
   SharedArena arena_;
   SharedRaces races_;
+  AsyncCopies copies_;
   struct NamedBarrier {
     int threads = 0;                     // that it takes; 0: nobody has come
     int arrived = 0;                     // by bar.sync or bar.arrive
@@ -167,8 +176,6 @@ class Block {
 
 // The lane that runs on this OS thread; null in host code.
 extern constinit thread_local Lane* current_lane;
-
-std::uint64_t next_random(std::uint64_t& state);  // SplitMix64
 
 // "block (1, 0, 0), warp 3, lane 5 (thread (101, 0, 0))", from the indices of the block in the grid and the thread in the block
 std::string describe_thread(const Launch& launch, std::uint64_t block, unsigned thread);

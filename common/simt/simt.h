@@ -74,14 +74,19 @@ void launch(const Launch& launch);
 
 // ---- counters ----
 
+// Plain loads and stores of device and of shared memory; cp.async.ca, which goes through L1, and cp.async.cg, which does not;
+// ldmatrix.
+enum class Form { global, shared, copy_through_l1, copy_past_l1, matrix };
+
 // The accesses of one line of the source, of one kind. A request is one access by the lanes of one warp that make it together.
 struct LineCounters {
-  std::string where;    // "steps/01_naive_mha/2_row_per_thread.cuh:41"
-  bool shared = false;  // or device memory
-  bool store = false;   // or load
-  unsigned bytes = 0;   // that each lane moves
-  unsigned sites = 0;   // accesses of that kind that the compiler made of the line
-  std::uint64_t requests = 0;
+  std::string where;  // "steps/01_naive_mha/2_row_per_thread.cuh:41"
+  Form form = Form::global;
+  bool store = false;                  // or load
+  unsigned bytes = 0;                  // that each lane moves
+  unsigned sites = 0;                  // accesses of that kind that the compiler made of the line
+  std::uint64_t instructions = 0;      // of warps
+  std::uint64_t requests = 0;          // the same, without copies that read nothing
   std::uint64_t sectors = 0;           // of 32 bytes, of device memory
   std::uint64_t wavefronts = 0;        // of shared memory
   std::uint64_t wavefronts_ideal = 0;  // had no two words lain in one bank
@@ -93,9 +98,10 @@ struct KernelCounters {
   dim3 grid;
   dim3 block;
   std::size_t shared_bytes = 0;
-  std::uint64_t barriers = 0;      // __syncthreads() by warps
-  std::uint64_t shuffles = 0;      // by warps
-  std::uint64_t bytes_loaded = 0;  // device memory in whole sectors, each counted once
+  std::uint64_t barriers = 0;             // __syncthreads() by warps
+  std::uint64_t shuffles = 0;             // by warps
+  std::uint64_t tensor_instructions = 0;  // mma.sync, by warps
+  std::uint64_t bytes_loaded = 0;         // device memory in whole sectors, each counted once
   std::uint64_t bytes_stored = 0;
   std::vector<LineCounters> lines;  // in the order of the source
 };

@@ -217,8 +217,11 @@ std::string function_name(Function function) {
   const char* name = module == nullptr ? nullptr : dwfl_module_addrname(module, address);
   if (name == nullptr) return "unknown kernel";
   std::string full = demangled(name);
-  const std::size_t parameters = full.rfind('(');
-  full = full.substr(0, parameters);
+  int open = 0;  // the parameters, whose types may have brackets of their own: (anonymous namespace)
+  while (!full.empty() && (full.back() == ')' || open > 0)) {
+    open += (full.back() == ')') - (full.back() == '(');
+    full.pop_back();
+  }
   if (full.starts_with("void ")) full = full.substr(5);  // templates are demangled with their return type
   return full;
 }
