@@ -75,19 +75,31 @@ function(kernel_sources target)
   target_sources(${target} PRIVATE ${ARGN})
 endfunction()
 
-# add_step(05_flash_v2): steps/05_flash_v2/step.cu becomes bin/05_flash_v2, and, linked with tests/test_05_flash_v2.cpp, its tests.
+# add_step(05_flash_v2): steps/05_flash_v2/step.cu becomes bin/05_flash_v2. A step of matrix products says so:
+# add_step(02_tiled_gemm GEMM).
 function(add_step name)
+  cmake_parse_arguments(PARSE_ARGV 1 step GEMM "" "")
   add_library(step_${name} OBJECT)
   kernel_sources(step_${name} ${PROJECT_SOURCE_DIR}/steps/${name}/step.cu)
   target_link_libraries(step_${name} PUBLIC run)
-  add_executable(${name} ${PROJECT_SOURCE_DIR}/common/run/main.cpp)
+  set(main main)
+  set(suite attention_suite)
+  if(step_GEMM)
+    set(main main_gemm)
+    set(suite gemm_suite)
+  endif()
+  set_target_properties(step_${name} PROPERTIES
+    FLASHSTEPS_MAIN ${PROJECT_SOURCE_DIR}/common/run/${main}.cpp FLASHSTEPS_SUITE ${suite})
+  add_executable(${name} ${PROJECT_SOURCE_DIR}/common/run/${main}.cpp)
   target_link_libraries(${name} PRIVATE step_${name} run)
 endfunction()
 
-# add_step_tests(01_naive_mha [extra …]): tests/test_01_naive_mha.cpp (and the extra files) linked with the step.
+# add_step_tests(01_naive_mha [extra …]): tests/test_01_naive_mha.cpp (and the extra files) linked with the step and with what every
+# step of its family must pass.
 function(add_step_tests name)
+  get_target_property(suite step_${name} FLASHSTEPS_SUITE)
   add_executable(test_${name} test_${name}.cpp ${ARGN})
-  target_link_libraries(test_${name} PRIVATE step_${name} attention_suite catch_main)
+  target_link_libraries(test_${name} PRIVATE step_${name} ${suite} catch_main)
   register_catch_test(${name})
 endfunction()
 
@@ -95,6 +107,7 @@ endfunction()
 # from ours. CI holds the grader to both: it must reject the task as we ship it, and accept the solution. Further names are further
 # kernels for the same host side, which tests/test_exercises.py writes to exercises/….cuh before it builds them.
 function(add_exercise step name)
+  get_target_property(main step_${step} FLASHSTEPS_MAIN)
   foreach(kernel task solution ${ARGN})
     set(target exercise_${step}_${name}_${kernel})
     set(folder ${PROJECT_SOURCE_DIR}/steps/${step}/exercises/${name})
@@ -105,7 +118,7 @@ function(add_exercise step name)
     # One source file cannot have two sets of flags, so each target compiles a one-line file of its own.
     file(CONFIGURE OUTPUT ${target}.cu CONTENT
       "#define EXERCISE_KERNEL \"${file}\"\n#include \"${folder}/exercise.cu\"\n")
-    add_executable(${target} EXCLUDE_FROM_ALL ${PROJECT_SOURCE_DIR}/common/run/main.cpp)
+    add_executable(${target} EXCLUDE_FROM_ALL ${main})
     kernel_sources(${target} ${CMAKE_CURRENT_BINARY_DIR}/${target}.cu)
     target_link_libraries(${target} PRIVATE run)
     set_target_properties(${target} PROPERTIES RUNTIME_OUTPUT_DIRECTORY "${PROJECT_BINARY_DIR}/exercises")

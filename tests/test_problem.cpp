@@ -11,11 +11,14 @@
 #include "common/problem/attention.h"
 #include "common/problem/cost.h"
 #include "common/problem/dtype.h"
+#include "common/problem/gemm.h"
 #include "common/problem/npy.h"
 #include "tests/catch.h"
 
 using problem::Attention;
 using problem::Dtype;
+using problem::Gemm;
+using problem::GemmInputKind;
 using problem::InputKind;
 using problem::Tensor;
 
@@ -333,6 +336,93 @@ TEST_CASE("inputs of the special kinds do what they are for") {
   }
   CHECK(overflowing > rows * 9 / 10);
   CHECK(dominated > rows * 9 / 10);
+}
+
+TEST_CASE("a matrix product: defaults, FLOPs and bytes") {
+  const Gemm plain = problem::resolve({.batch = 3, .m = 10, .n = 20, .k = 30});
+  CHECK(plain == Gemm{3, 3, 10, 20, 30, 30, 30, 20, Dtype::fp16});
+  CHECK(problem::to_string(plain) == "batch 3, m 10, n 20, k 30, lda 30, ldb 30, ldc 20, fp16");
+  CHECK(plain.flops() == 2.0 * 10 * 20 * 30 * 3);
+  CHECK(plain.compulsory_bytes() == 2.0 * 3 * (10 * 30 + 20 * 30 + 10 * 20));
+  const Gemm shared = problem::resolve({.batch = 3, .batch_a = 1, .m = 10, .n = 20, .k = 30, .lda = 99, .dtype = Dtype::fp32});
+  CHECK(problem::to_string(shared) == "batch 3, A shared, m 10, n 20, k 30, lda 99, ldb 30, ldc 20, fp32");
+  const problem::KernelCost cost = problem::gemm_cost(shared, "tile");
+  CHECK(cost.kernel == "tile");
+  CHECK(cost.flops == shared.flops());
+  CHECK(cost.bytes_read == 4.0 * (10 * 30 + 3 * 20 * 30));
+  CHECK(cost.bytes_written == 4.0 * 3 * 10 * 20);
+}
+
+TEST_CASE("a matrix product that cannot be is refused, naming the field") {
+  const auto message = [](const Gemm& shape) {
+    try {
+      problem::resolve(shape);
+    } catch (const std::invalid_argument& error) {
+      return std::string(error.what());
+    }
+    return std::string();
+  };
+  CHECK(message({.lda = 1, .ldb = 2, .ldc = 3}).empty());
+  CHECK(message({.batch = 0}).find("batch is 0") == 0);
+  CHECK(message({.batch = 4, .batch_a = 2}) == "batch-a is 2; it must be 1 (A is shared) or batch, 4");
+  CHECK(message({.batch = 4, .batch_a = 8}).find("batch-a is 8") == 0);
+  CHECK(message({.m = 0}).find("m is 0") == 0);
+  CHECK(message({.n = -1}).find("n is -1") == 0);
+  CHECK(message({.k = 0}).find("k is 0") == 0);
+  CHECK(message({.k = 8, .lda = 7}) == "lda is 7; it must be k, 8, or more");
+  CHECK(message({.k = 8, .ldb = -8}).find("ldb is -8") == 0);
+  CHECK(message({.n = 8, .ldc = 7}) == "ldc is 7; it must be n, 8, or more");
+  const int most = std::numeric_limits<int>::max();
+  CHECK(message({.batch = 100, .m = most, .k = most}).find("too large") != std::string::npos);
+  CHECK(message({.batch = 100, .m = most, .ldc = most}).find("too large") != std::string::npos);
+}
+
+TEST_CASE("inputs of a matrix product never change, and give a C close to N(1, 1.3) at every k") {
+  const auto golden = problem::make_inputs(Gemm{.batch = 2, .batch_a = 1, .m = 3, .n = 4, .k = 8}, 1);
+  REQUIRE(golden.a.shape == std::vector<std::int64_t>{1, 3, 8});
+  REQUIRE(golden.b.shape == std::vector<std::int64_t>{2, 4, 8});
+  const auto attention = problem::make_inputs(Attention{.seq_q = 3, .seq_k = 8, .dim = 8}, 1);  // the same streams
+  for (std::size_t e = 0; e < golden.a.values.size(); ++e) {
+    CHECK(golden.a.values[e] == problem::round_to(Dtype::fp16, attention.q.values[e] + 0.5f));
+  }
+  const float root = std::sqrt(8.0f);
+  for (std::size_t e = 0; e < golden.b.values.size(); ++e) {
+    CHECK(golden.b.values[e] == problem::round_to(Dtype::fp16, (attention.k.values[e] + 2 / root) / root));
+  }
+  for (const int k : {1, 10, 100, 1000}) {
+    const Gemm shape{.m = 60, .n = 60, .k = k, .dtype = Dtype::fp32};
+    const auto in = problem::make_inputs(shape, 3);
+    double sum = 0, squares = 0;
+    for (int e = 0; e < 60 * 60; ++e) {
+      double c = 0;
+      for (int d = 0; d < k; ++d) c += static_cast<double>(in.a.values[e / 60 * k + d]) * in.b.values[e % 60 * k + d];
+      sum += c;
+      squares += c * c;
+    }
+    const double mean = sum / 3600;
+    CHECK(mean == Approx(1).margin(0.4));  // 60 rows of A that all of its rows share: a standard error of about 0.15
+    CHECK(squares / 3600 - mean * mean < (k == 1 ? 12 : 3));
+  }
+}
+
+TEST_CASE("sums that cancel climb to about 100, in every dtype, and end where ordinary ones do") {
+  for (const Dtype dtype : {Dtype::fp32, Dtype::fp16, Dtype::bf16}) {
+    const Gemm shape{.m = 20, .n = 20, .k = 400, .dtype = dtype};
+    const auto in = problem::make_inputs(shape, 5, GemmInputKind::cancelling);
+    for (int e = 0; e < 20 * 20; ++e) {
+      double sum = 0, highest = 0;
+      for (int d = 0; d < 400; ++d) {
+        sum += static_cast<double>(in.a.values[e / 20 * 400 + d]) * in.b.values[e % 20 * 400 + d];
+        highest = std::max(highest, std::abs(sum));
+      }
+      CHECK(highest > 70);
+      CHECK(std::abs(sum) < 6);
+    }
+    for (const Tensor* tensor : {&in.a, &in.b}) {
+      CHECK(
+          std::all_of(tensor->values.begin(), tensor->values.end(), [&](float x) { return problem::round_to(dtype, x) == x; }));
+    }
+  }
 }
 
 TEST_CASE(".npy files survive the round trip") {

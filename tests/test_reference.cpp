@@ -1,6 +1,7 @@
 // The reference is tested against numbers worked by hand, against attention written out as a double loop, against finite
 // differences, and against the output of a real model.
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <filesystem>
 #include <functional>
@@ -11,6 +12,7 @@
 #include "common/problem/dtype.h"
 #include "common/problem/npy.h"
 #include "common/reference/attention.h"
+#include "common/reference/gemm.h"
 #include "tests/catch.h"
 
 using reference::AttentionSpec;
@@ -498,4 +500,74 @@ TEST_CASE("the layer gives what the model gave: data/minilm_layer") {
   for (const double y : truth.y) largest = std::max(largest, std::abs(y));
   CHECK(max_difference(model, truth.y) <= 1e-5 * largest);
   CHECK(max_difference({baseline.y.begin(), baseline.y.end()}, truth.y) <= 1e-5 * largest);
+}
+
+// ---- matrix products ----
+
+TEST_CASE("a product by hand: both operands lie with k contiguous, and a shared A serves every batch entry") {
+  const std::vector<float> a = {1, 2, 3, 4, 5, 6};                          // [2, 3]
+  const std::vector<float> b = {1, 0, 0, 1, 1, 1, 10, 0, 0, 0, 10, 0};      // [2, 2, 3]
+  const std::vector<float> a_twice = {1, 2, 3, 4, 5, 6, 1, 2, 3, 4, 5, 6};  // [2, 2, 3]
+  const std::vector<double> c = {1, 6, 4, 15, 10, 20, 40, 50};              // [2, 2, 2]
+  const reference::GemmSpec shared{2, 1, 2, 2, 3}, own{2, 2, 2, 2, 3};
+  CHECK(reference::product(shared, reference::all_rows(shared), a, b) == c);
+  CHECK(reference::product(own, reference::all_rows(own), a_twice, b) == c);
+  CHECK(reference::product(own, {1, 2}, a_twice, b) == std::vector<double>{4, 15, 10, 20});
+  CHECK(reference::row_text(own, 3) == "batch 1, row 1");
+}
+
+TEST_CASE("products of every blocking remainder agree with three loops") {
+  for (const auto& [m, n, k] : {std::array{1, 1, 1}, {2, 8, 3}, {3, 9, 17}, {5, 7, 40}, {4, 16, 1}, {65, 33, 129}}) {
+    const reference::GemmSpec s{3, 3, m, n, k};
+    const auto a = normal_numbers(3 * m * k, 1), b = normal_numbers(3 * n * k, 2);
+    const auto c = reference::product(s, reference::all_rows(s), a, b);
+    std::vector<double> expected;
+    for (int row = 0; row < 3 * m; ++row) {
+      for (int j = 0; j < n; ++j) {
+        double sum = 0;
+        for (int d = 0; d < k; ++d) sum += static_cast<double>(a[row * k + d]) * b[(row / m * n + j) * k + d];
+        expected.push_back(sum);
+      }
+    }
+    INFO(m << " x " << n << " x " << k);
+    CHECK(max_difference(c, expected) < 1e-12);
+    const auto baseline = reference::product_baseline(s, reference::all_rows(s), a, b);
+    CHECK(max_difference({baseline.begin(), baseline.end()}, expected) < 1e-4);
+  }
+}
+
+TEST_CASE("the baseline of a product sums in fp32, in order, and rounds the sum; the truth does not lose the 1") {
+  const reference::GemmSpec s{1, 1, 1, 1, 3};
+  const std::vector<float> a = {1e8f, 1, -1e8f}, ones = {1, 1, 1};
+  CHECK(reference::product(s, {0}, a, ones) == std::vector<double>{1});
+  CHECK(reference::product_baseline(s, {0}, a, ones) == std::vector<float>{0});
+  const auto to_quarters = [](float x) { return std::round(4 * x) / 4; };
+  const std::vector<float> tenths = {0.1f, 0.1f, 0.1f};
+  CHECK(reference::product_baseline(s, {0}, tenths, ones, to_quarters) == std::vector<float>{0.25f});
+}
+
+TEST_CASE("what fp32 rounding can do to a row of a product, and that a NaN among the rows of B does not") {
+  const reference::GemmSpec s{1, 1, 2, 3, 4};
+  const std::vector<float> a = {1, 1, 1, 1, 3, 0, 4, 0};
+  const std::vector<float> b = {0, 2, 0, 0, 6, 0, 0, 8, 1, quiet_nan, 1, 1};
+  CHECK(reference::product_rounding(s, {0, 1}, a, b) == std::vector<double>{2 * 10 * 0x1p-24, 5 * 10 * 0x1p-24});
+}
+
+TEST_CASE("rows of a large product are sampled per batch entry; of a small one all are taken") {
+  const reference::GemmSpec large{2, 1, 1000, 1, 1}, small{3, 3, 64, 1, 1};
+  const reference::GemmRows rows = reference::sample_rows(large);
+  CHECK(rows.size() == 2 * 64);
+  for (const int needed : {0, 1, 127, 128, 129, 959, 960, 998, 999, 1000, 1001, 1999}) {
+    CHECK(std::binary_search(rows.begin(), rows.end(), needed));
+  }
+  CHECK(reference::sample_rows(large) == rows);
+  CHECK(reference::sample_rows(small) == reference::all_rows(small));
+  CHECK(reference::all_rows(small).size() == 3 * 64);
+}
+
+TEST_CASE("products of the wrong size and impossible shapes are refused") {
+  const std::vector<float> six(6);
+  CHECK_THROWS_AS(reference::product({1, 1, 2, 2, 3}, {0}, six, std::vector<float>(5)), std::invalid_argument);
+  CHECK_THROWS_AS(reference::product({3, 2, 1, 1, 2}, {0}, six, six), std::invalid_argument);
+  CHECK_THROWS_AS(reference::product({1, 1, 0, 2, 3}, {}, {}, six), std::invalid_argument);
 }

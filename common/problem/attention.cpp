@@ -3,7 +3,8 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
-#include <stdexcept>
+
+#include "common/problem/require.h"
 
 namespace problem {
 namespace {
@@ -30,14 +31,6 @@ std::int64_t clamped_sum(std::int64_t end, std::int64_t limit) {
 }
 
 double elements(int batch, int heads, int rows, int columns) { return static_cast<double>(batch) * heads * rows * columns; }
-
-void require(bool condition, const std::string& message) {
-  if (!condition) throw std::invalid_argument(message);
-}
-
-void require_positive(const char* field, int value) {
-  require(value >= 1, std::string(field) + " is " + std::to_string(value) + "; it must be 1 or more");
-}
 
 }  // namespace
 
@@ -76,10 +69,8 @@ Attention resolve(Attention shape) {
   require(shape.heads % shape.kv_heads == 0, "heads is " + std::to_string(shape.heads) + ", kv-heads is " +
                                                  std::to_string(shape.kv_heads) + "; heads must be a multiple of kv-heads");
   require(std::isfinite(shape.scale), "scale must be finite");
-  // From here on nobody's product of extents overflows, not even counted in bytes.
-  const double largest = std::max({elements(shape.batch, shape.heads, shape.seq_q, std::max(shape.seq_k, shape.dim)),
-                                   elements(shape.batch, shape.kv_heads, shape.seq_k, shape.dim)});
-  require(largest < 0x1p58, "the problem is too large: a tensor would have more than 2^58 elements");
+  require_countable(std::max({elements(shape.batch, shape.heads, shape.seq_q, std::max(shape.seq_k, shape.dim)),
+                              elements(shape.batch, shape.kv_heads, shape.seq_k, shape.dim)}));
   if (shape.scale == 0) shape.scale = static_cast<float>(1.0 / std::sqrt(static_cast<double>(shape.dim)));
   return shape;
 }

@@ -53,6 +53,11 @@ KernelCost linear_cost(std::string kernel, double rows, double in, double out) {
   return {std::move(kernel), 2 * rows * in * out, sizeof(float) * (rows * in + out * in + out), sizeof(float) * rows * out};
 }
 
+KernelCost gemm_cost(const Gemm& shape, std::string kernel) {
+  const double c = static_cast<double>(bytes(shape.dtype)) * shape.batch * shape.m * shape.n;
+  return {std::move(kernel), shape.flops(), shape.compulsory_bytes() - c, c};
+}
+
 double h200_floor_seconds(const KernelCost& cost, Dtype dtype) {
   const double flops_per_second = dtype == Dtype::fp32 ? 51e12 : 645e12;
   return std::max((cost.bytes_read + cost.bytes_written) / 4.25e12, cost.flops / flops_per_second);

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "common/problem/attention.h"
+#include "common/problem/gemm.h"
 
 namespace problem {
 
@@ -23,6 +24,8 @@ KernelCost softmax_cost(const Attention& shape);  // 5 per live pair (max, subtr
 KernelCost pv_cost(const Attention& shape);       // 2 · dim per live pair; reads P, V; writes O
 KernelCost transpose_cost(const Attention& shape);                               // K to [batch, kv_heads, dim, seq_k]
 KernelCost linear_cost(std::string kernel, double rows, double in, double out);  // y = x Wᵀ + b in fp32
+
+KernelCost gemm_cost(const Gemm& shape, std::string kernel = "gemm");  // of one kernel that reads A and B and writes C
 
 // The least time that an H200 could take, in seconds: the longer of the bytes at 4.25 TB/s (a copy's rate) and the FLOPs at
 // 51 TFLOP/s in fp32, at 645 TFLOP/s in fp16 and bf16 (mma.sync alone). The rates were measured; launches cost nothing here.

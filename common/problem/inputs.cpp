@@ -4,6 +4,7 @@
 #include <cstdint>
 
 #include "common/problem/attention.h"
+#include "common/problem/gemm.h"
 
 namespace problem {
 namespace {
@@ -33,6 +34,9 @@ template <class Change>
 void fill(Tensor& tensor, std::uint64_t stream, Dtype dtype, const Change& change) {
   for (std::size_t n = 0; n < tensor.values.size(); ++n) tensor.values[n] = round_to(dtype, change(normal(stream, n)));
 }
+
+// The stream of one tensor of a problem with that seed.
+std::uint64_t stream_of(std::uint64_t seed, std::uint64_t tensor) { return splitmix(splitmix(seed, 0), tensor); }
 
 float unchanged(float x) { return x; }
 
@@ -66,11 +70,23 @@ void point_at_keys(Tensor& q, const Tensor& k, const Attention& shape, std::uint
   }
 }
 
+// Raises the first quarter of every row [k] by an offset, and makes the last quarter its mirror image, times a sign: what the
+// first quarter adds to a product, the last one takes away.
+void lift_and_drop(Tensor& tensor, const Gemm& shape, float offset, float sign) {
+  const std::size_t k = shape.k;
+  for (std::size_t row = 0; row < tensor.values.size(); row += k) {
+    for (std::size_t j = 0; j < k / 4; ++j) {
+      tensor.values[row + j] = round_to(shape.dtype, tensor.values[row + j] + offset);
+      tensor.values[row + k - 1 - j] = sign * tensor.values[row + j];
+    }
+  }
+}
+
 }  // namespace
 
 AttentionInputs make_inputs(const Attention& unresolved, std::uint64_t seed, InputKind kind) {
   const Attention shape = resolve(unresolved);
-  const auto stream = [&](std::uint64_t tensor) { return splitmix(splitmix(seed, 0), tensor); };
+  const auto stream = [&](std::uint64_t tensor) { return stream_of(seed, tensor); };
   AttentionInputs in{Tensor({shape.batch, shape.heads, shape.seq_q, shape.dim}),
                      Tensor({shape.batch, shape.kv_heads, shape.seq_k, shape.dim}),
                      Tensor({shape.batch, shape.kv_heads, shape.seq_k, shape.dim})};
@@ -81,6 +97,20 @@ AttentionInputs make_inputs(const Attention& unresolved, std::uint64_t seed, Inp
   fill(in.v, stream(2), shape.dtype, [](float x) { return x + 0.5f; });
   if (kind == InputKind::one_hot) point_at_keys(in.q, in.k, shape, stream(3));
   if (kind == InputKind::uniform) repeat_first_row(in.k, shape);
+  return in;
+}
+
+GemmInputs make_inputs(const Gemm& unresolved, std::uint64_t seed, GemmInputKind kind) {
+  const Gemm shape = resolve(unresolved);
+  GemmInputs in{Tensor({shape.batch_a, shape.m, shape.k}), Tensor({shape.batch, shape.n, shape.k})};
+  const float root = std::sqrt(static_cast<float>(shape.k));
+  fill(in.a, stream_of(seed, 0), shape.dtype, [](float x) { return x + 0.5f; });
+  // An addition before a division: no compiler can fuse the two.
+  fill(in.b, stream_of(seed, 1), shape.dtype, [&](float x) { return (x + 2 / root) / root; });
+  if (kind == GemmInputKind::cancelling) {
+    lift_and_drop(in.a, shape, 8.0f, -1.0f);
+    lift_and_drop(in.b, shape, 50.0f / static_cast<float>(shape.k), 1.0f);
+  }
   return in;
 }
 

@@ -1,29 +1,14 @@
 #include "common/reference/attention.h"
 
 #include <algorithm>
-#include <atomic>
 #include <cmath>
 #include <limits>
-#include <random>
-#include <set>
-#include <stdexcept>
-#include <thread>
+
+#include "common/reference/parts.h"
+#include "common/reference/sample.h"
 
 namespace reference {
 namespace {
-
-// Runs body(0) … body(count − 1) on all cores. Every call must write to places of its own.
-template <class Body>
-void parallel_for(std::int64_t count, const Body& body) {
-  std::atomic<std::int64_t> next = 0;
-  const auto work = [&] {
-    for (std::int64_t i = next++; i < count; i = next++) body(i);
-  };
-  const std::int64_t cores = std::max(1u, std::thread::hardware_concurrency());
-  std::vector<std::jthread> helpers;  // joined at the end of the function
-  for (std::int64_t i = 1; i < std::min(cores, count); ++i) helpers.emplace_back(work);
-  work();
-}
 
 // sums[r] = Σ_d a[d] · b[r][d], each sum in the order of d. Eight rows go side by side, because one sum alone would wait for
 // the latency of every addition; the last group repeats the last row and drops the copies.
@@ -64,28 +49,12 @@ Real softmax(std::vector<Real>& scores) {
   return max + std::log(sum);
 }
 
-double norm(const float* x, int dim) {
-  double squares = 0;
-  for (int d = 0; d < dim; ++d) squares += static_cast<double>(x[d]) * x[d];
-  return std::sqrt(squares);
-}
-
-void require(bool condition, const std::string& message) {
-  if (!condition) throw std::invalid_argument("reference: " + message);
-}
-
 std::int64_t q_size(const AttentionSpec& spec) {
   return static_cast<std::int64_t>(spec.batch) * spec.heads * spec.seq_q * spec.dim;
 }
 
 std::int64_t kv_size(const AttentionSpec& spec) {
   return static_cast<std::int64_t>(spec.batch) * spec.kv_heads * spec.seq_k * spec.dim;
-}
-
-template <class T>
-void require_size(std::span<const T> tensor, std::int64_t size, const char* name) {
-  require(std::ssize(tensor) == size,
-          std::string(name) + " has " + std::to_string(tensor.size()) + " values, not " + std::to_string(size));
 }
 
 template <class In>
@@ -161,7 +130,6 @@ Forward forward_in_double(const AttentionSpec& spec, const std::vector<Row>& row
 // The entries of fp32_rounding() for one row, whose O is given.
 void add_rounding(const AttentionSpec& spec, const Row& row, const Inputs<float>& in, const std::vector<double>& key_norms,
                   const double* o, double& o_error, double& lse_error) {
-  constexpr double unit = 0x1p-24;
   const KeyRange keys = visible_keys(spec, row.query);
   if (keys.empty()) return;
   const float* q_row = &in.q[flat_index(spec, row) * spec.dim];
@@ -169,12 +137,12 @@ void add_rounding(const AttentionSpec& spec, const Row& row, const Inputs<float>
   std::vector<double> p;
   probabilities(spec, keys, q_row, &in.k[first], p);
 
-  const double per_norm = 0.5 * std::sqrt(spec.dim) * unit * std::abs(spec.scale) * norm(q_row, spec.dim);
-  const double sum_error = std::sqrt(keys.count()) * unit;
+  const double per_norm = 0.5 * std::sqrt(spec.dim) * fp32_unit * std::abs(spec.scale) * norm(q_row, spec.dim);
+  const double sum_error = std::sqrt(keys.count()) * fp32_unit;
   std::vector<double> errors(spec.dim, 0.0);
   for (int j = 0; j < keys.count(); ++j) {
     const double score_error = per_norm * key_norms[first / spec.dim + j];
-    const double lost = p[j] < 2 * unit ? 1 : 0;
+    const double lost = p[j] < 2 * fp32_unit ? 1 : 0;
     const float* v_row = &in.v[first + static_cast<std::int64_t>(j) * spec.dim];
     for (int d = 0; d < spec.dim; ++d) {
       errors[d] += p[j] * (score_error * std::abs(v_row[d] - o[d]) + (sum_error + lost) * std::abs(v_row[d]));
@@ -286,28 +254,6 @@ LayerResult<Real> layer_in(const LayerShape& shape, std::span<const float> x, co
   return {std::move(y), std::move(attended.o), std::move(attended.lse)};
 }
 
-constexpr int tile_sizes[] = {16, 32, 64, 128};
-
-// Adds the row itself and its neighbours, as far as they exist.
-void add_edge(int seq_q, int row, std::set<int>& chosen) {
-  for (int r = row - 1; r <= row + 1; ++r) {
-    if (r >= 0 && r < seq_q) chosen.insert(r);
-  }
-}
-
-// The rows of one head that every sample holds: at most 31.
-std::set<int> fixed_rows(const AttentionSpec& spec) {
-  std::set<int> chosen;
-  add_edge(spec.seq_q, 0, chosen);
-  add_edge(spec.seq_q, spec.seq_q - 1, chosen);
-  if (spec.causal) add_edge(spec.seq_q, spec.seq_q - spec.seq_k, chosen);  // the first that sees a key
-  for (const int tile : tile_sizes) {
-    add_edge(spec.seq_q, tile, chosen);
-    add_edge(spec.seq_q, spec.seq_q / tile * tile, chosen);
-  }
-  return chosen;
-}
-
 }  // namespace
 
 KeyRange visible_keys(const AttentionSpec& spec, int query) {
@@ -342,22 +288,14 @@ std::vector<Row> all_rows(const AttentionSpec& spec) {
 }
 
 std::vector<Row> sample_rows(const AttentionSpec& spec, int per_head, std::uint64_t seed) {
-  const std::size_t wanted = std::max(per_head, 64);
-  if (static_cast<std::size_t>(spec.seq_q) <= wanted) return all_rows(spec);
+  if (spec.seq_q <= std::max(per_head, least_sample)) return all_rows(spec);
 
-  std::mt19937_64 random(seed);  // its numbers, unlike the standard distributions, are the same everywhere
-  const auto below = [&](int bound) { return static_cast<int>(random() % static_cast<std::uint64_t>(bound)); };
-  const std::set<int> fixed = fixed_rows(spec);
+  // The first query that sees a key is always looked at.
+  Sampler sampler(spec.seq_q, per_head, seed, spec.causal ? spec.seq_q - spec.seq_k : 0);
   std::vector<Row> rows;
   for (int batch = 0; batch < spec.batch; ++batch) {
     for (int head = 0; head < spec.heads; ++head) {
-      std::set<int> chosen = fixed;
-      for (std::size_t edges = (wanted - chosen.size()) / 2; edges > 0; --edges) {
-        const int edge = below(spec.seq_q / tile_sizes[0] + 1) * tile_sizes[0];
-        chosen.insert(std::clamp(edge + below(3) - 1, 0, spec.seq_q - 1));
-      }
-      while (chosen.size() < wanted) chosen.insert(below(spec.seq_q));
-      for (const int query : chosen) rows.push_back({batch, head, query});
+      for (const int query : sampler.next()) rows.push_back({batch, head, query});
     }
   }
   return rows;

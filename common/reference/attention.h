@@ -10,6 +10,8 @@
 #include <string>
 #include <vector>
 
+#include "common/reference/round.h"
+
 namespace reference {
 
 struct AttentionSpec {
@@ -48,9 +50,7 @@ std::int64_t flat_index(const AttentionSpec& spec, const Row& row);
 std::vector<Row> all_rows(const AttentionSpec& spec);  // in C order
 
 // For problems whose whole truth would take minutes: per_head rows of every head (at least 64; all where there are no more),
-// in order. Always among them: the first two and the last two rows, the first rows that see a key, and, for tiles of 16, 32, 64
-// and 128 rows, the rows around the first and the last edge of a tile. Half of the others lie around random tile edges, half
-// anywhere. Equal seeds give equal rows on every machine.
+// in order. sample.h says which; always among them the first rows that see a key. Equal seeds give equal rows.
 std::vector<Row> sample_rows(const AttentionSpec& spec, int per_head = 64, std::uint64_t seed = 1);
 
 // 1 for each row that sees a NaN or an infinity: in its query, or in a key or value visible to it. A row without keys sees
@@ -71,10 +71,6 @@ Forward forward(const AttentionSpec& spec, const std::vector<Row>& rows, std::sp
                 std::span<const float> v);
 Forward forward(const AttentionSpec& spec, const std::vector<Row>& rows, std::span<const double> q, std::span<const double> k,
                 std::span<const double> v);
-
-// Rounds to the dtype of the kernel, to nearest, ties to even; held as float.
-using Round = float (*)(float);
-inline float keep_fp32(float x) { return x; }
 
 // O [rows, dim] as an honest implementation in the kernel's dtype gets it, from inputs that are already rounded: scores summed
 // in fp32 in the order of dim and scaled in fp32; exp in fp32, the maximum subtracted; P (normalised) rounded to the dtype;

@@ -4,26 +4,16 @@
 #include <limits>
 #include <nlohmann/json.hpp>
 
-#include "common/problem/npy.h"
+#include "common/run/files.h"
 
 namespace run {
 namespace {
 
 namespace fs = std::filesystem;
-using problem::InputError;
 using problem::NpyArray;
 using problem::Tensor;
 
 using Shape = std::vector<std::int64_t>;
-
-void refuse(const fs::path& file, const std::string& what) { throw InputError(file.string() + ": " + what); }
-
-// Kernels count in int.
-void require_extents(const fs::path& file, const Shape& shape) {
-  for (const std::int64_t extent : shape) {
-    if (extent > std::numeric_limits<int>::max()) refuse(file, "shape " + problem::to_string(shape) + " is too large");
-  }
-}
 
 NpyArray read_heads(const fs::path& file) {
   NpyArray array = problem::read_npy(file);
@@ -46,9 +36,7 @@ Tensor read_shaped(const fs::path& file, const Shape& expected) {
 problem::AttentionInputs read_attention_inputs(const fs::path& folder, problem::Dtype dtype) {
   const fs::path q_file = folder / "q.npy", k_file = folder / "k.npy", v_file = folder / "v.npy";
   NpyArray q = read_heads(q_file), k = read_heads(k_file), v = read_heads(v_file);
-  if (q.stored != k.stored || q.stored != v.stored) {
-    refuse(folder, "q.npy, k.npy and v.npy must be of one type, all float16 or all float32");
-  }
+  require_one_type(folder, "q.npy, k.npy and v.npy", {&q, &k, &v}, dtype);
   const Shape& queries = q.tensor.shape;
   const Shape& keys = k.tensor.shape;
   if (v.tensor.shape != keys) {
@@ -57,9 +45,6 @@ problem::AttentionInputs read_attention_inputs(const fs::path& folder, problem::
   if (keys[0] != queries[0] || keys[3] != queries[3]) {
     refuse(k_file, "shape " + problem::to_string(keys) + " does not go with q.npy's " + problem::to_string(queries) +
                        ": batch and dim must be equal");
-  }
-  for (Tensor* tensor : {&q.tensor, &k.tensor, &v.tensor}) {
-    for (float& x : tensor->values) x = problem::round_to(dtype, x);
   }
   return {std::move(q.tensor), std::move(k.tensor), std::move(v.tensor)};
 }

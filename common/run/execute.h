@@ -19,7 +19,7 @@ struct ExecuteOptions {
   bool check = true;        // judge the outputs, and run a second time to compare bits
   bool counters = false;    // count what the simulator can count, in the first run
   int repetitions = 0;      // timed launches after a warm-up; 0: none. Only on a GPU
-  HeadsLayout layout = {};  // of Q, K, V and O; a layer has its own
+  HeadsLayout layout = {};  // of Q, K, V and O; a layer has its own, a matrix product only gaps
 };
 
 struct NamedTensor {

@@ -1,5 +1,5 @@
-// What a step offers. step.cu fills in one of these; the executable, the tests, the tour, the benchmarks and the tables of
-// the book are all made from it.
+// What an attention step offers. step.cu fills in one of these; the executable, the tests, the tour, the benchmarks and the
+// tables of the book are all made from it.
 #pragma once
 
 #include <functional>
@@ -8,11 +8,11 @@
 #include <vector>
 
 #include "common/device/attention.cuh"
-#include "common/device/runtime.h"
 #include "common/device/views.h"
 #include "common/problem/attention.h"
 #include "common/problem/cost.h"
 #include "common/run/counters.h"
+#include "common/run/scratch.h"
 
 namespace run {
 
@@ -32,28 +32,6 @@ std::string to_string(const AttentionSupport& supports);  // "fp32; any dim up t
 
 // Why the request cannot be served, naming what is supported; nothing if it can.
 std::optional<std::string> refusal(const AttentionSupport& supports, const problem::Attention& shape);
-
-// Named device memory between the kernels of a variant (S and P of standard attention, say).
-struct ScratchNeed {
-  std::string name;
-  std::size_t bytes;
-};
-
-class Scratch {
- public:
-  explicit Scratch(const std::vector<ScratchNeed>& needs);
-  template <class T>
-  T* get(const std::string& name) const {  // throws std::logic_error for a name that was not declared
-    return find(name).as<T>();
-  }
-  void poison();
-  bool guards_intact() const;
-
- private:
-  const device::Buffer& find(const std::string& name) const;
-  std::vector<std::string> names_;
-  std::vector<device::Buffer> buffers_;
-};
 
 // One launch of a variant: everything in device memory.
 struct AttentionLaunch {

@@ -21,18 +21,6 @@ reference::AttentionSpec spec_of(const problem::Attention& a) {
   return {a.batch, a.heads, a.kv_heads, a.seq_q, a.seq_k, a.dim, a.causal, a.window, a.scale};
 }
 
-reference::Round round_to_dtype(Dtype dtype) {
-  switch (dtype) {
-    case Dtype::fp16:
-      return [](float x) { return problem::round_to(Dtype::fp16, x); };
-    case Dtype::bf16:
-      return [](float x) { return problem::round_to(Dtype::bf16, x); };
-    case Dtype::fp32:
-      break;
-  }
-  return reference::keep_fp32;
-}
-
 // What is asked of every row.
 std::vector<RowRule> row_rules(const reference::AttentionSpec& spec, const Tensor& q, const Tensor& k, const Tensor& v) {
   const auto rows = reference::all_rows(spec);
@@ -68,6 +56,18 @@ bool all_finite(const Tensor& tensor) {
 }
 
 }  // namespace
+
+reference::Round round_to_dtype(Dtype dtype) {
+  switch (dtype) {
+    case Dtype::fp16:
+      return [](float x) { return problem::round_to(Dtype::fp16, x); };
+    case Dtype::bf16:
+      return [](float x) { return problem::round_to(Dtype::bf16, x); };
+    case Dtype::fp32:
+      break;
+  }
+  return reference::keep_fp32;
+}
 
 AttentionTruth::AttentionTruth(const problem::Attention& shape, const problem::AttentionInputs& in)
     : shape_(problem::resolve(shape)), spec_(spec_of(shape_)), rules_(row_rules(spec_, in.q, in.k, in.v)) {

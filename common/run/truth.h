@@ -9,6 +9,8 @@
 
 namespace run {
 
+reference::Round round_to_dtype(problem::Dtype dtype);  // for baselines
+
 class AttentionTruth {
  public:
   // Inputs rounded to shape.dtype. Where all rows would take long, at least 64 sampled rows of each head are compared.

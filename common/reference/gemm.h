@@ -1,0 +1,41 @@
+// The truth of a matrix product, C[m, n] = A[m, k] · B[n, k]ᵀ per batch entry, in double precision, and the baseline: the same
+// sums in fp32. Every tensor is dense and in C order; a span of another length throws std::invalid_argument.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "common/reference/round.h"
+
+namespace reference {
+
+struct GemmSpec {
+  int batch = 1;
+  int batch_a = 1;  // batch, or 1: A is shared by all batch entries
+  int m = 1;
+  int n = 1;
+  int k = 1;
+};
+
+// Rows of C are numbered through all batch entries: batch entry · m + row.
+using GemmRows = std::vector<std::int64_t>;
+std::string row_text(const GemmSpec& spec, std::int64_t row);  // "batch 0, row 117"
+GemmRows all_rows(const GemmSpec& spec);
+
+// per_batch rows of every batch entry, in order (sample.h says which); all where there are no more.
+GemmRows sample_rows(const GemmSpec& spec, int per_batch = 64, std::uint64_t seed = 1);
+
+// C [rows, n], from a [batch_a, m, k] and b [batch, n, k]: in double, and as an honest implementation in the kernel's dtype
+// gets it: summed in fp32 in the order of k, then rounded.
+std::vector<double> product(const GemmSpec& spec, const GemmRows& rows, std::span<const float> a, std::span<const float> b);
+std::vector<float> product_baseline(const GemmSpec& spec, const GemmRows& rows, std::span<const float> a,
+                                    std::span<const float> b, Round round = keep_fp32);
+
+// What summing in fp32 can do to a row of any honest implementation, whatever its order [rows]: ½ √k · u · ‖A_i‖ · max ‖B_j‖,
+// as for the scores of attention (fp32_rounding there). Rows of B that are not finite do not count.
+std::vector<double> product_rounding(const GemmSpec& spec, const GemmRows& rows, std::span<const float> a,
+                                     std::span<const float> b);
+
+}  // namespace reference
