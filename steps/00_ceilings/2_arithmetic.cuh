@@ -1,0 +1,66 @@
+// Step 00, file 2: how fast numbers are multiplied.
+//
+// Operands come from memory once, so that the compiler knows nothing about them, and then stay in registers. They are random:
+// multiplying zeros takes less power, and a GPU that has power left clocks higher.
+#pragma once
+
+#include "common/device/ptx.cuh"
+
+namespace ceilings {
+
+constexpr int fma_chains = 8;  // that do not wait for each other
+constexpr int fma_unroll = 8;
+
+// rounds · fma_unroll · fma_chains multiply-adds by each thread, in fp32.
+__global__ void __launch_bounds__(256)
+    fma_chain(int rounds, const float* values,  // [4096 + threads of the launch]: |value| < 1
+              float* sums) {                    // [threads of the launch]
+  const int t = blockIdx.x * blockDim.x + threadIdx.x;
+  const float x = values[t % 4096], y = values[t % 4096 + 1];
+  float sum[fma_chains];
+#pragma unroll
+  for (int i = 0; i < fma_chains; ++i) sum[i] = values[t % 4096 + i];
+#pragma unroll 1
+  for (int r = 0; r < rounds; ++r) {
+#pragma unroll
+    for (int i = 0; i < fma_unroll * fma_chains; ++i) sum[i % fma_chains] = fmaf(sum[i % fma_chains], x, y);
+  }
+  float total = 0.0f;
+#pragma unroll
+  for (int i = 0; i < fma_chains; ++i) total += sum[i];
+  sums[t] = total;
+}
+
+constexpr int mma_a = 4;  // pieces of A, 16 × 16, of a warp
+constexpr int mma_b =
+    8;  // pieces of B, 16 × 8: 32 products, the stream of instructions of a 64 × 64 warp tile without its loads
+constexpr int mma_unroll = 2;
+constexpr double mma_flops = 2.0 * 16 * 8 * 16;  // of one mma.sync.m16n8k16
+
+// rounds · mma_unroll · 32 mma.sync by each warp.
+template <class T>
+__global__ void __launch_bounds__(256) mma_chain(int rounds, const std::uint32_t* pairs,  // [4096 · 32]: two elements each
+                                                 float* sums) {                           // [threads of the launch]
+  const int t = blockIdx.x * blockDim.x + threadIdx.x;
+  std::uint32_t a[mma_a][4], b[mma_b][2];
+#pragma unroll
+  for (int i = 0; i < 4 * mma_a; ++i) a[i / 4][i % 4] = pairs[t % 4096 + i * 4096];
+#pragma unroll
+  for (int i = 0; i < 2 * mma_b; ++i) b[i / 2][i % 2] = pairs[t % 4096 + (4 * mma_a + i) * 4096];
+  float c[mma_a][mma_b][4] = {};
+#pragma unroll 1
+  for (int r = 0; r < rounds; ++r) {
+#pragma unroll
+    for (int i = 0; i < mma_unroll * mma_a * mma_b; ++i) {
+      const int p = i / mma_b % mma_a;
+      const int q = p % 2 == 0 ? i % mma_b : mma_b - 1 - i % mma_b;  // there and back: at the turn B's piece stays
+      ptx::mma_m16n8k16<T>(c[p][q], a[p], b[q]);
+    }
+  }
+  float total = 0.0f;
+#pragma unroll
+  for (int i = 0; i < 4 * mma_a * mma_b; ++i) total += c[i / 4 / mma_b][i / 4 % mma_b][i % 4];
+  sums[t] = total;
+}
+
+}  // namespace ceilings

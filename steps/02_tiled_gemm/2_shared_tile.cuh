@@ -1,0 +1,57 @@
+// Step 02, file 2: tiles in shared memory.
+//
+// File 1 loads each element of A n times, and each of B m times. Here a block of 32 × 32 threads computes a tile of 32 × 32
+// elements of C, and walks along k in steps of 32: its threads load one tile of A and one of B into shared memory, together,
+// and every element is then used 32 times from there.
+//
+//   Smem   a[32][33]   rows of A, columns k … k + 31, as fp32
+//          b[32][33]   rows of B, the same; the 33rd column keeps the 32 rows that a warp reads on 32 banks
+//
+// What to expect: a 32nd of file 1's loads from device memory, and coalesced ones. But two loads from shared memory for each
+// multiply-add: the bound has moved, not gone. 32 lanes · 4 bytes a cycle and multiprocessor feed one warp's multiply-add every
+// two cycles, where four could be done in each.
+#pragma once
+
+#include "steps/02_tiled_gemm/matrix.cuh"
+
+namespace tiled_gemm {
+
+constexpr int shared_tile = 32;
+
+struct SharedTileSmem {
+  float a[shared_tile][shared_tile + 1];
+  float b[shared_tile][shared_tile + 1];
+};
+
+// Element [i][t] of a matrix; zero outside of it, so that tiles at the edge add nothing.
+template <class T>
+__device__ float element_or_zero(Matrix<const T> matrix, int batch, int i, int t, int rows, int columns) {
+  return i < rows && t < columns ? to_float(load(&matrix.row(batch, i)[t])) : 0.0f;
+}
+
+// Grid: x over tiles, y over the batch. Blocks of 32 × 32 threads.
+template <class T>
+__global__ void shared_tile_gemm(Shape shape,
+                                 Matrix<const T> a,  // [batch, m, k]
+                                 Matrix<const T> b,  // [batch, n, k]
+                                 Matrix<T> c) {      // [batch, m, n]
+  auto& smem = device::shared_storage<SharedTileSmem>();
+  const TileOrigin tile = tile_origin(shape, shared_tile, shared_tile);
+  const int x = threadIdx.x;  // the thread's column of C; when loading, its place along k
+  const int y = threadIdx.y;  // its row
+  const int batch = blockIdx.y;
+
+  float sum = 0.0f;
+  for (int first = 0; first < shape.k; first += shared_tile) {
+    smem.a[y][x] = element_or_zero(a, batch, tile.row + y, first + x, shape.m, shape.k);
+    smem.b[y][x] = element_or_zero(b, batch, tile.column + y, first + x, shape.n, shape.k);
+    __syncthreads();  // both tiles are written before anyone reads them
+    for (int t = 0; t < shared_tile; ++t) sum += smem.a[y][t] * smem.b[x][t];
+    __syncthreads();  // everyone has read the tiles before the next ones overwrite them
+  }
+  if (tile.row + y < shape.m && tile.column + x < shape.n) {
+    store(&c.row(batch, tile.row + y)[tile.column + x], from_float<T>(sum));
+  }
+}
+
+}  // namespace tiled_gemm

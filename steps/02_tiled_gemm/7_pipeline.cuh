@@ -1,0 +1,96 @@
+// Step 02, file 7: a pipeline of copies.
+//
+// Until here every k-tile is a sequence: load, wait for device memory, store to shared memory, barrier, multiply, barrier.
+// While the loads are under way no tensor core works. cp.async copies from device to shared memory without a register in
+// between and without waiting: a thread can have the copies of several tiles under way while it multiplies an earlier one.
+//
+//   Smem   stage[3]   each with a[128][64] and b[128][64], swizzled as in file 6
+//
+// In round r the block multiplies tile r, from stage r % 3, while tile r + 1 is arriving and tile r + 2 is asked for. That one
+// goes to the stage of tile r − 1, so everyone must have finished with it: one barrier a round says that, and that tile r is
+// there for all.
+//
+// What to expect: the time of the copies disappears behind the mma, if one round's mma take longer than a tile's latency.
+#pragma once
+
+#include "steps/02_tiled_gemm/6_swizzle.cuh"
+
+namespace tiled_gemm {
+
+constexpr int stages = 3;
+
+template <class T>
+struct PipelineSmem {
+  TensorCoreSmem<T> stage[stages];
+};
+
+// Starts to copy elements [i][t] … [i][t + 7]; zeros come from outside of the matrix.
+template <class T>
+__device__ void copy_chunk_or_zero(T* to, Matrix<const T> matrix, int batch, int i, int t, int rows, int columns) {
+  const bool inside = i < rows && t < columns;
+  ptx::cp_async_16(to, inside ? &matrix.row(batch, i)[t] : matrix.data, inside ? 16 : 0);
+}
+
+// Grid: x over tiles, y over the batch. Blocks of tc_threads. k is a multiple of 8, and so are the row strides of A and B.
+template <class T>
+__global__ void __launch_bounds__(tc_threads) pipelined_gemm(Shape shape,
+                                                             Matrix<const T> a,  // [batch, m, k]
+                                                             Matrix<const T> b,  // [batch, n, k]
+                                                             Matrix<T> c) {      // [batch, m, n]
+  auto& smem = device::shared_storage<PipelineSmem<T>>();
+  const TileOrigin tile = tile_origin(shape, tc_rows, tc_columns);
+  const int batch = blockIdx.y;
+  const int lane = threadIdx.x % 32;
+  const int warp = threadIdx.x / 32;
+  const int warp_row = warp / 4 * warp_rows;  // within the tile
+  const int warp_column = warp % 4 * warp_columns;
+  const int rounds = ceil_div(shape.k, tc_k);
+
+  const auto copy_tile = [&](int round) {
+    TensorCoreSmem<T>& stage = smem.stage[round % stages];
+    for (int i = threadIdx.x; i < tc_rows * tc_k / chunk; i += tc_threads) {
+      const int row = i / (tc_k / chunk);
+      const int t = i % (tc_k / chunk) * chunk;
+      copy_chunk_or_zero(&stage.a[row][swizzled(row, t)], a, batch, tile.row + row, round * tc_k + t, shape.m, shape.k);
+      copy_chunk_or_zero(&stage.b[row][swizzled(row, t)], b, batch, tile.column + row, round * tc_k + t, shape.n, shape.k);
+    }
+  };
+
+  for (int round = 0; round < stages - 1; ++round) {
+    if (round < rounds) copy_tile(round);
+    ptx::cp_async_commit_group();  // an empty group, too: the waits below count groups
+  }
+  float sums[4][4][4] = {};
+  for (int round = 0; round < rounds; ++round) {
+    ptx::cp_async_wait_group<stages - 2>();  // this thread's part of this round's tile has come
+    __syncthreads();                         // so has everyone's; and everyone has read the stage that is filled next
+    if (round + stages - 1 < rounds) copy_tile(round + stages - 1);
+    ptx::cp_async_commit_group();
+    const TensorCoreSmem<T>& stage = smem.stage[round % stages];
+#pragma unroll
+    for (int step = 0; step < tc_k; step += 16) {
+      std::uint32_t a_piece[4][4], b_pieces[2][4];
+#pragma unroll
+      for (int p = 0; p < 4; ++p) {
+        const int row = warp_row + 16 * p + lane % 16;
+        ptx::ldmatrix_x4(a_piece[p], &stage.a[row][swizzled(row, step + lane / 16 * chunk)]);
+      }
+#pragma unroll
+      for (int q = 0; q < 2; ++q) {
+        const int row = warp_column + 16 * q + lane / 16 * 8 + lane % 8;
+        ptx::ldmatrix_x4(b_pieces[q], &stage.b[row][swizzled(row, step + lane / 8 % 2 * chunk)]);
+      }
+#pragma unroll
+      for (int p = 0; p < 4; ++p) {
+#pragma unroll
+        for (int q = 0; q < 4; ++q) {
+          const std::uint32_t b_piece[2] = {b_pieces[q / 2][q % 2 * 2], b_pieces[q / 2][q % 2 * 2 + 1]};
+          ptx::mma_m16n8k16<T>(sums[p][q], a_piece[p], b_piece);
+        }
+      }
+    }
+  }
+  store_warp_tile(sums, c, batch, shape, tile.row + warp_row, tile.column + warp_column);
+}
+
+}  // namespace tiled_gemm

@@ -1,0 +1,199 @@
+// Step 02, host side: what the step offers, sizes, launches.
+#include "common/run/gemm_step.h"
+#include "steps/02_tiled_gemm/1_element_per_thread.cuh"
+#include "steps/02_tiled_gemm/2_shared_tile.cuh"
+#include "steps/02_tiled_gemm/3_register_tile.cuh"
+#include "steps/02_tiled_gemm/4_tensor_cores.cuh"
+#include "steps/02_tiled_gemm/5_padding.cuh"
+#include "steps/02_tiled_gemm/6_swizzle.cuh"
+#include "steps/02_tiled_gemm/7_pipeline.cuh"
+#include "steps/02_tiled_gemm/8_tuned.cuh"
+#include "steps/02_tiled_gemm/9_any_k.cuh"
+
+namespace {
+
+using namespace tiled_gemm;
+using problem::Dtype;
+using problem::Gemm;
+using run::GemmLaunch;
+using run::GemmVariant;
+
+// Calls f(T{}) with the element type of the problem.
+template <class F>
+void with_type(Dtype dtype, F f) {
+  if (dtype == Dtype::fp16) {
+    f(__half{});
+  } else {
+    f(__nv_bfloat16{});
+  }
+}
+
+template <class T>
+struct Operands {
+  Matrix<const T> a, b;
+  Matrix<T> c;
+};
+
+template <class T>
+Operands<T> operands(const GemmLaunch& l) {
+  return {{static_cast<const T*>(l.a), l.a_batch_stride, l.shape.lda},
+          {static_cast<const T*>(l.b), l.b_batch_stride, l.shape.ldb},
+          {static_cast<T*>(l.c), l.c_batch_stride, l.shape.ldc}};
+}
+
+// A block for each tile of C, and each entry of the batch.
+dim3 grid_of_tiles(const Gemm& g, int rows, int columns) {
+  const std::int64_t tiles = std::int64_t{ceil_div(g.m, rows)} * ceil_div(g.n, columns);
+  return {static_cast<unsigned>(tiles), static_cast<unsigned>(g.batch)};
+}
+
+Shape shape_of(const Gemm& g) { return {g.m, g.n, g.k}; }
+
+// One launch of a kernel of this step, whose tiles have these extents.
+template <class T>
+void launch_tiles(const GemmLaunch& l, void (*kernel)(Shape, Matrix<const T>, Matrix<const T>, Matrix<T>), int rows,
+                  int columns, dim3 block, std::size_t shared_bytes) {
+  const Operands<T> o = operands<T>(l);
+  device::launch(kernel, grid_of_tiles(l.shape, rows, columns), block, shared_bytes, shape_of(l.shape), o.a, o.b, o.c);
+}
+
+void launch_element_per_thread(const GemmLaunch& l) {
+  with_type(l.shape.dtype,
+            [&]<class T>(T) { launch_tiles<T>(l, element_per_thread<T>, element_rows, 32, dim3(32, element_rows), 0); });
+}
+void launch_shared_tile(const GemmLaunch& l) {
+  with_type(l.shape.dtype, [&]<class T>(T) {
+    launch_tiles<T>(l, shared_tile_gemm<T>, shared_tile, shared_tile, dim3(shared_tile, shared_tile), sizeof(SharedTileSmem));
+  });
+}
+void launch_register_tile(const GemmLaunch& l) {
+  with_type(l.shape.dtype, [&]<class T>(T) {
+    launch_tiles<T>(l, register_tile_gemm<T>, register_block, register_block, register_threads, sizeof(RegisterTileSmem));
+  });
+}
+void launch_tensor_cores(const GemmLaunch& l) {
+  with_type(l.shape.dtype, [&]<class T>(T) {
+    launch_tiles<T>(l, tensor_core_gemm<T>, tc_rows, tc_columns, tc_threads, sizeof(TensorCoreSmem<T>));
+  });
+}
+void launch_padding(const GemmLaunch& l) {
+  with_type(l.shape.dtype,
+            [&]<class T>(T) { launch_tiles<T>(l, padded_gemm<T>, tc_rows, tc_columns, tc_threads, sizeof(PaddedSmem<T>)); });
+}
+void launch_swizzle(const GemmLaunch& l) {
+  with_type(l.shape.dtype, [&]<class T>(T) {
+    launch_tiles<T>(l, swizzled_gemm<T>, tc_rows, tc_columns, tc_threads, sizeof(TensorCoreSmem<T>));
+  });
+}
+void launch_pipeline(const GemmLaunch& l) {
+  with_type(l.shape.dtype, [&]<class T>(T) {
+    launch_tiles<T>(l, pipelined_gemm<T>, tc_rows, tc_columns, tc_threads, sizeof(PipelineSmem<T>));
+  });
+}
+template <class Tile>
+void launch_tuned(const GemmLaunch& l) {
+  with_type(l.shape.dtype, [&]<class T>(T) {
+    launch_tiles<T>(l, tuned_gemm<T, Tile>, Tile::rows, Tile::columns, Tile::threads, sizeof(TunedSmem<T, Tile>));
+  });
+}
+
+int padded(int k) { return ceil_div(k, chunk) * chunk; }
+
+void launch_any_k(const GemmLaunch& l) {
+  with_type(l.shape.dtype, [&]<class T>(T) {
+    const Operands<T> o = operands<T>(l);
+    GemmLaunch inner = l;
+    const auto pad = [&](const char* name, Matrix<const T> from, int rows, int batch) {
+      T* to = l.scratch.get<T>(name);
+      const Matrix<T> target{to, std::int64_t{rows} * padded(l.shape.k), padded(l.shape.k)};
+      device::launch(pad_rows<T>, dim3(static_cast<unsigned>(rows), static_cast<unsigned>(batch)), 256, 0, l.shape.k,
+                     padded(l.shape.k), from, target);
+      return to;
+    };
+    inner.a = pad("A padded", o.a, l.shape.m, l.shape.batch_a);
+    inner.b = pad("B padded", o.b, l.shape.n, l.shape.batch);
+    inner.shape.k = inner.shape.lda = inner.shape.ldb = padded(l.shape.k);
+    inner.a_batch_stride = l.shape.batch_a == 1 ? 0 : std::int64_t{l.shape.m} * padded(l.shape.k);
+    inner.b_batch_stride = std::int64_t{l.shape.n} * padded(l.shape.k);
+    launch_tuned<TunedTile<64>>(inner);
+  });
+}
+
+std::vector<run::ScratchNeed> padded_operands(const Gemm& g) {
+  const std::size_t row = static_cast<std::size_t>(padded(g.k)) * 2;
+  return {{"A padded", static_cast<std::size_t>(g.batch_a) * static_cast<std::size_t>(g.m) * row},
+          {"B padded", static_cast<std::size_t>(g.batch) * static_cast<std::size_t>(g.n) * row}};
+}
+
+problem::KernelCost pad_cost(int batch, int rows, int columns) {
+  const double moved = double{2} * batch * rows;
+  return {"pad_rows", 0, moved * columns, moved * padded(columns)};
+}
+
+std::vector<run::ScratchNeed> no_scratch(const Gemm&) { return {}; }
+
+// A variant of one kernel.
+GemmVariant variant(std::string name, std::string idea, const run::GemmSupport& supports, std::size_t shared_bytes,
+                    std::string kernel, std::function<void(const GemmLaunch&)> launch) {
+  return {std::move(name),
+          std::move(idea),
+          supports,
+          [=](const Gemm&) { return shared_bytes; },
+          no_scratch,
+          [=](const Gemm& g) {
+            problem::KernelCost cost = problem::gemm_cost(g);
+            cost.kernel = kernel;
+            return std::vector{cost};
+          },
+          std::move(launch)};
+}
+
+}  // namespace
+
+const run::GemmStep& run::this_gemm_step() {
+  static const GemmStep step = [] {
+    GemmSupport any;
+    GemmSupport chunks;  // rows that cp.async and 16-byte loads can read
+    chunks.k_multiple = chunk;
+    chunks.ld_multiple = chunk;
+    using H = __half;  // a __nv_bfloat16 is as large
+    GemmStep s;
+    s.name = "02_tiled_gemm";
+    s.question = "How does a matrix product reach the speed of the tensor cores?";
+    s.default_shape.m = 256;
+    s.default_shape.n = 256;
+    s.default_shape.k = 128;
+    s.default_shape.dtype = Dtype::fp16;
+    s.default_variant = "tuned";
+    s.variants = {
+        variant("element_per_thread", "one thread per element of C, straight from device memory", any, 0, "element_per_thread",
+                launch_element_per_thread),
+        variant("shared_tile", "tiles of A and B in shared memory, each element used 32 times", any, sizeof(SharedTileSmem),
+                "shared_tile_gemm", launch_shared_tile),
+        variant("register_tile", "8 × 8 sums in the registers of a thread: one load for 16 multiply-adds", any,
+                sizeof(RegisterTileSmem), "register_tile_gemm", launch_register_tile),
+        variant("tensor_cores", "ldmatrix and mma.sync, rows of 128 bytes: eight-way bank conflicts", chunks,
+                sizeof(TensorCoreSmem<H>), "tensor_core_gemm", launch_tensor_cores),
+        variant("padding", "rows of 144 bytes: no conflicts, a ninth of the memory wasted", chunks, sizeof(PaddedSmem<H>),
+                "padded_gemm", launch_padding),
+        variant("swizzle", "the chunks of a row in another order: no conflicts, nothing wasted", chunks,
+                sizeof(TensorCoreSmem<H>), "swizzled_gemm", launch_swizzle),
+        variant("pipeline", "cp.async, three stages: copies beside the mma", chunks, sizeof(PipelineSmem<H>), "pipelined_gemm",
+                launch_pipeline),
+        variant("tuned", "128 × 256 tiles, two sets of fragments, few instructions beside the mma", chunks,
+                sizeof(TunedSmem<H, TunedTile<64>>), "tuned_gemm", launch_tuned<TunedTile<64>>),
+        variant("tuned_99k", "the same with k-tiles of 32, for GPUs with 99 KB of shared memory", chunks,
+                sizeof(TunedSmem<H, TunedTile<32>>), "tuned_gemm", launch_tuned<TunedTile<32>>),
+        {"any_k", "rows padded to a multiple of 16 bytes first, then the tuned kernel", any,
+         [](const Gemm&) { return sizeof(TunedSmem<H, TunedTile<64>>); }, padded_operands,
+         [](const Gemm& g) {
+           problem::KernelCost product = problem::gemm_cost(g);
+           product.kernel = "tuned_gemm";
+           return std::vector{pad_cost(g.batch_a, g.m, g.k), pad_cost(g.batch, g.n, g.k), product};
+         },
+         launch_any_k},
+    };
+    return s;
+  }();
+  return step;
+}

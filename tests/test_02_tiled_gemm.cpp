@@ -1,0 +1,37 @@
+// Step 02: every variant is right at every shape, in both types.
+#include "common/run/gemm_step.h"
+#include "tests/catch.h"
+#include "tests/gemm_suite.h"
+
+namespace {
+
+const run::GemmStep& step() { return run::this_gemm_step(); }
+
+problem::Gemm irregular() {
+  problem::Gemm g;
+  g.batch = 3;
+  g.m = 37;
+  g.n = 29;
+  g.k = 40;
+  g.dtype = problem::Dtype::fp16;
+  return problem::resolve(g);
+}
+
+}  // namespace
+
+TEST_CASE("every variant is right over the whole shape list, in fp16 and bf16") {
+  for (const problem::Dtype dtype : {problem::Dtype::fp16, problem::Dtype::bf16}) {
+    const auto cases = suite::gemm_shapes(dtype);
+    for (const run::GemmVariant& variant : step().variants) {
+      CHECK(suite::passes(variant, cases) == static_cast<int>(cases.size()));
+    }
+  }
+}
+
+TEST_CASE("batches, permutations and NaNs are handled as a product must") {
+  for (const run::GemmVariant& variant : step().variants) {
+    suite::batches_are_independent(variant, irregular());
+    suite::follows_permutations(variant, irregular());
+    suite::contains_nan(variant, irregular());
+  }
+}
