@@ -3,16 +3,18 @@
 #   make tour               build for this machine, run every step on real input, show the ladder
 #   make test [STEP=01]     build, run all tests (or one step's)
 #   make exercise STEP=01 N=2   grade what you wrote in steps/01_*/exercises/2_*
+#   make mutate STEP=01     break the step's kernels on purpose and see what notices (docs/mutation.md: ONLY, SAMPLE, UPDATE)
 #   make docs               the book as a site, in build/docs
 #   make sim | make gpu     build that preset, nothing more (also sim-debug, gpu-debug)
 #   make sass [STEP=01]     what nvcc made of each kernel, and which of the simulator's counts are exact; needs nvcc, but no GPU
-#   make profile            on a machine with a GPU: Nsight Compute's counters of every kernel, in build/profile
+#   make profile STEP=01    what each kernel did, and what bounds it: by Nsight Compute on a GPU, by the simulator elsewhere
+#                           [VARIANT=name] [ARGS="shape flags"] [REPORT=x.ncu-rep]; more: tools/profile_step.py --help
 #   make gpu-check OUT=dir  on a machine with a GPU: tests, sanitizers, timings, counters; results in dir
 
 PRESET := $(shell tools/preset)
 PYTHON := .venv/bin/python
 
-.PHONY: tour test exercise docs notebooks lint sass profile gpu-check sim sim-debug gpu gpu-debug
+.PHONY: tour test exercise mutate docs notebooks lint sass profile gpu-check sim sim-debug gpu gpu-debug
 
 tour:
 	@tools/build $(PRESET) && $(PYTHON) tools/tour.py $(PRESET)
@@ -22,6 +24,10 @@ test:
 
 exercise:
 	@tools/build sim && $(PYTHON) tools/grade.py $(STEP) $(N)
+
+mutate:
+	@tools/build sim && $(PYTHON) tools/mutate.py --step '$(STEP)' $(if $(ONLY),--only '$(ONLY)') \
+	  $(if $(SAMPLE),--sample $(SAMPLE)) $(if $(SEED),--seed $(SEED)) $(if $(UPDATE),--update)
 
 docs:
 	@tools/bootstrap && $(PYTHON) tools/docs build
@@ -36,7 +42,8 @@ sass:
 	@tools/build gpu && tools/build sim && $(PYTHON) tools/disassembly.py sass $(if $(STEP),--step $(STEP))
 
 profile:
-	@tools/build gpu && $(PYTHON) tools/gpu_check.py --only ncu --out build/profile
+	@tools/build $(PRESET) && $(PYTHON) tools/profile_step.py --step '$(STEP)' $(if $(VARIANT),--variant $(VARIANT)) \
+	  $(if $(REPORT),--report $(REPORT)) $(ARGS)
 
 gpu-check:
 	@$(if $(OUT),,$(error make gpu-check needs a folder for its results: OUT=dir))tools/build gpu && $(PYTHON) tools/gpu_check.py --out $(OUT)

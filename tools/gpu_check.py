@@ -4,13 +4,13 @@ Runs what is built in build/gpu and writes into --out:
     summary.json    the machine, and what passed
     bench.json      the benchmarks' JSON, one entry per step and shape (docs/result.schema.json)
     ncu_STEP.csv    Nsight Compute's raw page for every kernel of the step, at its three fixed shapes and a large one
-    ncu_calibration.csv   the same for the kernels of tests/calibration_kernels.cu, which the simulator's counters are held to
+    ncu_calibration.csv, ncu_calibration_ampere.csv   the same for the kernels of tests/calibration_*.cu, which the simulator's counters
+                    are held to
     log.txt         all output
 Exit status 1 if anything failed. Clocks and other settings of the GPU are left alone.
 """
 
 import argparse
-import csv
 import datetime
 import json
 import os
@@ -20,39 +20,11 @@ import sys
 import time
 from pathlib import Path
 
+from profiling import ncu
 from shapes import BENCHED, FIXED, LAYERED, PROFILED, SANITIZED
 
 ROOT = Path(__file__).resolve().parent.parent
 SANITIZERS = ["memcheck", "racecheck", "synccheck", "initcheck"]
-
-# Nsight Compute's names. What the simulator counts too comes first.
-METRICS = [
-    "l1tex__t_requests_pipe_lsu_mem_global_op_ld.sum",
-    "l1tex__t_requests_pipe_lsu_mem_global_op_st.sum",
-    "l1tex__t_sectors_pipe_lsu_mem_global_op_ld.sum",
-    "l1tex__t_sectors_pipe_lsu_mem_global_op_st.sum",
-    "sm__sass_l1tex_data_pipe_lsu_wavefronts_mem_shared_op_ld.sum",
-    "sm__sass_l1tex_data_pipe_lsu_wavefronts_mem_shared_op_st.sum",
-    "memory_l1_wavefronts_shared",
-    "memory_l1_wavefronts_shared_ideal",
-    "smsp__inst_executed.sum",
-    "smsp__thread_inst_executed.sum",
-    "sass__inst_executed_per_opcode",
-    "lts__t_sectors_op_read.sum",
-    "lts__t_sectors_op_write.sum",
-    "lts__t_sector_hit_rate.pct",
-    "l1tex__t_sector_hit_rate.pct",
-    "dram__bytes_read.sum",
-    "dram__bytes_write.sum",
-    "gpu__time_duration.sum",
-    "sm__cycles_elapsed.avg.per_second",
-    "sm__warps_active.avg.pct_of_peak_sustained_active",
-    "launch__registers_per_thread",
-    "launch__shared_mem_per_block_dynamic",
-    "launch__occupancy_limit_registers",
-    "launch__occupancy_limit_shared_mem",
-    "launch__waves_per_multiprocessor",
-]
 
 
 class Check:
@@ -145,28 +117,13 @@ def run_benchmarks(check):
     return entries
 
 
-def wanted_columns(header):
-    """Of the raw page: what names the launch, and the metrics asked for. (The page repeats some hundred attributes of the device in
-    every row.)"""
-    launch = {"ID", "Kernel Name", "Block Size", "Grid Size"}
-    return [i for i, name in enumerate(header) if name in launch or name in METRICS]
-
-
-def profile(check, name, command):
-    """Nsight Compute's rows for every launch of a command, header and units first, without the runner's own kernel, which poisons
-    outputs. Of instances, "12 (BAR: 4; LDG: 8)", only the opcodes are kept."""
-    output = check.run(
-        f"ncu {name}",
-        ["ncu", "--clock-control", "none", "--csv", "--page", "raw", "--print-units", "base", "--print-metric-instances", "details",
-         "--metrics", ",".join(METRICS), *command],
-    )
-    table = list(csv.reader(line for line in output.splitlines() if line.startswith('"')))
-    if not table:
-        return []
-    header = table[0]
-    names = {"Kernel Name", "Block Size", "Grid Size", "sass__inst_executed_per_opcode"}
-    rows = [[row[i] if header[i] in names else row[i].split(" (")[0] for i in wanted_columns(header)] for row in table]
-    return [row for row in rows if not any("fill_words" in cell for cell in row)]
+def profile(check, name, program, metrics):
+    """Nsight Compute's rows for every launch of a program, header and units first. If it refuses that many metrics, there are at least
+    the counters; the failure stays on record."""
+    rows = ncu.raw_page(check.run(f"ncu {name}", ncu.command(program, metrics)), metrics)
+    if not rows and metrics is not ncu.COUNTERS:
+        return ncu.raw_page(check.run(f"ncu {name}, counters only", ncu.command(program, ncu.COUNTERS)), ncu.COUNTERS)
+    return rows
 
 
 def run_ncu(check):
@@ -177,12 +134,14 @@ def run_ncu(check):
         }
         for step, shapes in FIXED.items()
     }
-    measured["calibration"] = {"all": ([], [check.build / "tests" / "calibration"])}
+    calibrations = ("calibration", "calibration_ampere")
+    measured.update({name: {"all": ([], [check.build / "tests" / name])} for name in calibrations})
     for step, shapes in measured.items():
+        metrics = ncu.COUNTERS if step in calibrations else ncu.METRICS
         lines = []
         for name, (shape, command) in shapes.items():
             lines.append(f"# shape {name}: {' '.join(shape)}".rstrip())
-            lines += [",".join(f'"{cell}"' for cell in row) for row in profile(check, f"{step} {name}", command)]
+            lines += [",".join(f'"{cell}"' for cell in row) for row in profile(check, f"{step} {name}", command, metrics)]
         (check.out / f"ncu_{step}.csv").write_text("\n".join(lines) + "\n")
 
 

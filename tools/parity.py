@@ -1,64 +1,32 @@
 """Simulator against Nsight Compute, to the digit.
 
 Reruns the simulator on the shapes that results/DEVICE/ncu_STEP.csv was measured at, kernel by kernel, and compares every metric that
-the simulator claims to be exact. The calibration kernels (tests/calibration_kernels.cu) are compared in the same way. Metrics that
+the simulator claims to be exact. The calibration kernels (tests/calibration_*.cu) are compared in the same way. Metrics that
 the simulator calls estimates are shown where they differ. Exit status 1 if an exact one does.
 """
 
 import argparse
-import csv
 import json
-import re
 import subprocess
 import sys
 import tempfile
 from collections import Counter
 from pathlib import Path
 
+from profiling.ncu import OPCODES, base_name, instances, measured, number, product
 from shapes import FIXED
 
 ROOT = Path(__file__).resolve().parent.parent
-SHAPES = {**FIXED, "calibration": {"all": []}}
-
-
-def measured(path):
-    """Nsight Compute's rows by the name of the shape: {shape: [{column: text}, …]}, in launch order."""
-    shapes = {}
-    header = None
-    for line in path.read_text().splitlines():
-        if line.startswith("# shape "):
-            name = line.removeprefix("# shape ").split(":")[0]
-            shapes[name] = []
-            header = None
-            continue
-        row = next(csv.reader([line]))
-        if header is None:
-            header = row
-        elif row[0]:  # the row of units has no ID
-            shapes[name].append(dict(zip(header, row)))
-    return shapes
-
-
-def number(text):
-    """ "1,024" as 1024; None for what is not a whole number."""
-    digits = text.replace(",", "")
-    return int(digits) if digits.isdigit() else None
-
-
-def instances(text):
-    """ "22,030 (BAR: 12; LDG: 8,192)" as {"BAR": 12, "LDG": 8192}."""
-    found = {}
-    for part in text.partition("(")[2].rstrip(")").split(";"):
-        name, _, count = part.partition(":")
-        if number(count.strip()) is not None:
-            found[name.strip()] = number(count.strip())
-    return found
+MEASURED = ROOT / "results" / "h200"
+# Executables of build/sim/tests that have no shapes; the second counts once it has been measured.
+CALIBRATIONS = [name for name in ("calibration", "calibration_ampere") if (MEASURED / f"ncu_{name}.csv").is_file()]
+SHAPES = {**FIXED, **{name: {"all": []} for name in CALIBRATIONS}}
 
 
 def of_hardware(row, metric):
     """What Nsight Compute says of a metric; None where it was not asked."""
     name, _, opcode = metric.partition(".")
-    if name == "sass__inst_executed_per_opcode":
+    if name == OPCODES:
         counts = instances(row.get(name, ""))
         return counts.get(opcode, 0) if counts else None
     if metric == "launch__grid_size":
@@ -68,30 +36,17 @@ def of_hardware(row, metric):
     return number(row.get(metric, ""))
 
 
-def product(extents):
-    """ "(12, 2, 1)" as 24."""
-    total = 1
-    for extent in extents.strip("()").split(","):
-        total *= int(extent)
-    return total
-
-
 def simulated(step, shape, build):
     """The simulator's counters of every launch of every variant, in launch order."""
     with tempfile.TemporaryDirectory() as folder:
         report = Path(folder) / "report.json"
-        if step == "calibration":
+        if step in CALIBRATIONS:
             command = [build / "tests" / step, report]
         else:
             command = [build / "bin" / step, "--variant", "all", "--no-check", "--counters", *shape, "--json", report]
         subprocess.run([str(part) for part in command], check=True, stdout=subprocess.DEVNULL)
         result = json.loads(report.read_text())
-        return result if step == "calibration" else [launch for r in result["results"] for launch in r["counters"]]
-
-
-def base_name(kernel):
-    """ "naive_mha::linear(int, int)" as "linear", "step::gemm<64>(float *)" as "gemm"."""
-    return re.search(r"(\w+)(<[^()]*>)?(\([^()]*\))?$", kernel).group(1)
+        return result if step in CALIBRATIONS else [launch for r in result["results"] for launch in r["counters"]]
 
 
 def compare(launch, row):

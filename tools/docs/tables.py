@@ -7,9 +7,16 @@
 results/ or docs/machine/, and returns Markdown. It raises TableError for arguments or files that it cannot serve.
 """
 
-import csv
 import json
-import re
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from profiling import ncu
+from profiling.digest import by_kernel, meanings
+from profiling.launch import from_ncu
+from profiling.machine import floor_seconds, quantity
 
 TABLES = {}
 
@@ -56,23 +63,6 @@ def markdown(header, rows, align=""):
     align = align.ljust(len(header), "l")
     rule = ["---:" if letter == "r" else "---" for letter in align]
     return "\n".join("| " + " | ".join(map(str, cells)) + " |" for cells in [header, rule, *rows])
-
-
-def quantity(value, unit, digits=3):
-    """A number with an SI prefix: quantity(4.25e12, "B/s") is "4.25 TB/s"."""
-    for factor, prefix in [
-        (1e12, "T"),
-        (1e9, "G"),
-        (1e6, "M"),
-        (1e3, "k"),
-        (1, ""),
-        (1e-3, "m"),
-        (1e-6, "µ"),
-        (1e-9, "n"),
-    ]:
-        if abs(value) >= factor:
-            return f"{value / factor:.{digits}g} {prefix}{unit}"
-    return f"{value:g} {unit}"
 
 
 @table("memory")
@@ -202,19 +192,14 @@ def simulator_cost_table(root):
 
 
 def profiles(root, step, shape):
-    """[{metric: text}, …] of the launches of a step at one shape; nothing before the first profile is committed.
-
-    The file is CSV in sections: "# shape NAME: …", a line of names, a line of units, a line for each launch.
-    """
+    """[{metric: text}, …] of the launches of a step at one shape; nothing before the first profile is committed."""
     file = root / RESULTS / f"ncu_{step}.csv"
     if not file.exists():
         return []
-    sections = re.split(r"^# shape (.+?):.*$", file.read_text(), flags=re.MULTILINE)
-    named = dict(zip(sections[1::2], sections[2::2]))
+    named = ncu.measured(file)
     if shape not in named:
         raise TableError(f"{file.name} has no shape {shape} (it has: {', '.join(named)})")
-    names, _, *launches = csv.reader(named[shape].split("\n")[1:-1])
-    return [dict(zip(names, launch)) for launch in launches if launch]
+    return named[shape]
 
 
 def metric(launch, name):
@@ -223,11 +208,6 @@ def metric(launch, name):
         return float(launch[name].replace(",", ""))
     except (KeyError, ValueError) as error:
         raise TableError(f"the profile has no number {name} for {launch.get('Kernel Name')}") from error
-
-
-def kernel_name(launch):
-    """The function's name alone, without namespace, template arguments and parameters."""
-    return re.sub(r"[<(].*", "", launch["Kernel Name"]).split("::")[-1].split()[-1]
 
 
 def sectors_per_request(launch, operation):
@@ -243,14 +223,8 @@ def floors(root, step, shape):
     if not report:
         return {}
     ceilings = read_json(root, "docs/machine/h200.json")["ceilings"]
-    bandwidth = ceilings["copy_bytes_per_second"]["value"]
-    found = {}
-    for result in report["results"]:
-        arithmetic = "fp32_flops_per_second" if result["problem"]["dtype"] == "fp32" else "mma_sync_flops_per_second"
-        for cost in result["kernels"]:
-            moved = cost["bytes_read"] + cost["bytes_written"]
-            found[cost["kernel"]] = max(moved / bandwidth, cost["flops"] / ceilings[arithmetic]["value"])
-    return found
+    results = report["results"]
+    return {cost["kernel"]: floor_seconds(cost, result["problem"]["dtype"], ceilings) for result in results for cost in result["kernels"]}
 
 
 @table("kernels")
@@ -258,7 +232,7 @@ def kernels_table(root, step, shape):
     """Every kernel of a step at one shape, as Nsight Compute saw its first launch (in base units: ns, bytes)."""
     first = {}
     for launch in profiles(root, step, shape):
-        first.setdefault(kernel_name(launch), launch)
+        first.setdefault(ncu.base_name(launch["Kernel Name"]), launch)
     least = floors(root, step, shape)
     rows = [
         [
@@ -288,6 +262,23 @@ def kernels_table(root, step, shape):
     return markdown(header, rows, "lrrrrrrrr") if rows else ""
 
 
+# ---- what bounds a kernel (tools/profiling) ----
+
+
+@table("profile")
+def profile_table(root, step, shape):
+    """Every kernel of a step at one shape: what it reached, and what bounds it, by the committed profile."""
+    launches = from_ncu(profiles(root, step, shape), benchmarks(root).get((step, shape)))
+    rows = by_kernel(launches, read_json(root, "docs/machine/h200.json"))
+    return markdown(["kernel", "time", "floor / time", "what bounds it"], rows, "lrrl") if rows else ""
+
+
+@table("profile_rows")
+def profile_rows_table(root):
+    """The rows of the profile's table, with Nsight Compute's names."""
+    return markdown(["row", "what it is", "metrics"], meanings(), "lll")
+
+
 # ---- the README's ladder ----
 
 LADDER_SHAPES = ("tour", "4k")
@@ -305,3 +296,104 @@ def ladder_table(root):
             times = [median(results[variant]) if variant in results else "-" for results in named]
             rows.append([f"[{step[:2]}](docs/{step}.md)", f"`{variant}`", *times])
     return markdown(["step", "variant", *(headers[shape] for shape in LADDER_SHAPES)], rows, "llrr") if rows else ""
+
+
+# ---- mutants, from what `make mutate UPDATE=1` wrote ----
+
+WRONG = "wrong result"  # what the checker says; all else in a mutant's "by" is the simulator's, or how the program ended
+ENDED = ("hang", "crash", "refused", "compiler")
+DONE = {"remove": "calls removed", "weaken": "waits weakened", "shift": "indices shifted"}
+
+
+def mutation_results(root, step):
+    return read_json(root, f"results/mutants/{step}.json")
+
+
+def noticed_by(mutant):
+    """Who noticed a mutant, over all its runs."""
+    findings = [kind for kind in mutant["by"] if kind != WRONG and not kind.startswith(ENDED)]
+    if not mutant["caught"]:
+        return "nobody can: it is equivalent" if mutant["equivalent"] else "nobody"
+    if not findings:
+        return "the checker alone" if WRONG in mutant["by"] else "neither: it hung, crashed or was refused"
+    if WRONG in mutant["by"]:
+        return "the simulator and the checker"
+    races = all("race" in kind for kind in findings)
+    return "the simulator alone, " + ("by a race" if races else "by an access that is not allowed")
+
+
+def caught_by(mutant):
+    """A cell: what caught a mutant, and in how many runs where not in all."""
+    if not mutant["caught"]:
+        return "equivalent" if mutant["equivalent"] else "**nothing**"
+    part = "" if mutant["caught"] == mutant["runs"] else f" ({mutant['caught']} of {mutant['runs']})"
+    return ", ".join(mutant["by"]) + part
+
+
+def place_of(mutant):
+    return f"{mutant['file']}:{mutant['line']}"
+
+
+def as_code(text):
+    return "`" + text.replace("|", "\\|") + "`"
+
+
+@table("mutants")
+def mutants_table(root, step):
+    """How many mutants a step has, and who noticed them."""
+    counts = {}
+    for mutant in mutation_results(root, step)["mutants"]:
+        row = counts.setdefault(noticed_by(mutant), dict.fromkeys(DONE, 0))
+        row[mutant["what"].split()[0]] += 1
+    verbs = [verb for verb in DONE if any(row[verb] for row in counts.values())]
+    ordered = sorted(counts.items(), key=lambda item: -sum(item[1].values()))
+    rows = [[who, *(row[verb] for verb in verbs)] for who, row in ordered]
+    rows.append(["all", *(sum(row[verb] for row in counts.values()) for verb in verbs)])
+    return markdown(["noticed by", *(DONE[verb] for verb in verbs)], rows, "l" + "r" * len(verbs))
+
+
+@table("mutant-shapes")
+def mutant_shapes_table(root, step):
+    """What each shape is good for: how many mutants it caught, and how many no other shape did."""
+    results = mutation_results(root, step)
+    rows = []
+    for shape, arguments in results["shapes"].items():
+        where = [mutant["at"] for mutant in results["mutants"] if shape in mutant["at"]]
+        alone = sum(len(at) == 1 for at in where)
+        rows.append([shape, as_code(" ".join(arguments)) if arguments else "", len(where), alone])
+    return markdown(["shape", "its flags", "mutants caught", "caught there alone"], rows, "llrr")
+
+
+@table("mutant-calls")
+def mutant_calls_table(root, step):
+    """Every barrier and wait that was removed or weakened, with the lines of the first report."""
+    rows = []
+    for mutant in mutation_results(root, step)["mutants"]:
+        if not mutant["what"].startswith("shift "):
+            lines = mutant["first"]["lines"] if mutant["first"] else []
+            short = " and ".join(line.rpartition("/")[2] for line in lines)
+            runs = f"{mutant['caught']} of {mutant['runs']}"
+            by = ", ".join(mutant["by"]) or caught_by(mutant)
+            rows.append([place_of(mutant), as_code(mutant["what"]), by, runs, mutant["right_values"], short])
+    header = ["where", "what was done", "caught by", "in runs", "of these, all values right", "first report"]
+    return markdown(header, rows, "lllrrl")
+
+
+@table("mutant-shifts")
+def mutant_shifts_table(root, step):
+    """Every index that was shifted, both ways."""
+    rows = {}
+    for mutant in mutation_results(root, step)["mutants"]:
+        verb, _, rest = mutant["what"].partition(" ")
+        if verb == "shift":
+            shift, _, mark = rest.partition(" ")
+            rows.setdefault((place_of(mutant), as_code(mark)), {})[shift] = caught_by(mutant)
+    return markdown(["where", "index", "+1", "−1"], [[*place, cells["+1"], cells["-1"]] for place, cells in rows.items()])
+
+
+@table("mutants-equivalent")
+def mutants_equivalent_table(root, step):
+    """The mutants that nothing can notice, with the reasons that the step's mutants.json gives."""
+    equivalent = [mutant for mutant in mutation_results(root, step)["mutants"] if mutant["equivalent"]]
+    rows = [[place_of(mutant), as_code(mutant["what"]), mutant["equivalent"]] for mutant in equivalent]
+    return markdown(["where", "what was done", "why nothing can notice"], rows)
