@@ -148,6 +148,7 @@ bool red_zones_intact(const void* pointer) {
 std::vector<Allocation> live_allocations() {
   const std::lock_guard lock(mutex);
   std::vector<Allocation> all;
+  all.reserve(allocations.size());
   for (const auto& [begin, allocation] : allocations) all.push_back(allocation);
   return all;
 }
