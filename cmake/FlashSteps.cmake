@@ -55,7 +55,7 @@ else()
   find_library(LIBDW dw REQUIRED)
   # Kernel files: the compiler reports every memory access to the simulator (docs/simulator.md says why these flags).
   # DWARF 4: binutils 2.40 gives some lines of DWARF 5 to the wrong file (tools/disassembly.py reads them).
-  set(kernel_flags -g -gdwarf-4 -fsanitize=thread --param=tsan-instrument-func-entry-exit=0 --param=tsan-distinguish-volatile=1
+  set(kernel_flags -g -gdwarf-4 -fsanitize=thread,integer-divide-by-zero --param=tsan-instrument-func-entry-exit=0 --param=tsan-distinguish-volatile=1
       -fno-strict-aliasing -fno-thread-jumps -fno-jump-tables -fno-tree-sra -fno-reorder-blocks -fno-omit-frame-pointer
       -Wno-unknown-pragmas -Wno-attributes)
   if(NOT CMAKE_BUILD_TYPE STREQUAL "Debug")
@@ -107,7 +107,6 @@ endfunction()
 # from ours. CI holds the grader to both: it must reject the task as we ship it, and accept the solution. Further names are further
 # kernels for the same host side, which tests/test_exercises.py writes to exercises/….cuh before it builds them.
 function(add_exercise step name)
-  get_target_property(main step_${step} FLASHSTEPS_MAIN)
   foreach(kernel task solution ${ARGN})
     set(target exercise_${step}_${name}_${kernel})
     set(folder ${PROJECT_SOURCE_DIR}/steps/${step}/exercises/${name})
@@ -118,11 +117,23 @@ function(add_exercise step name)
     # One source file cannot have two sets of flags, so each target compiles a one-line file of its own.
     file(CONFIGURE OUTPUT ${target}.cu CONTENT
       "#define EXERCISE_KERNEL \"${file}\"\n#include \"${folder}/exercise.cu\"\n")
-    add_executable(${target} EXCLUDE_FROM_ALL ${main})
-    kernel_sources(${target} ${CMAKE_CURRENT_BINARY_DIR}/${target}.cu)
-    target_link_libraries(${target} PRIVATE run)
-    set_target_properties(${target} PROPERTIES RUNTIME_OUTPUT_DIRECTORY "${PROJECT_BINARY_DIR}/exercises")
+    exercise_executable(${target} ${step} ${CMAKE_CURRENT_BINARY_DIR}/${target}.cu)
+    set_target_properties(${target} PROPERTIES EXCLUDE_FROM_ALL TRUE)
   endforeach()
+endfunction()
+
+# add_counted_exercise(02_tiled_gemm 1_predict_conflicts): an exercise that asks for numbers has no task.cuh. Its exercise.cu becomes
+# exercises/exercise_02_tiled_gemm_1_predict_conflicts, with which the grader counts them.
+function(add_counted_exercise step name)
+  exercise_executable(exercise_${step}_${name} ${step} ${PROJECT_SOURCE_DIR}/steps/${step}/exercises/${name}/exercise.cu)
+endfunction()
+
+function(exercise_executable target step source)
+  get_target_property(main step_${step} FLASHSTEPS_MAIN)
+  add_executable(${target} ${main})
+  kernel_sources(${target} ${source})
+  target_link_libraries(${target} PRIVATE run)
+  set_target_properties(${target} PROPERTIES RUNTIME_OUTPUT_DIRECTORY "${PROJECT_BINARY_DIR}/exercises")
 endfunction()
 
 # add_catch_test(name libraries…): tests/test_NAME.cpp, one ctest entry.

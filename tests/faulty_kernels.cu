@@ -67,6 +67,13 @@ __global__ void vector_over_end(const float4* q,  // [7] and half a one
 }
 
 template <bool mended>
+__global__ void division_by_zero(float* o) {  // [32]
+  const int t = threadIdx.x;
+  const int width = blockDim.x - (mended ? 0 : 32);
+  o[t] = t % width;  // fault: division_by_zero
+}
+
+template <bool mended>
 __global__ void shared_past_end(float* o) {  // [32]
   auto& smem = device::shared_storage<Smem>();
   float* tile = &smem.k_tile[0][0];
@@ -1099,6 +1106,7 @@ const std::vector<Fault>& faults() {
       {"host_pointer", "wild read", "neither device memory nor shared memory", run_on_host_pointer<false>,
        run_on_host_pointer<true>},
       {"null_pointer", "wild write", "neither device memory nor shared memory", run_on_null<false>, run_on_null<true>},
+      {"division_by_zero", "division by zero", "an integer division", TWINS(run_on_output, division_by_zero)},
       {"divergent_barrier", "divergent barrier", "reached at two places", TWINS(run_on_output, divergent_barrier, 64)},
       {"vote_without_all", "deadlock", "warp 0 lanes 0-15 wait in __any_sync(0xffffffff)",
        TWINS(run_on_output, vote_without_all)},

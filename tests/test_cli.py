@@ -1,6 +1,7 @@
 """The command line from outside: right numbers, clear refusals, exit statuses, files. The judge is NumPy, in float64."""
 
 import itertools
+import json
 import os
 import re
 import shutil
@@ -455,7 +456,7 @@ def test_counters_are_the_same_under_every_schedule(naive_mha, sim, tmp_path):
 
 
 def test_the_gpu_build_refuses_the_flags_of_the_simulator(naive_mha, gpu):
-    for flags in (["--sim-seed", 1], ["--sim-async", "late"], ["--sim-workers", 1]):
+    for flags in (["--sim-seed", 1], ["--sim-async", "late"], ["--sim-workers", 1], ["--trace", "trace.jsonl"]):
         refused(naive_mha, *flags, saying=flags[0])
     refused(naive_mha, "--counters", saying="make profile")
 
@@ -583,3 +584,17 @@ def test_no_schedule_changes_a_bit_of_the_result(naive_mha, tmp_path, sim):
 def test_the_report_names_the_schedule(naive_mha, tmp_path, sim):
     report = naive_mha.report(tmp_path / "r.json", *SMALL, "--sim-seed", 7, "--sim-async", "random", "--sim-workers", 1)
     assert report["sim"] == {"seed": 7, "async": "random", "workers": 1}
+
+
+# ---- 00_ceilings has a command line of its own ----
+
+
+def test_without_a_gpu_the_ceilings_are_those_that_an_h200_reached(tmp_path, sim):
+    ceilings = Step("00_ceilings")
+    done = ceilings.ok("--json", tmp_path / "ceilings.json")
+    known = json.loads((ROOT / "docs" / "machine" / "h200.json").read_text())["ceilings"]
+    assert json.loads((tmp_path / "ceilings.json").read_text())["ceilings"] == known
+    for name, ceiling in known.items():
+        assert re.search(rf"^{name} +{ceiling['value'] / 1e12:.2f} ", done.stdout, re.MULTILINE)
+    refused = ceilings("--json", tmp_path / "no" / "ceilings.json")
+    assert refused.returncode == 2 and "cannot be written" in refused.stderr

@@ -10,9 +10,11 @@ import nbformat
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT / "tools"))
 sys.path.insert(0, str(ROOT / "tools" / "docs"))
 
 import blocks
+import ceilings
 import pages
 import pictures
 import quotes
@@ -219,7 +221,7 @@ def test_quantities_have_a_prefix(value, text):
     assert tables.quantity(value, "B/s") == text
 
 
-PROBLEM = {"batch": 1, "heads": 12, "seq_q": 207, "seq_k": 207, "dim": 32, "causal": False, "dtype": "fp32"}
+PROBLEM = {"family": "attention", "batch": 1, "heads": 12, "seq_q": 207, "seq_k": 207, "dim": 32, "causal": False, "dtype": "fp32"}
 
 
 def write_bench(repository, *shapes, passed=True, problem=PROBLEM):
@@ -283,8 +285,8 @@ def test_tables_of_kernels_come_from_the_profiles(repository):
     assert tables.make(repository, "kernels", ["01_naive_mha", "tour"]) == ""
     write_bench(repository, "tour")
     (repository / "docs" / "machine").mkdir()
-    ceilings = {"copy_bytes_per_second": {"value": 4.25e12}, "fp32_flops_per_second": {"value": 51e12}}
-    (repository / "docs" / "machine" / "h200.json").write_text(json.dumps({"ceilings": ceilings}))
+    rates = {"copy_bytes_per_second": {"value": 4.25e12}, "fp32_flops_per_second": {"value": 51e12}}
+    (repository / "docs" / "machine" / "h200.json").write_text(json.dumps({"ceilings": rates}))
     (repository / "results" / "h200" / "ncu_01_naive_mha.csv").write_text(PROFILE)
     rows = tables.make(repository, "kernels", ["01_naive_mha", "tour"]).splitlines()[2:]
     assert rows == [
@@ -296,11 +298,58 @@ def test_tables_of_kernels_come_from_the_profiles(repository):
 
 
 def test_the_programs_know_the_ceilings_that_the_book_shows():
-    ceilings = json.loads((ROOT / "docs" / "machine" / "h200.json").read_text())["ceilings"]
+    known = json.loads((ROOT / "docs" / "machine" / "h200.json").read_text())["ceilings"]
     source = quotes.resolve(ROOT, "common/problem/cost.cpp", "h200_floor_seconds").text
     for name in ("copy_bytes_per_second", "fp32_flops_per_second", "mma_sync_flops_per_second"):
-        value = ceilings[name]["value"]
+        value = known[name]["value"]
         assert f"{value / 1e12:g}e12" in source
+
+
+# As 00_ceilings writes it, and `make gpu-check` stores it.
+MEASURED = {
+    "machine": {"date": "2026-12-01T10:00:00+00:00"},
+    "device": "NVIDIA H200",
+    "ceilings": {
+        "copy_bytes_per_second": {"value": 4.2612e12, "sustained": 4.2487e12, "sm_clock_mhz": 1980, "what": "copy"},
+        "mma_sync_flops_per_second": {"value": 648.6e12, "sustained": 615.1e12, "what": "mma.sync"},
+    },
+}
+
+
+def test_bursts_stand_beside_sustained_rates(repository):
+    assert "No run" in tables.make(repository, "bursts", [])
+    (repository / "results" / "h200").mkdir(parents=True)
+    (repository / "results" / "h200" / "ceilings.json").write_text(json.dumps(MEASURED))
+    assert tables.make(repository, "bursts", []).splitlines()[2:] == [
+        "| copy | 4.26 TB/s | 4.25 TB/s | 1980 MHz |",
+        "| mma.sync | 649 TFLOP/s | 615 TFLOP/s | - |",
+    ]
+
+
+def test_measured_ceilings_are_taken_over_and_those_of_other_programs_stay():
+    machine = json.loads((ROOT / "docs" / "machine" / "h200.json").read_text())
+    after = ceilings.refreshed(machine, MEASURED)
+    assert json.loads(ceilings.to_text(after)) == after
+    assert {name: entry for name, entry in after.items() if name != "ceilings"} == {
+        name: entry for name, entry in machine.items() if name != "ceilings"
+    }
+    assert after["ceilings"] == machine["ceilings"] | {
+        "copy_bytes_per_second": {
+            "value": 4.26e12,
+            "sustained": 4.25e12,
+            "sm_clock_mhz": 1980,
+            "what": "copy",
+            "date": "2026-12-01",
+        },
+        "mma_sync_flops_per_second": {
+            "value": 649e12,
+            "sustained": 615e12,
+            "what": "mma.sync",
+            "date": "2026-12-01",
+        },
+    }
+    with pytest.raises(ValueError, match="not on NVIDIA H200"):
+        ceilings.refreshed(machine, MEASURED | {"device": "NVIDIA A100"})
 
 
 # ---- links, contents, glossary ----

@@ -1,5 +1,6 @@
 """The graders are graded: each must reject the exercise as it is handed out, and accept its solution."""
 
+import json
 import re
 import subprocess
 import sys
@@ -9,6 +10,10 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT / "tools"))
+
+import grade as grader
+
 BUILD = ROOT / "build" / "sim"
 EXERCISES = sorted(folder for folder in ROOT.glob("steps/*/exercises/*") if folder.is_dir())
 
@@ -37,6 +42,26 @@ def test_the_grader_accepts_the_solution(folder):
     done = grade(folder, "--solution")
     assert done.returncode == 0, done.stdout + done.stderr
     assert "passed" in done.stdout
+
+
+def executable(folder, kernel):
+    return BUILD / "exercises" / f"exercise_{folder.parent.parent.name}_{folder.name}_{kernel}"
+
+
+def build_kernels(folder, texts):
+    """Writes further kernels of an exercise, {name: text}, and builds them and its solution."""
+    (BUILD / "exercises").mkdir(exist_ok=True)
+    for name, text in texts.items():
+        path = executable(folder, name).with_suffix(".cuh")
+        if not path.exists() or path.read_text() != text:
+            path.write_text(text)
+    targets = [executable(folder, name).name for name in ("solution", *texts)]
+    done = subprocess.run(["cmake", "--build", BUILD, "--target", *targets], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def run_kernel(folder, kernel, *args):
+    return subprocess.run([executable(folder, kernel), *args], cwd=ROOT, capture_output=True, text=True, timeout=120, check=False)
 
 
 # ---- exercise 4 of step 01: each of its five faults alone ----
@@ -109,24 +134,12 @@ def code(kernel):
     return kernel[kernel.index("#pragma once") :]
 
 
-def run_exercise(kernel, *args):
-    command = [BUILD / "exercises" / f"exercise_01_naive_mha_4_five_reports_{kernel}", *RAGGED, *args]
-    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120, check=False)
-
-
 @pytest.fixture(scope="module")
 def single_faults():
-    """Writes the solution with each fault put back, alone, and builds all of them. Returns the texts."""
+    """Builds the solution with each fault put back, alone. Returns the texts."""
     solution = (FIVE_REPORTS / "solution.cuh").read_text()
     texts = {name: replaced(solution, fault) for name, fault in FAULTS.items()}
-    (BUILD / "exercises").mkdir(exist_ok=True)
-    for name, text in texts.items():
-        path = BUILD / "exercises" / f"exercise_01_naive_mha_4_five_reports_{name}.cuh"
-        if not path.exists() or path.read_text() != text:
-            path.write_text(text)
-    targets = [f"exercise_01_naive_mha_4_five_reports_{name}" for name in ("solution", *FAULTS)]
-    done = subprocess.run(["cmake", "--build", BUILD, "--target", *targets], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
+    build_kernels(FIVE_REPORTS, texts)
     return texts
 
 
@@ -134,7 +147,7 @@ def single_faults():
 @pytest.mark.parametrize("name", FAULTS)
 def test_each_of_the_five_faults_alone_has_its_report(single_faults, name, seed):
     fault = FAULTS[name]
-    done = run_exercise(name, "--sim-seed", seed)
+    done = run_kernel(FIVE_REPORTS, name, *RAGGED, "--sim-seed", seed)
     assert done.returncode == 1, done.stdout + done.stderr
     reports = re.findall(r"^exercise_01_4: mended: ([a-z -]+): (.*\n(?:  .*\n)+)", done.stderr, re.MULTILINE)
     assert {kind for kind, _ in reports} == fault.kinds
@@ -145,7 +158,7 @@ def test_each_of_the_five_faults_alone_has_its_report(single_faults, name, seed)
 
 @pytest.mark.parametrize("seed", ["1", "2", "3", "4"])
 def test_without_the_five_faults_there_is_no_report(single_faults, seed):
-    done = run_exercise("solution", "--sim-seed", seed)
+    done = run_kernel(FIVE_REPORTS, "solution", *RAGGED, "--sim-seed", seed)
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stderr == ""
 
@@ -159,3 +172,70 @@ def test_the_task_has_the_five_faults_and_its_answers_name_their_lines():
     assert code(task) == code(text)
     named = {int(line) for line in re.findall(r"task\.cuh:(\d+)", (FIVE_REPORTS / "solution.md").read_text())}
     assert named == set.union(*(line_numbers(task, fault) for fault in FAULTS.values()))
+
+
+# ---- exercise 2 of step 02: what hides its fault ----
+
+MISSING_WAIT = ROOT / "steps" / "02_tiled_gemm" / "exercises" / "2_find_the_missing_wait"
+
+
+@pytest.fixture(scope="module")
+def broken_pipeline():
+    skip_if_worked_on(MISSING_WAIT)
+    target = executable(MISSING_WAIT, "task").name
+    subprocess.run(["cmake", "--build", BUILD, "--target", target], capture_output=True, check=True)
+
+
+@pytest.mark.parametrize("seed", ["1", "2", "3"])
+@pytest.mark.parametrize("mode", ["late", "eager"])
+def test_eager_copies_hide_the_missing_wait_from_the_result_and_not_from_the_simulator(broken_pipeline, tmp_path, mode, seed):
+    for k in (128, 192, 256, 456):
+        flags = ["--k", str(k), "--sim-async", mode, "--sim-seed", seed, "--json", tmp_path / "report.json"]
+        done = run_kernel(MISSING_WAIT, "task", *flags)
+        assert done.returncode == 1, done.stderr
+        (result,) = json.loads((tmp_path / "report.json").read_text())["results"]
+        (c,) = result["verdict"]["tensors"]
+        assert c["pass"] == (mode == "eager")
+        reports = re.findall(r"race: read of PipelineSmem<__half>::stage\[(\d)\].*, to which an asynchronous copy is under way", done.stderr)
+        assert reports
+        assert {int(stage) for stage in reports} == {(-(-k // 64) - 1) % 3}  # the last tile's
+
+
+@pytest.mark.parametrize("mode", ["late", "eager", "random"])
+def test_a_single_tile_hides_the_missing_wait(broken_pipeline, mode):
+    done = run_kernel(MISSING_WAIT, "task", "--k", "64", "--sim-async", mode)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+# ---- exercise 3 of step 02: loads that are almost right ----
+
+B_LOAD = ROOT / "steps" / "02_tiled_gemm" / "exercises" / "3_write_the_b_load"
+PLACE = "t ^ row / 2 % 4 * chunk"
+LANES = ("lane / 16 * 8 + lane % 8", "lane / 8 % 2 * chunk")
+
+
+@pytest.fixture(scope="module")
+def almost_right_loads():
+    solution = (B_LOAD / "solution.cuh").read_text()
+    assert all(solution.count(part) == 1 for part in (PLACE, *LANES))
+    unswizzled = solution.replace(PLACE, "t").replace("place(int row, int t)", "place(int, int t)")
+    texts = {
+        "as_a": solution.replace(LANES[0], "lane % 16").replace(LANES[1], "lane / 16 * chunk"),
+        "unswizzled": unswizzled,
+        "padded": unswizzled.replace("[tile_k]", "[tile_k + chunk]"),
+    }
+    build_kernels(B_LOAD, texts)
+
+
+@pytest.mark.parametrize("kernel, reason", [("as_a", r"C: row .*: error"), ("unswizzled", "C is right, but"), ("padded", "C is right, but")])
+def test_the_grader_rejects_loads_that_are_almost_right_and_says_why(almost_right_loads, capsys, kernel, reason):
+    assert not grader.grade_kernel(executable(B_LOAD, kernel), *grader.RUNS["02_tiled_gemm"], free_of_conflicts=True)
+    assert re.search(reason, capsys.readouterr().out)
+
+
+def test_padding_frees_the_loads_of_conflicts_and_not_the_stores(almost_right_loads, tmp_path):
+    run_kernel(B_LOAD, "padded", "--counters", "--json", tmp_path / "report.json")
+    (result,) = json.loads((tmp_path / "report.json").read_text())["results"]
+    lines = [line for line in result["counters"][0]["lines"] if line["space"] == "shared"]
+    conflicting = {(line["op"], line["wavefronts"] > line["wavefronts_ideal"]) for line in lines}
+    assert conflicting == {("ldmatrix", False), ("store", True)}

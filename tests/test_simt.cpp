@@ -100,11 +100,13 @@ TEST_CASE("a correct kernel gives no finding under a hundred schedules") {
   }
 }
 
-TEST_CASE("faults and races are found while counting, too") {
+TEST_CASE("faults and races are found while counting and tracing, too") {
   const auto counted = [](void (*run)()) {
     device::set_counting(true);
+    device::set_tracing(true);
     run();
     device::take_counters();
+    device::take_traces();
     return device::take_findings();
   };
   for (std::uint64_t seed = 1; seed <= 3; ++seed) {

@@ -2,7 +2,9 @@
 
 Runs what is built in build/gpu and writes into --out:
     summary.json    the machine, and what passed
+    ceilings.json   what the GPU can do at most, by 00_ceilings (tools/ceilings.py takes it into docs/machine/)
     bench.json      the benchmarks' JSON, one entry per step and shape (docs/result.schema.json)
+    gemm_peers.json step 02 beside cuBLAS and the roof of mma.sync, in turns (benchmarks/gemm_peers.cu)
     ncu_STEP.csv    Nsight Compute's raw page for every kernel of the step, at its three fixed shapes and a large one
     ncu_calibration.csv, ncu_calibration_ampere.csv   the same for the kernels of tests/calibration_*.cu, which the simulator's counters
                     are held to
@@ -21,7 +23,7 @@ import time
 from pathlib import Path
 
 from profiling import ncu
-from shapes import BENCHED, FIXED, LAYERED, PROFILED, SANITIZED
+from shapes import BENCHED, FIXED, GEMM_PEERS, LAYERED, PROFILED, SANITIZED
 
 ROOT = Path(__file__).resolve().parent.parent
 SANITIZERS = ["memcheck", "racecheck", "synccheck", "initcheck"]
@@ -88,17 +90,29 @@ def run_tests(check):
         [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "tests/test_cli.py"],
         env={"FLASHSTEPS_BIN": str(check.build / "bin")},
     )
+    fragments = check.run("fragments of ldmatrix and mma.sync", [check.build / "tests" / "fragments"])
+    check.passed["fragments as in the simulator"] = fragments == (ROOT / "results" / "sim" / "fragments.json").read_text()
 
 
 def run_sanitizers(check):
     for tool in SANITIZERS:
         sanitizer = ["compute-sanitizer", "--tool", tool, "--error-exitcode", "99"]
-        check.run(f"{tool} conformance", [*sanitizer, check.build / "tests" / "test_conformance"])
+        for test in ("conformance", "00_ceilings"):
+            check.run(f"{tool} {test}", [*sanitizer, check.build / "tests" / f"test_{test}"])
         for step, shapes in SANITIZED.items():
             for shape in shapes:
                 check.run(f"{tool} {step} {' '.join(shape)}", [*sanitizer, check.build / "bin" / step, "--variant", "all", *shape])
         for step in LAYERED:
             check.run(f"{tool} {step} layer", [*sanitizer, check.build / "bin" / step, "--layer", "data/minilm_layer"])
+
+
+def run_ceilings(check, about):
+    """ceilings.json: what 00_ceilings measures, and on which machine."""
+    path = check.out / "ceilings.json"
+    path.unlink(missing_ok=True)
+    print(check.run("bench 00_ceilings", [check.build / "bin" / "00_ceilings", "--json", path]))
+    if path.exists():
+        path.write_text(json.dumps({"machine": about, **json.loads(path.read_text())}, indent=1) + "\n")
 
 
 def run_benchmarks(check):
@@ -115,6 +129,20 @@ def run_benchmarks(check):
                 entries.append({"shape": name, "sm_clock_mhz_after": sm_clock(), **report})
                 path.unlink()
     return entries
+
+
+def run_gemm_peers(check, about):
+    """gemm_peers.json: what benchmarks/gemm_peers measures at each shape, and on which machine."""
+    path = check.out / "one.json"
+    shapes = {}
+    for name, (shape, variants) in GEMM_PEERS.items():
+        path.unlink(missing_ok=True)
+        chosen = [flag for variant in variants for flag in ("--variant", variant)]
+        print(check.run(f"peers {name}", [check.build / "bin" / "gemm_peers", *shape, *chosen, "--json", path]))
+        if path.exists():
+            shapes[name] = {**json.loads(path.read_text()), "sm_clock_mhz_after": sm_clock()}
+            path.unlink()
+    (check.out / "gemm_peers.json").write_text(json.dumps({"machine": about, "shapes": shapes}, indent=1) + "\n")
 
 
 def profile(check, name, program, metrics):
@@ -165,6 +193,8 @@ def main():
     if "sanitizers" in parts:
         run_sanitizers(check)
     if "bench" in parts:
+        run_ceilings(check, summary["machine"])
+        run_gemm_peers(check, summary["machine"])
         (args.out / "bench.json").write_text(json.dumps(run_benchmarks(check), indent=1) + "\n")
     if "ncu" in parts:
         run_ncu(check)

@@ -1,8 +1,8 @@
 """Grades an exercise: tools/grade.py 01 2 builds and runs what you wrote; --solution grades ours instead.
 
 An exercise is a folder steps/NN_name/exercises/N_name. With an answers.json it asks for numbers, which are compared with what the
-step's executable predicts. With a task.cuh it asks for a kernel, which must pass the checker and the simulator at every shape below
-and under several schedules. Exit status 0: passed.
+step's executable predicts, or with what the simulator counts. With a task.cuh it asks for a kernel, which must pass the checker and the
+simulator at every shape below and under several schedules; for some the counters are looked at, too. Exit status 0: passed.
 """
 
 import argparse
@@ -14,24 +14,52 @@ import tempfile
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
+BUILD = ROOT / "build" / "sim"
 MEASURED_BANDWIDTH = 4.25e12  # bytes/s of a copy on an H200, read plus written
 
-SHAPES = [
+# What a kernel must pass, by its step: shapes, and schedules of each.
+ATTENTION_SHAPES = [
     [],
     ["--seq-q", "1", "--seq-k", "3", "--dim", "1"],
     ["--seq-q", "97", "--seq-k", "203", "--dim", "40", "--causal"],
     ["--seq-q", "40", "--seq-k", "17", "--dim", "64", "--causal"],
     ["--batch", "2", "--heads", "4", "--kv-heads", "2", "--seq-q", "33", "--seq-k", "300", "--dim", "33"],
 ]
+GEMM_SHAPES = [
+    ["--m", "128", "--n", "128", "--k", "64"],
+    [],
+    ["--m", "1", "--n", "1", "--k", "8"],
+    ["--m", "130", "--n", "200", "--k", "136"],
+    ["--m", "40", "--n", "265", "--k", "456", "--ldb", "464", "--ldc", "267"],
+    ["--batch", "2", "--batch-a", "1", "--m", "97", "--n", "33", "--k", "320"],
+]
+SEEDS = [["--sim-seed", seed] for seed in ("1", "2", "3")]
+COMPLETIONS = [["--sim-async", mode, *seed] for mode, seed in zip(("late", "eager", "random"), SEEDS)]
+RUNS = {"01_naive_mha": (ATTENTION_SHAPES, SEEDS), "02_tiled_gemm": (GEMM_SHAPES, COMPLETIONS)}
+FREE_OF_CONFLICTS = {"02_tiled_gemm/3_write_the_b_load"}  # of these, shared memory may serve no wavefront more than it must
 
 
-def expected_numbers(binary):
-    """What exercise 1 of step 01 asks for, computed from the executable's own prediction for the tour's shape."""
+def results_of(*command):
+    """Runs a step's or an exercise's executable; returns what its --json says: {variant: result}."""
     with tempfile.TemporaryDirectory() as folder:
         report = Path(folder) / "report.json"
-        command = [binary, "--variant", "row_per_thread", "--heads", "12", "--seq-q", "207", "--dim", "32", "--no-check", "--json", report]
-        subprocess.run([str(part) for part in command], check=True, stdout=subprocess.DEVNULL)
-        scores, softmax, pv = json.loads(report.read_text())["results"][0]["kernels"]
+        done = subprocess.run([*map(str, command), "--json", report], check=False, cwd=ROOT, capture_output=True, text=True)
+        if done.returncode != 0:
+            sys.exit(f"{done.stdout}{done.stderr}")
+        return {result["variant"]: result for result in json.loads(report.read_text())["results"]}
+
+
+def counters_of(*command):
+    """{variant: the exact counters of its only kernel}."""
+    results = results_of(*command, "--counters")
+    return {variant: kernel["exact"] for variant, result in results.items() for (kernel,) in [result["counters"]]}
+
+
+def predicted_bytes():
+    """What exercise 1 of step 01 asks for, computed from the executable's own prediction for the tour's shape."""
+    shape = ["--heads", "12", "--seq-q", "207", "--dim", "32"]
+    (result,) = results_of(BUILD / "bin" / "01_naive_mha", "--variant", "row_per_thread", *shape, "--no-check").values()
+    scores, softmax, pv = result["kernels"]
     moved = [kernel["bytes_read"] + kernel["bytes_written"] for kernel in (scores, softmax, pv)]
     return {
         "S_bytes": scores["bytes_written"],
@@ -42,10 +70,29 @@ def expected_numbers(binary):
     }
 
 
-def grade_numbers(answers, binary):
+def counted_conflicts():
+    """What exercise 1 of step 02 asks for: wavefronts of one ldmatrix.x4, and two numbers of the step's own kernels."""
+    wavefronts = "sm__sass_l1tex_data_pipe_lsu_wavefronts_mem_shared_op_ldsm.sum"
+    conflicts = "sm__sass_l1tex_data_bank_conflicts_pipe_lsu_mem_shared_op_ldsm.sum"
+    rows = counters_of(BUILD / "exercises" / "exercise_02_tiled_gemm_1_predict_conflicts", "--variant", "all")
+    asked = [f"stride_{stride}" for stride in (64, 80, 96, 128, 144, 192, 256, 272)] + ["swizzled_64", "swizzled_128"]
+    kernels = {}
+    for variant in ("tensor_cores", "swizzle"):
+        kernels |= counters_of(BUILD / "bin" / "02_tiled_gemm", "--variant", variant)
+    return {
+        **{name: rows[name][wavefronts] / rows[name]["smsp__sass_inst_executed_op_ldsm.sum"] for name in asked},
+        "tensor_cores_conflicts": kernels["tensor_cores"][conflicts],
+        "swizzle_wavefronts": kernels["swizzle"][wavefronts],
+    }
+
+
+EXPECTED = {"01_naive_mha/1_predict_bytes": predicted_bytes, "02_tiled_gemm/1_predict_conflicts": counted_conflicts}
+
+
+def grade_numbers(answers, expected_numbers):
     """Compares each answer; prints one line each, with a hint instead of the right number."""
     right = True
-    for name, expected in expected_numbers(binary).items():
+    for name, expected in expected_numbers.items():
         answer = answers.get(name)
         tolerance = 0.02 if name.endswith("microseconds") else 0
         ok = isinstance(answer, (int, float)) and math.isclose(answer, expected, rel_tol=tolerance, abs_tol=0)
@@ -55,21 +102,30 @@ def grade_numbers(answers, binary):
     return right
 
 
-def grade_kernel(binary):
-    """Runs the kernel at every shape under three schedules; stops at the first that fails and shows why."""
-    for shape in SHAPES:
-        for seed in ("1", "2", "3"):
-            command = [str(binary), *shape, "--sim-seed", seed]
+def grade_kernel(binary, shapes, schedules, free_of_conflicts):
+    """Runs the kernel at every shape under every schedule; stops at the first that fails and shows why."""
+
+    def wrong(flags, why):
+        print(f"wrong  {why}\nRun it yourself: {' '.join([str(binary.relative_to(ROOT)), *flags])}")
+        return False
+
+    for shape in shapes:
+        for schedule in schedules:
+            flags = [*shape, *schedule]
             try:
-                done = subprocess.run(command, check=False, cwd=ROOT, capture_output=True, text=True, timeout=120)
+                done = subprocess.run([str(binary), *flags], check=False, cwd=ROOT, capture_output=True, text=True, timeout=120)
             except subprocess.TimeoutExpired:
-                print(f"wrong  {' '.join(command)} did not end within two minutes")
-                return False
+                return wrong(flags, "it did not end within two minutes")
             if done.returncode != 0:
-                print(f"wrong  {' '.join(shape) or 'default shape'}, schedule {seed}\n\n{done.stdout}{done.stderr}")
-                print(f"Run it yourself: {binary.relative_to(ROOT)} {' '.join([*shape, '--sim-seed', seed])}")
-                return False
-        print(f"right  {' '.join(shape) or 'default shape'}, 3 schedules")
+                return wrong(flags, f"{' '.join(flags)}\n\n{done.stdout}{done.stderr}")
+        shown = " ".join(shape) or "default shape"
+        if free_of_conflicts:
+            (counters,) = counters_of(binary, *shape).values()
+            wavefronts, ideal = counters["memory_l1_wavefronts_shared"], counters["memory_l1_wavefronts_shared_ideal"]
+            if wavefronts != ideal:
+                why = f"{shown}: C is right, but shared memory takes {wavefronts} wavefronts where {ideal} could do; --counters shows which lines"
+                return wrong([*shape, "--counters"], why)
+        print(f"right  {shown}, {len(schedules)} schedules{', no bank conflicts' if free_of_conflicts else ''}")
     return True
 
 
@@ -85,17 +141,18 @@ def main():
         parser.error(f"there is no exercise {args.number} of step {args.step}; there are: {known}")
     folder = folders[0]
     step = folder.parent.parent.name
+    exercise = f"{step}/{folder.name}"
     which = "solution" if args.solution else "task"
     if (folder / "answers.json").exists():
         answers = json.loads((folder / ("solution.json" if args.solution else "answers.json")).read_text())
-        right = grade_numbers(answers, ROOT / "build" / "sim" / "bin" / step)
+        right = grade_numbers(answers, EXPECTED[exercise]())
     else:
         target = f"exercise_{step}_{folder.name}_{which}"
-        build = ["cmake", "--build", ROOT / "build" / "sim", "--target", target]
+        build = ["cmake", "--build", BUILD, "--target", target]
         built = subprocess.run(build, check=False, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
         if built.returncode != 0:
             print(f"It does not compile:\n{built.stdout}")
-        right = built.returncode == 0 and grade_kernel(ROOT / "build" / "sim" / "exercises" / target)
+        right = built.returncode == 0 and grade_kernel(BUILD / "exercises" / target, *RUNS[step], exercise in FREE_OF_CONFLICTS)
     print("passed" if right else "not yet")
     sys.exit(0 if right else 1)
 

@@ -36,7 +36,8 @@ ARITHMETIC = re.compile(  # of libm, and of libgcc
     "ll?rint|ll?round|log[12bp0]*|nearbyint|nextafter|pow|remainder|rint|round|scalbl?n|sqrt|trunc)f?|"
     r"__(popcount|parity|clz|ctz|ffs|bswap|mul|div|udiv|mod|umod)[sdt]i\d"
 )
-HARMLESS = {"printf", "__printf_chk", "puts", "putchar", "abort", "__stack_chk_fail", "__assert_fail", "_Unwind_Resume",
+HARMLESS = {"__ubsan_handle_divrem_overflow",  # reports, and returns only in host code
+            "printf", "__printf_chk", "puts", "putchar", "abort", "__stack_chk_fail", "__assert_fail", "_Unwind_Resume",
             "__cxa_begin_catch", "__cxa_end_catch", "__cxa_rethrow", "__cxa_call_unexpected", "_ZSt9terminatev"}  # fmt: skip
 
 READ_ONLY = {"cmp", "test", "bt", "push", "call", "jmp", "mul", "imul", "div", "idiv", "fld", "fild", "ldmxcsr", "comiss", "comisd",

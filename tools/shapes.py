@@ -4,23 +4,36 @@
 LAYERED = ["01_naive_mha"]
 
 # Three fixed shapes a step: where the simulator's counters are compared with Nsight Compute's.
-# "tour" is the layer in data/minilm_layer; "ragged" is causal, with lengths that no tile divides.
+# "tour" is the layer in data/minilm_layer (of step 02, the product that makes Q, K and V); "ragged" has extents that no tile
+# divides, and is causal where a step knows that.
 FIXED = {
     "01_naive_mha": {
         "smallest": ["--heads", "1", "--seq-q", "64", "--dim", "32"],
         "tour": ["--heads", "12", "--seq-q", "207", "--dim", "32"],
         "ragged": ["--heads", "6", "--kv-heads", "2", "--seq-q", "97", "--seq-k", "203", "--dim", "40", "--causal"],
     },
+    "02_tiled_gemm": {
+        "smallest": ["--m", "64", "--n", "64", "--k", "64"],
+        "tour": ["--m", "207", "--n", "1152", "--k", "384"],
+        "ragged": ["--m", "131", "--n", "77", "--k", "88"],
+    },
 }
 
 # Beyond these, one large shape for Nsight Compute: where memory is what a real model makes of it.
-PROFILED = {"01_naive_mha": {"4k": ["--heads", "16", "--seq-q", "4096", "--dim", "64"]}}
+PROFILED = {
+    "01_naive_mha": {"4k": ["--heads", "16", "--seq-q", "4096", "--dim", "64"]},
+    "02_tiled_gemm": {"4k": ["--m", "4096", "--n", "4096", "--k", "4096"]},
+}
 
 # What the sanitizers run: small, because they slow a kernel down a hundredfold, and with every irregularity.
 SANITIZED = {
     "01_naive_mha": [
         ["--batch", "2", "--heads", "4", "--kv-heads", "2", "--seq-q", "97", "--seq-k", "113", "--dim", "40"],
         ["--heads", "3", "--seq-q", "203", "--seq-k", "113", "--dim", "33", "--causal"],
+    ],
+    "02_tiled_gemm": [
+        ["--m", "131", "--n", "77", "--k", "88"],
+        ["--batch", "2", "--m", "161", "--n", "289", "--k", "72", "--ldc", "291", "--dtype", "bf16"],
     ],
 }
 
@@ -33,4 +46,20 @@ BENCHED = {
         "4k": ["--heads", "16", "--seq-q", "4096", "--dim", "64"],
         "4k causal": ["--heads", "16", "--seq-q", "4096", "--dim", "64", "--causal"],
     },
+    "02_tiled_gemm": {
+        "4k": ["--m", "4096", "--n", "4096", "--k", "4096"],
+        "4k bf16": ["--m", "4096", "--n", "4096", "--k", "4096", "--dtype", "bf16"],
+    },
+}
+
+# What benchmarks/gemm_peers runs beside cuBLAS and the roof of mma.sync: arguments, and the variants (none: all).
+FAST = ["pipeline", "tuned", "tuned_99k", "edges", "any_k"]
+GEMM_PEERS = {
+    "4096³ fp16": (["--m", "4096", "--n", "4096", "--k", "4096"], []),
+    "4096³ bf16": (["--m", "4096", "--n", "4096", "--k", "4096", "--dtype", "bf16"], FAST),
+    "8192³ fp16": (["--m", "8192", "--n", "8192", "--k", "8192"], FAST),
+    "8192³ bf16": (["--m", "8192", "--n", "8192", "--k", "8192", "--dtype", "bf16"], FAST),
+    "4095 × 4095 × 4096 fp16": (["--m", "4095", "--n", "4095", "--k", "4096"], FAST),
+    "4097 × 4097 × 4096 fp16": (["--m", "4097", "--n", "4097", "--k", "4096"], FAST),
+    "4096 × 4096 × 4095 fp16": (["--m", "4096", "--n", "4096", "--k", "4095"], ["any_k"]),
 }

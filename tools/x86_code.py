@@ -265,7 +265,7 @@ def kernel_objects(build):
     found = []
     for entry in json.loads(commands.read_text()):
         words = shlex.split(entry["command"])
-        if "-fsanitize=thread" in words:
+        if any(word.startswith("-fsanitize=thread") for word in words):
             found.append((entry["file"], Path(entry["directory"]) / words[words.index("-o") + 1]))
     if not found:
         raise Missing(f"{build} compiles no kernel for the simulator: is it a sim build?")

@@ -10,6 +10,7 @@ namespace device {
 
 using simt::load;
 using simt::store;
+using simt::store_if;
 
 #else
 
@@ -25,6 +26,12 @@ template <class T>
 __device__ __forceinline__ void store(T* address, T value) {
   static_assert(sizeof(T) == 2 || sizeof(T) == 4 || sizeof(T) == 8 || sizeof(T) == 16, "one access moves 2, 4, 8 or 16 bytes");
   *address = value;
+}
+
+// The same, where `condition` holds: one instruction under a predicate.
+template <class T>
+__device__ __forceinline__ void store_if(bool condition, T* address, T value) {
+  if (condition) store(address, value);
 }
 
 #endif

@@ -183,7 +183,7 @@ __device__ inline void cp_async_8(void* to, const void* from, int source_bytes =
                : "memory");
 }
 __device__ inline void cp_async_16(void* to, const void* from, int source_bytes = 16) {
-  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(shared_address(to)), "l"(from), "r"(source_bytes)
+  asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16, %2;" ::"r"(shared_address(to)), "l"(from), "r"(source_bytes)
                : "memory");
 }
 __device__ inline void cp_async_16_ca(void* to, const void* from, int source_bytes = 16) {

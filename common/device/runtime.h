@@ -5,6 +5,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <stdexcept>
 #include <string>
 #include <vector>
@@ -144,5 +145,37 @@ struct KernelCounters {
 };
 
 std::vector<KernelCounters> take_counters();  // those since the last call, in launch order
+
+// Whether warp 0 of block 0 of launches from now on is traced; as slow as counting. Throws Error on a GPU.
+void set_tracing(bool on);
+
+// Where the lanes of one instruction access one of the memories.
+struct TracedAddresses {
+  std::string first;                                 // what lies at the first lane's: a buffer, "Smem::k_tile[3][5]"
+  std::vector<std::optional<std::int64_t>> offsets;  // by lane, in bytes: from the start of that buffer, or of shared memory
+};
+
+// One instruction of a traced warp.
+struct TraceEvent {
+  std::string op;              // "ld.shared", "mma.m16n8k16.f16": as PTX names it, or CUDA
+  std::string where;           // "steps/01_naive_mha/2_row_per_thread.cuh:41"
+  std::uint32_t lanes = 0;     // that make it, as a mask
+  std::optional<int> operand;  // of cp.async.wait_group: how many groups may stay under way; of bar: its number
+  unsigned bytes = 0;          // that each lane moves
+  TracedAddresses global;      // without offsets if it accesses none
+  std::uint64_t sectors = 0;
+  TracedAddresses shared;  // of ldmatrix: the rows, by the lanes that give them
+  std::uint64_t wavefronts = 0;
+  std::uint64_t wavefronts_ideal = 0;
+};
+
+struct KernelTrace {
+  std::string kernel;  // with its namespace
+  std::array<unsigned, 3> grid = {}, block = {};
+  std::size_t shared_bytes = 0;    // of a block
+  std::vector<TraceEvent> events;  // in the order in which the warp made them
+};
+
+std::vector<KernelTrace> take_traces();  // those since the last call, in launch order
 
 }  // namespace device

@@ -150,4 +150,8 @@ void set_counting(bool) { throw Error("this is the gpu build: Nsight Compute cou
 
 std::vector<KernelCounters> take_counters() { return {}; }
 
+void set_tracing(bool) { throw Error("this is the gpu build: only the simulator can trace a warp"); }
+
+std::vector<KernelTrace> take_traces() { return {}; }
+
 }  // namespace device

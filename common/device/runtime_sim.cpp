@@ -137,4 +137,27 @@ std::vector<KernelCounters> take_counters() {
   return all;
 }
 
+void set_tracing(bool on) {
+  simt::Options options = simt::options();
+  options.trace = on;
+  simt::configure(options);
+}
+
+std::vector<KernelTrace> take_traces() {
+  const auto addresses = [](simt::TracedAddresses& a) { return TracedAddresses{std::move(a.first), std::move(a.offsets)}; };
+  std::vector<KernelTrace> all;
+  for (simt::KernelTrace& k : simt::take_traces()) {
+    KernelTrace& trace = all.emplace_back();
+    trace.kernel = std::move(k.kernel);
+    trace.grid = {k.grid.x, k.grid.y, k.grid.z};
+    trace.block = {k.block.x, k.block.y, k.block.z};
+    trace.shared_bytes = k.shared_bytes;
+    for (simt::TraceEvent& e : k.events) {
+      trace.events.push_back({std::move(e.op), std::move(e.where), e.lanes, e.operand, e.bytes, addresses(e.global), e.sectors,
+                              addresses(e.shared), e.wavefronts, e.wavefronts_ideal});
+    }
+  }
+  return all;
+}
+
 }  // namespace device

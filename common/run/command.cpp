@@ -8,7 +8,10 @@
 namespace run {
 
 ExecuteOptions execute_options(const CommonOptions& options) {
-  return {.check = options.check, .counters = options.counters, .repetitions = options.bench ? bench_repetitions : 0};
+  return {.check = options.check,
+          .counters = options.counters,
+          .trace = options.trace.has_value(),
+          .repetitions = options.bench ? bench_repetitions : 0};
 }
 
 void require_memory(const std::string& variant, const std::vector<ScratchNeed>& needs) {

@@ -89,10 +89,18 @@ Outcome run_program(const Program& program, const ExecuteOptions& options) {
     device::take_counters();
     device::set_counting(true);
   }
+  if (options.trace) {
+    device::take_traces();
+    device::set_tracing(true);
+  }
   outcome.host_seconds = run();
   if (options.counters) {
     device::set_counting(false);
     outcome.counters = device::take_counters();
+  }
+  if (options.trace) {
+    device::set_tracing(false);
+    outcome.traces = device::take_traces();
   }
   outcome.outputs = program.download();
   outcome.findings = device::take_findings();

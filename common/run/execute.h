@@ -18,6 +18,7 @@ namespace run {
 struct ExecuteOptions {
   bool check = true;        // judge the outputs, and run a second time to compare bits
   bool counters = false;    // count what the simulator can count, in the first run
+  bool trace = false;       // trace a warp of each kernel in that run
   int repetitions = 0;      // timed launches after a warm-up; 0: none. Only on a GPU
   HeadsLayout layout = {};  // of Q, K, V and O; a layer has its own, a matrix product only gaps
 };
@@ -41,6 +42,7 @@ struct Outcome {
   std::optional<check::Verdict> verdict;         // nothing where no check was asked for
   std::vector<device::Finding> findings;         // of the simulator
   std::vector<device::KernelCounters> counters;  // of the first run, where the simulator was told to count
+  std::vector<device::KernelTrace> traces;       // and to trace
   std::optional<Times> times;
   double host_seconds = 0;  // the first launch and the wait for its end, by the host's clock
 

@@ -5,13 +5,12 @@
 namespace run {
 namespace {
 
-// "any k", "k a multiple of 8"
-std::string multiple_text(const std::string& what, int multiple, const char* is = " a multiple of ") {
-  return multiple == 1 ? "any " + what : what + is + std::to_string(multiple);
-}
+constexpr int any = std::numeric_limits<int>::max();
 
-std::string limit_text(const std::string& what, int most) {
-  return most == std::numeric_limits<int>::max() ? "any " + what : what + " up to " + std::to_string(most);
+// "any k", "k a multiple of 8 up to 1024"
+std::string limit_text(const std::string& what, int most, int multiple = 1, const char* is = " a multiple of ") {
+  if (multiple == 1 && most == any) return "any " + what;
+  return what + (multiple == 1 ? "" : is + std::to_string(multiple)) + (most == any ? "" : " up to " + std::to_string(most));
 }
 
 // The first property of the request that is not supported; empty if there is none.
@@ -21,12 +20,11 @@ std::string unsupported(const GemmSupport& supports, const problem::Gemm& shape)
     const char* name;
     int value, multiple, most;
   };
-  constexpr int any = std::numeric_limits<int>::max();
   const Field fields[] = {{"m", shape.m, 1, supports.max_m},
                           {"n", shape.n, 1, supports.max_n},
-                          {"k", shape.k, supports.k_multiple, any},
-                          {"lda", shape.lda, supports.ld_multiple, any},
-                          {"ldb", shape.ldb, supports.ld_multiple, any},
+                          {"k", shape.k, supports.k_multiple, supports.max_k},
+                          {"lda", shape.lda, supports.ld_multiple, supports.max_ld},
+                          {"ldb", shape.ldb, supports.ld_multiple, supports.max_ld},
                           {"ldc", shape.ldc, supports.ldc_multiple, any},
                           {"batch", shape.batch, 1, supports.batch ? supports.max_batch : 1}};
   for (const Field& field : fields) {
@@ -40,12 +38,12 @@ std::string unsupported(const GemmSupport& supports, const problem::Gemm& shape)
 }  // namespace
 
 std::string to_string(const GemmSupport& supports) {
-  const std::string strides = supports.ld_multiple == 1 && supports.ldc_multiple == 1
-                                  ? "any strides"
-                                  : multiple_text("lda and ldb", supports.ld_multiple, " multiples of ") + "; " +
-                                        multiple_text("ldc", supports.ldc_multiple);
+  const bool any_strides = supports.ld_multiple == 1 && supports.max_ld == any && supports.ldc_multiple == 1;
+  const std::string strides = any_strides ? "any strides"
+                                          : limit_text("lda and ldb", supports.max_ld, supports.ld_multiple, " multiples of ") +
+                                                "; " + limit_text("ldc", any, supports.ldc_multiple);
   return joined(supports.dtypes, problem::name) + "; " + limit_text("m", supports.max_m) + "; " +
-         limit_text("n", supports.max_n) + "; " + multiple_text("k", supports.k_multiple) + "; " + strides + "; " +
+         limit_text("n", supports.max_n) + "; " + limit_text("k", supports.max_k, supports.k_multiple) + "; " + strides + "; " +
          (supports.batch ? "batches up to " + std::to_string(supports.max_batch) : "batch 1");
 }
 

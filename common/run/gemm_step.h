@@ -26,6 +26,8 @@ struct GemmSupport {
   int max_batch = 65535;  // CUDA's limit on y and z of a grid, which is where the batch goes
   int max_m = std::numeric_limits<int>::max();
   int max_n = std::numeric_limits<int>::max();
+  int max_k = std::numeric_limits<int>::max();
+  int max_ld = std::numeric_limits<int>::max();  // lda and ldb
 };
 
 std::string to_string(const GemmSupport& supports);  // "fp16; any m; any n; k a multiple of 8; any strides; batch 1"

@@ -74,6 +74,8 @@ void add_common_flags(CLI::App& app, CommonOptions& options) {
       "--no-check", [&] { options.check = false; }, "do not check them");
   app.add_flag("--bench", options.bench, "measure time (gpu build)");
   app.add_flag("--counters", options.counters, "count what Nsight Compute would count (sim build)");
+  app.add_option("--trace", options.trace, "write what one warp does to FILE (docs/trace.schema.json; sim build)")
+      ->type_name("FILE");
   app.add_option("--json", options.json, "write all results to FILE (docs/result.schema.json)")->type_name("FILE");
 
   const std::string group = "Simulator";
@@ -121,7 +123,7 @@ void require_consistent(const CLI::App& app, const CommonOptions& options) {
     if (options.bench) throw InputError("--bench: the simulator has no time to measure; use the gpu build");
   } else {
     if (options.counters) throw InputError("--counters: on a GPU, Nsight Compute counts: make profile");
-    for (const std::string flag : {"--sim-seed", "--sim-async", "--sim-workers"}) {
+    for (const std::string flag : {"--trace", "--sim-seed", "--sim-async", "--sim-workers"}) {
       if (app.count(flag) > 0) throw InputError(flag + ": only the sim build has a simulator");
     }
   }
@@ -129,6 +131,7 @@ void require_consistent(const CLI::App& app, const CommonOptions& options) {
   if (options.input && options.seed) throw InputError("--seed contradicts --input: the inputs come from files");
   if (options.output) require_writable("--output", *options.output, true);
   if (options.json) require_writable("--json", *options.json, false);
+  if (options.trace) require_writable("--trace", *options.trace, false);
 }
 
 int fixed_by_file(const std::string& flag, const std::optional<int>& given, std::int64_t actual, const fs::path& source) {

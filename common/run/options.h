@@ -39,7 +39,7 @@ struct CommonOptions {
   std::vector<std::string> command;  // as it was typed
   bool list = false;
   std::string variant;  // empty: the step's best; "all": every one
-  std::optional<std::filesystem::path> input, output, json;
+  std::optional<std::filesystem::path> input, output, json, trace;
   std::optional<std::uint64_t> seed;
   bool check = true;
   bool bench = false;

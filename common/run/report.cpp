@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "common/run/text.h"
+#include "common/run/trace.h"
 
 namespace run {
 namespace {
@@ -137,6 +138,27 @@ void write_json(const Report& report, const CommonOptions& options) {
   if (!file.flush()) throw InputError(options.json->string() + ": cannot be written");
 }
 
+// JSON Lines: of each launch a line that says what it is, and one for each event.
+void write_trace(const Report& report, const CommonOptions& options) {
+  if (options.trace->has_parent_path()) make_folder(options.trace->parent_path());
+  std::ofstream file(*options.trace);
+  const auto write = [&](const Json& line) { file << line.dump(-1, ' ', false, Json::error_handler_t::replace) << '\n'; };
+  for (const Result& result : report.results) {
+    for (const device::KernelTrace& launch : result.outcome.traces) {
+      Json header = {{"schema", 1},
+                     {"step", report.step},
+                     {"variant", result.variant},
+                     {"problem", report.problem},
+                     {"sim", sim_json(options.sim)},
+                     {"command", options.command}};
+      header.update(launch_json(launch));
+      write(header);
+      for (const device::TraceEvent& event : launch.events) write(event_json(event));
+    }
+  }
+  if (!file.flush()) throw InputError(options.trace->string() + ": cannot be written");
+}
+
 // ---- for people ----
 
 std::string device_text() {
@@ -230,6 +252,7 @@ int finish(const Report& report, const CommonOptions& options) {
   print_failures(report);
   if (options.output) write_outputs(report, options);
   if (options.json) write_json(report, options);
+  if (options.trace) write_trace(report, options);
   const bool good = std::all_of(report.results.begin(), report.results.end(), [](const Result& r) { return r.outcome.pass(); });
   return good ? exit_good : exit_failed;
 }

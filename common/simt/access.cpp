@@ -62,8 +62,9 @@ std::string describe_target(Lane& lane, std::uintptr_t address) {
                                               : member_name(lane.block->shared_type(), offset);
 }
 
-void report(Lane& lane, const std::string& kind, const void* pc, const Run::MakeText& text) {
-  lane.block->run().report(kind, place_of(pc), [&] { return text() + "\n  by " + lane.block->describe(lane); });
+void report(Lane& lane, std::string_view kind, const void* pc, const Run::MakeText& text) {
+  const Unobserved unobserved;
+  lane.block->run().report(std::string(kind), place_of(pc), [&] { return text() + "\n  by " + lane.block->describe(lane); });
 }
 
 }  // namespace
@@ -84,6 +85,7 @@ std::uintptr_t first_without(Lane& lane, const Access& access, std::uint8_t mark
 // Neither device nor shared memory, nor the lane's own stack. Constants, parameters and built-in variables may be read; a GPU
 // would stop at anything else.
 void observe_elsewhere(Lane& lane, const Access& access) {
+  const Unobserved unobserved;
   const Launch& launch = lane.block->run().launch;
   const std::uintptr_t address = access.address;
   if (access.kind == Kind::read) {
@@ -101,6 +103,7 @@ void observe_elsewhere(Lane& lane, const Access& access) {
 }  // namespace
 
 bool observe_fault(Lane& lane, const Access& access) {
+  const Unobserved unobserved;
   if (!Heap::contains(access.address) && !lane.block->arena().contains(access.address)) {
     observe_elsewhere(lane, access);
     return false;
@@ -129,6 +132,11 @@ bool observe_fault(Lane& lane, const Access& access) {
   return true;
 }
 
+void observe_division_by_zero(Lane& lane, const void* pc) {
+  report(lane, "division by zero", pc, [] { return std::string("an integer division, or its remainder, by zero"); });
+  lane.block->stop(lane);
+}
+
 void await_issue(Lane& lane, const PendingAccess& access) {
   lane.access = access;
   lane.state = Lane::State::in_access;
@@ -140,6 +148,7 @@ namespace {
 // The earlier access was made by a thread of `block`.
 template <class Conflict>
 void report_race(Lane& lane, const Access& access, const Conflict& conflict, std::uintptr_t memory_begin, std::uint64_t block) {
+  const Unobserved unobserved;
   const bool earlier_wrote = conflict.earlier_kind == Kind::write;
   const char* order = access.kind == Kind::read ? "read after write" : earlier_wrote ? "write after write" : "write after read";
   const std::string place = place_of(access.pc);
@@ -158,6 +167,7 @@ void report_race(Lane& lane, const Access& access, const Conflict& conflict, std
 namespace {
 
 void report_under_way(Lane& lane, const Access& access, const AsyncCopies::UnderWay& other) {
+  const Unobserved unobserved;
   Block& block = *lane.block;
   const std::string place = place_of(access.pc);
   const std::string copy_place = place_of(other.copy.pc);
@@ -267,6 +277,14 @@ void report_access(const void* address, std::size_t bytes, bool is_write, const 
   }
 }
 
+void report_no_access(const void* pc) {
+  Lane* lane = current_lane;
+  if (lane == nullptr || !lane->counting) return;
+  PendingAccess none{lane->lane(), 0, 0, Kind::write, Form::global, pc};
+  none.predicated_off = true;
+  await_issue(*lane, none);
+}
+
 namespace {
 
 // Other threads may be waiting for this access, or it for them: let them run. Across blocks that takes one worker.
@@ -346,6 +364,14 @@ void __tsan_read_range(void* p, std::size_t n) {
 }
 void __tsan_write_range(void* p, std::size_t n) {
   hook(p, static_cast<std::uint32_t>(n), simt::Kind::write, false, __builtin_return_address(0));
+}
+
+// And before each division whose divisor is zero (-fsanitize=integer-divide-by-zero). A GPU computes something and goes on;
+// the host would end the program.
+void __ubsan_handle_divrem_overflow(void*, void*, void*) {
+  if (simt::Lane* lane = simt::current_lane) {
+    simt::observe_division_by_zero(*lane, __builtin_return_address(0));
+  }
 }
 
 void __tsan_init() {}

@@ -32,10 +32,16 @@ void observe_landing(Lane& lane, const AsyncCopy& copy);
 // A row of ldmatrix, which must lie in shared memory; and a part of it, read by the lane that gets it.
 void observe_matrix_row(Lane& lane, const Access& row);
 void observe_matrix_part(Lane& lane, const Access& part);
+void observe_division_by_zero(Lane& lane, const void* pc);
 void flag_read(Lane& lane, std::uintptr_t address);
 void flag_stored(Lane& lane, std::uintptr_t address, bool also_read);
 // While counting: waits until the warp issues the access.
 void await_issue(Lane& lane, const PendingAccess& access);
+// The same for an instruction that is no access, in the traced warp; elsewhere nothing happens.
+[[gnu::always_inline]] inline void await_traced(Lane& lane, const char* op, int operand, const void* pc) {
+  if (lane.traced) [[unlikely]]
+    await_issue(lane, {lane.lane(), 0, 0, Kind::read, Form::global, pc, 0, 0, operand, op});
+}
 
 // Are all `bytes` shadow bytes marked with all bits of `mask`? In one word where the size is a power of two, as it nearly
 // always is.

@@ -108,17 +108,21 @@ void cp_async(void* to, const void* from, std::uint32_t bytes, std::uint32_t sou
 
 void cp_async_commit_group() {
   Lane& lane = lane_or_die();
+  await_traced(lane, "cp.async.commit_group", -1, __builtin_return_address(0));
   lane.block->copies().commit(lane);
 }
 
 void cp_async_wait_group(int pending) {
   Lane& lane = lane_or_die();
+  await_traced(lane, "cp.async.wait_group", pending, __builtin_return_address(0));
   lane.block->copies().wait(lane, static_cast<std::size_t>(pending));
 }
 
 void cp_async_wait_all() {
-  cp_async_commit_group();
-  cp_async_wait_group(0);
+  Lane& lane = lane_or_die();
+  await_traced(lane, "cp.async.wait_all", -1, __builtin_return_address(0));
+  lane.block->copies().commit(lane);
+  lane.block->copies().wait(lane, 0);
 }
 
 }  // namespace simt

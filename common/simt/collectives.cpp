@@ -95,6 +95,7 @@ void resolve_vote(Block&, Warp&, WarpCall* const calls[warp_size]) {
 
 void barrier(const std::source_location& where) {
   Lane& lane = lane_or_die();
+  await_traced(lane, "bar.sync", 0, __builtin_return_address(0));
   lane.block->arrive(lane, where);
 }
 
@@ -114,11 +115,13 @@ void warp_barrier(std::uint32_t mask, const std::source_location& where) {
 
 void bar_sync(int id, int threads, const std::source_location& where) {
   Lane& lane = lane_or_die();
+  await_traced(lane, "bar.sync", id, __builtin_return_address(0));
   lane.block->arrive_named(lane, {"bar.sync", id, threads, where});
 }
 
 void bar_arrive(int id, int threads, const std::source_location& where) {
   Lane& lane = lane_or_die();
+  await_traced(lane, "bar.arrive", id, __builtin_return_address(0));
   lane.block->arrive_named(lane, {"bar.arrive", id, threads, where});
 }
 

@@ -17,8 +17,6 @@ constexpr std::size_t sector_bytes = 32;
 constexpr std::size_t banks = 32;
 constexpr std::size_t bank_bytes = 4;
 
-bool is_copy(Form form) { return form == Form::copy_through_l1 || form == Form::copy_past_l1; }
-
 // A set of at most a few hundred numbers that mostly come in order.
 template <std::size_t capacity>
 class SmallSet {
@@ -106,23 +104,36 @@ Wavefronts wavefronts_of(std::span<const PendingAccess> request) {
   return total;
 }
 
-void Counters::request(std::span<const PendingAccess> lanes) {
+// Of a copy that goes past L1: what is counted are the 32-byte sectors of shared memory that each 128-byte line fills. (Found
+// by measuring: tests/calibration_ampere.cu. Where source and destination lie alike it is the number of sectors read.)
+std::uint64_t sectors_past_l1(std::span<const PendingAccess> copies) {
+  constexpr std::uintptr_t line_bytes = 128;
+  std::set<std::pair<std::uintptr_t, std::uintptr_t>> filled;
+  for (const PendingAccess& copy : copies) filled.emplace(copy.address / line_bytes, copy.to / sector_bytes);
+  return filled.size();
+}
+
+Cost Counters::request(std::span<const PendingAccess> lanes) {
   const PendingAccess& first = lanes.front();
   Counts& counts = sites_[{first.pc, first.form, first.kind, first.bytes}];
   ++counts.instructions;
-  const auto add = [&](const Wavefronts& wavefronts) {
-    counts.wavefronts.needed += wavefronts.needed;
-    counts.wavefronts.ideal += wavefronts.ideal;
-  };
+  Cost cost;
   if (first.form == Form::shared) {
     ++counts.requests;
-    add(wavefronts_of(lanes));
-    return;
+    cost.wavefronts = wavefronts_of(lanes);
+    counts.wavefronts += cost.wavefronts;
+    return cost;
   }
-  // A copy of which no lane reads anything asks for nothing. If one does, lanes that only want zeros ask with it.
-  if (!is_copy(first.form) || std::any_of(lanes.begin(), lanes.end(), [](auto& a) { return a.source_bytes > 0; })) {
+  // Lanes that only want zeros ask for nothing.
+  std::vector<PendingAccess> readers;
+  if (is_copy(first.form)) {
+    std::copy_if(lanes.begin(), lanes.end(), std::back_inserter(readers), [](auto& a) { return a.source_bytes > 0; });
+  }
+  const std::span<const PendingAccess> asking = is_copy(first.form) ? std::span<const PendingAccess>(readers) : lanes;
+  if (!asking.empty()) {
     ++counts.requests;
-    counts.sectors += sectors_of(lanes);
+    cost.sectors = first.form == Form::copy_past_l1 ? sectors_past_l1(asking) : sectors_of(asking);
+    counts.sectors += cost.sectors;
   }
   for (const PendingAccess& access : lanes) Footprint::mark(access);
   if (is_copy(first.form)) {  // and its other end, a store to shared memory
@@ -131,21 +142,25 @@ void Counters::request(std::span<const PendingAccess> lanes) {
       store.address = store.to;
       store.kind = Kind::write;
     }
-    add(wavefronts_of(stores));
+    cost.wavefronts = wavefronts_of(stores);
+    counts.wavefronts += cost.wavefronts;
   }
+  return cost;
 }
 
-void Counters::matrix_load(const void* pc, std::span<const std::uintptr_t> rows) {
+Wavefronts Counters::matrix_load(const void* pc, std::span<const std::uintptr_t> rows) {
   Counts& counts = sites_[{pc, Form::matrix, Kind::read, 16}];
   ++counts.instructions;
   ++counts.requests;
+  Wavefronts total{};
   for (std::size_t first = 0; first < rows.size();
        first += 8) {  // one wavefront for each matrix, if its rows lie in different banks
     std::array<PendingAccess, 8> matrix;
     for (std::size_t r = 0; r < 8; ++r) matrix[r] = {static_cast<int>(r), rows[first + r], 16, Kind::read, Form::matrix, pc};
-    counts.wavefronts.needed += most_in_a_bank(matrix);
-    ++counts.wavefronts.ideal;
+    total += {most_in_a_bank(matrix), 1};
   }
+  counts.wavefronts += total;
+  return total;
 }
 
 void Counters::add(const Counters& other) {
@@ -154,8 +169,7 @@ void Counters::add(const Counters& other) {
     sum.instructions += counts.instructions;
     sum.requests += counts.requests;
     sum.sectors += counts.sectors;
-    sum.wavefronts.needed += counts.wavefronts.needed;
-    sum.wavefronts.ideal += counts.wavefronts.ideal;
+    sum.wavefronts += counts.wavefronts;
   }
   barriers_ += other.barriers_;
   shuffles_ += other.shuffles_;

@@ -22,7 +22,12 @@ struct PendingAccess {
   const void* pc;
   std::uintptr_t to = 0;           // of a cp.async
   std::uint32_t source_bytes = 0;  // of a cp.async
+  int operand = -1;                // of an instruction that is no access
+  const char* op = nullptr;        // its name; only a trace wants to know of it
+  bool predicated_off = false;     // waits with the others, but takes no part
 };
+
+inline bool is_copy(Form form) { return form == Form::copy_through_l1 || form == Form::copy_past_l1; }
 
 // 32-byte sectors of device memory that a request touches.
 std::uint64_t sectors_of(std::span<const PendingAccess> request);
@@ -31,16 +36,28 @@ std::uint64_t sectors_of(std::span<const PendingAccess> request);
 struct Wavefronts {
   std::uint64_t needed;
   std::uint64_t ideal;
+  Wavefronts& operator+=(const Wavefronts& other) {
+    needed += other.needed;
+    ideal += other.ideal;
+    return *this;
+  }
 };
 Wavefronts wavefronts_of(std::span<const PendingAccess> request);
+
+// What one request costs.
+struct Cost {
+  std::uint64_t sectors = 0;
+  Wavefronts wavefronts = {};
+};
 
 // The counts of one worker, or of a whole launch.
 class Counters {
  public:
-  void request(std::span<const PendingAccess> lanes);  // by lanes of one warp, at one place in the code
+  Cost request(std::span<const PendingAccess> lanes);  // by lanes of one warp, at one place in the code
   void barrier(std::uint64_t warps) { barriers_ += warps; }
   void shuffle() { ++shuffles_; }
-  void matrix_load(const void* pc, std::span<const std::uintptr_t> rows);  // ldmatrix; rows of 16 bytes, eight for each matrix
+  Wavefronts matrix_load(const void* pc,
+                         std::span<const std::uintptr_t> rows);  // ldmatrix; rows of 16 bytes, 8 for each matrix
   void tensor_instruction() { ++tensor_instructions_; }
   void add(const Counters& other);
   KernelCounters result(const Launch& launch) const;

@@ -65,6 +65,7 @@ inline T* type_anchor = nullptr;
 
 // For code that the compiler's hooks would miss or split: one access of `bytes`, made by the code that returns to `pc`.
 void report_access(const void* address, std::size_t bytes, bool is_write, const void* pc);
+void report_no_access(const void* pc);  // of a lane whose predicate is false, where others of its warp make an access
 // Before an atomic: lets other threads run, then reports the read. No other thread runs until the calling lane waits again.
 void report_atomic(const void* address, std::size_t bytes, const void* pc);
 void report_atomic_store(const void* address, std::size_t bytes, const void* pc);
@@ -84,6 +85,18 @@ template <class T>
   static_assert(sizeof(T) == 2 || sizeof(T) == 4 || sizeof(T) == 8 || sizeof(T) == 16, "one access moves 2, 4, 8 or 16 bytes");
   report_access(address, sizeof(T), true, __builtin_return_address(0));
   __builtin_memcpy(address, &value, sizeof(T));
+}
+
+// A store that the lane makes only if `condition` holds. The others wait with it: the warp executes it once, as a GPU does an
+// instruction under a predicate, however the compiler here arranges the loop around it.
+template <class T>
+[[gnu::noinline, gnu::no_sanitize_thread]] void store_if(bool condition, T* address, T value) {
+  if (condition) {
+    report_access(address, sizeof(T), true, __builtin_return_address(0));
+    __builtin_memcpy(address, &value, sizeof(T));
+  } else {
+    report_no_access(__builtin_return_address(0));
+  }
 }
 
 // Replaces *address by update(*address) and returns the old value.

@@ -25,6 +25,7 @@ namespace {
 Options current_options;
 std::vector<Finding> all_findings;
 std::vector<KernelCounters> all_counters;
+std::vector<KernelTrace> all_traces;
 
 // Blocks that one worker may keep open while they wait for each other: two for each multiprocessor of an H200.
 constexpr std::size_t max_resident = 264;
@@ -75,6 +76,7 @@ void configure(const Options& options) { current_options = options; }
 const Options& options() { return current_options; }
 std::vector<Finding> take_findings() { return std::exchange(all_findings, {}); }
 std::vector<KernelCounters> take_counters() { return std::exchange(all_counters, {}); }
+std::vector<KernelTrace> take_traces() { return std::exchange(all_traces, {}); }
 
 // ---- lanes ----
 
@@ -121,11 +123,14 @@ void Block::begin(Run& run, std::uint64_t linear_index, Counters& counters) {
     warps_.push_back({static_cast<int>(warps_.size()), &lanes_[first],
                       static_cast<int>(std::min<std::size_t>(warp_size, threads_ - first))});
   }
+  const bool traced = run.tracing && linear_index == 0;
+  if (traced) warps_[0].trace = &run.trace;
   for (unsigned i = 0; i < threads_; ++i) {
     Lane& lane = lanes_[i];
     lane.state = Lane::State::runnable;
     lane.index = static_cast<int>(i);
     lane.counting = run.counting;
+    lane.traced = traced && i < warp_size;
     lane.thread = position(block, i);
     lane.stack_low = stacks_.low(lane.index);
     lane.arena_low = arena_.low();
@@ -200,11 +205,13 @@ bool Block::issue(Warp& warp) {
   for (int l = 0; l < warp.count; ++l) {
     Lane& lane = warp.lanes[l];
     if (!pending(l) || lane.access.pc != lowest) continue;
-    requests[lane.access.form == Form::shared].push_back(lane.access);
+    if (!lane.access.predicated_off) requests[lane.access.form == Form::shared].push_back(lane.access);
     lane.state = Lane::State::runnable;
   }
   for (const std::vector<PendingAccess>& request : requests) {
-    if (!request.empty()) counters_->request(request);
+    if (request.empty()) continue;
+    const Cost cost = request.front().op == nullptr ? counters_->request(request) : Cost{};
+    if (warp.trace != nullptr) warp.trace->request(*this, request, cost);
   }
   return true;
 }
@@ -238,6 +245,7 @@ bool Block::resolve_calls(Warp& warp) {
     }
     if (arrived != call.mask) continue;
     if (call.aligned_at != nullptr) check_aligned(warp, calls);
+    if (warp.trace != nullptr) warp.trace->call(call);
     call.resolve(*this, warp, calls);
     if (std::string_view(call.name).starts_with("__shfl")) counters_->shuffle();
     for (int other = 0; other < warp.count; ++other) {
@@ -385,7 +393,8 @@ Run::Run(const Launch& launch_, bool ordered_)
     : launch(launch_),
       ordered(ordered_),
       races(options().races),
-      counting(options().counters),
+      tracing(options().trace),
+      counting(options().counters || tracing),
       first_mark(BlockMarks::first_of(block_count(launch))),
       global_races(ordered ? block_count(launch) : 0) {
   order.resize(block_count(launch));
@@ -395,6 +404,7 @@ Run::Run(const Launch& launch_, bool ordered_)
 }
 
 void Run::report(std::string kind, std::string where, const MakeText& make_text, const std::string& other_place) {
+  const Unobserved unobserved;
   const std::lock_guard lock(mutex);
   const auto [known, fresh] = known_findings.try_emplace(kind + '\n' + where + '\n' + other_place, findings.size());
   if (!fresh) {
@@ -506,7 +516,8 @@ void launch(const Launch& launch) {
     }
   }
   all_findings.insert(all_findings.end(), run->findings.begin(), run->findings.end());
-  if (run->counting) all_counters.push_back(run->counters.result(launch));
+  if (options().counters) all_counters.push_back(run->counters.result(launch));
+  if (run->tracing) all_traces.push_back(run->trace.result(launch));
 }
 
 }  // namespace simt

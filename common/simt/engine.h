@@ -20,6 +20,7 @@
 #include <mutex>
 #include <source_location>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "common/simt/async.h"
@@ -28,6 +29,7 @@
 #include "common/simt/memory.h"
 #include "common/simt/races.h"
 #include "common/simt/simt.h"
+#include "common/simt/trace.h"
 
 namespace simt {
 
@@ -61,6 +63,7 @@ struct Lane {
   State state = State::exited;
   bool yielded = false;   // suspended itself although it could go on: an atomic or a volatile access
   bool counting = false;  // stops before every access
+  bool traced = false;    // and before commits, waits and barriers
   int index = 0;          // in the block
   uint3 thread = {};      // threadIdx
   std::uintptr_t stack_low = 0;
@@ -83,6 +86,7 @@ struct Warp {
   int index = 0;
   Lane* lanes = nullptr;  // the first
   int count = 0;          // 32, or fewer in the last warp of a block
+  Trace* trace = nullptr;
 };
 
 // What all workers share during one launch.
@@ -92,10 +96,12 @@ struct Run {
   const Launch& launch;
   const bool ordered;                // one worker: global atomics and flags happen in a seeded order, races are named exactly
   const bool races;                  // look for them
-  const bool counting;               // and then in lock-step
+  const bool tracing;                // the first warp of the first block
+  const bool counting;               // what is traced, too; in lock-step
   std::uint32_t first_mark;          // for BlockMarks, unless ordered
   GlobalRaces global_races;          // if ordered
   Counters counters;                 // guarded by mutex
+  Trace trace;                       // of one warp: only the worker that runs it comes here
   std::vector<std::uint64_t> order;  // of the blocks
   std::atomic<std::size_t> next{0};  // into order
   std::atomic<bool> stopped{false};  // a fault after which the launch cannot go on
@@ -176,6 +182,19 @@ class Block {
 
 // The lane that runs on this OS thread; null in host code.
 extern constinit thread_local Lane* current_lane;
+
+// Host code for as long as this lives: a report is made by code of the standard library, which is observed like a kernel where
+// a kernel file happens to have instantiated it.
+class Unobserved {
+ public:
+  Unobserved() : lane_(std::exchange(current_lane, nullptr)) {}
+  ~Unobserved() { current_lane = lane_; }
+  Unobserved(const Unobserved&) = delete;
+  Unobserved& operator=(const Unobserved&) = delete;
+
+ private:
+  Lane* lane_;
+};
 
 // "block (1, 0, 0), warp 3, lane 5 (thread (101, 0, 0))", from the indices of the block in the grid and the thread in the block
 std::string describe_thread(const Launch& launch, std::uint64_t block, unsigned thread);

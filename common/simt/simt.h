@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <source_location>
 #include <string>
 #include <vector>
@@ -23,6 +24,7 @@ struct Options {
   int workers = 0;        // OS threads; 0: one per core
   bool races = true;      // look for them
   bool counters = false;  // count what Nsight Compute counts: about five times slower
+  bool trace = false;     // note what warp 0 of block 0 does
 };
 
 void configure(const Options& options);
@@ -107,6 +109,39 @@ struct KernelCounters {
 };
 
 std::vector<KernelCounters> take_counters();  // of the launches since the last call that ran with Options::counters
+
+// ---- trace ----
+
+// Where the lanes of one instruction access one of the memories.
+struct TracedAddresses {
+  std::string first;                                 // what lies at the first lane's: "q" (a buffer), "Smem::k_tile[3][5]"
+  std::vector<std::optional<std::int64_t>> offsets;  // by lane, in bytes: from the start of that buffer, or of shared memory
+};
+
+// One instruction of the traced warp.
+struct TraceEvent {
+  std::string op;                   // "ld.shared", "mma.m16n8k16.f16": as PTX names it, or CUDA
+  std::string where;                // "steps/01_naive_mha/2_row_per_thread.cuh:41"
+  std::uint32_t lanes = 0;          // that make it, as a mask
+  std::optional<int> operand = {};  // of cp.async.wait_group: how many groups may stay under way; of bar: its number
+  unsigned bytes = 0;               // that each lane moves
+  TracedAddresses global = {};      // without offsets if it accesses none
+  std::uint64_t sectors = 0;        // of device memory
+  TracedAddresses shared = {};      // of ldmatrix: the rows, by the lanes that give them
+  std::uint64_t wavefronts = 0;     // of shared memory
+  std::uint64_t wavefronts_ideal = 0;
+};
+
+// Warp 0 of block 0 of one launch.
+struct KernelTrace {
+  std::string kernel;
+  dim3 grid;
+  dim3 block;
+  std::size_t shared_bytes = 0;
+  std::vector<TraceEvent> events;  // in the order in which the warp made them
+};
+
+std::vector<KernelTrace> take_traces();  // of the launches since the last call that ran with Options::trace
 
 // ---- findings ----
 

@@ -104,6 +104,8 @@ void append_path(Dwarf_Die type, std::size_t offset, std::string& path) {
     append_array(type, offset, path);
     return;
   }
+  const char* type_name = dwarf_diename(&type);
+  if (type_name != nullptr && std::string_view(type_name).starts_with("__")) return;  // __half: to its user one value
   Dwarf_Die member;
   for (int more = dwarf_child(&type, &member); more == 0; more = dwarf_siblingof(&member, &member)) {
     if (dwarf_tag(&member) != DW_TAG_member) continue;
@@ -158,29 +160,48 @@ int search_module(Dwfl_Module* module, void**, const char*, Dwarf_Addr, void* ar
 // The struct type that a type anchor points to. All modules are searched: zero-initialised variables lie outside the address
 // range that the system maps from the file.
 std::optional<Dwarf_Die> anchored_type(const void* anchor) {
-  AnchorSearch search{reinterpret_cast<Dwarf_Addr>(anchor), {}};
-  dwfl_getmodules(process(), search_module, &search, 0);
-  return search.type;
+  static std::map<const void*, std::optional<Dwarf_Die>> known;  // the search takes milliseconds
+  const auto [entry, fresh] = known.try_emplace(anchor);
+  if (fresh) {
+    AnchorSearch search{reinterpret_cast<Dwarf_Addr>(anchor), {}};
+    dwfl_getmodules(process(), search_module, &search, 0);
+    entry->second = search.type;
+  }
+  return entry->second;
 }
 
 // ---- places ----
 
 std::string place(const char* file, int line) { return from_root(file) + ":" + std::to_string(line); }
 
+// What holds `pc`, the innermost first. (dwarf_getscopes() finds no function that lies within another one, as a lambda's does.)
+bool find_scopes(Dwarf_Die parent, Dwarf_Addr pc, std::vector<Dwarf_Die>& scopes) {
+  Dwarf_Die die;
+  for (int more = dwarf_child(&parent, &die); more == 0; more = dwarf_siblingof(&die, &die)) {
+    const int tag = dwarf_tag(&die);
+    const bool inside = dwarf_haspc(&die, pc) > 0;
+    const bool may_hold_functions = tag == DW_TAG_namespace || tag == DW_TAG_subprogram || tag == DW_TAG_lexical_block ||
+                                    tag == DW_TAG_structure_type || tag == DW_TAG_class_type;
+    const bool found = (inside || may_hold_functions) && find_scopes(die, pc, scopes);
+    if (inside) scopes.push_back(die);
+    if (inside || found) return true;
+  }
+  return false;
+}
+
 // For every function inlined at `pc`, from the innermost outwards: where it was called.
 std::string outermost_helper_call(Dwfl_Module* module, Dwarf_Addr pc, std::string found) {
   Dwarf_Addr bias = 0;
   Dwarf_Die* unit = dwfl_module_addrdie(module, pc, &bias);
-  Dwarf_Die* scopes = nullptr;
-  const int count = unit == nullptr ? 0 : dwarf_getscopes(unit, pc - bias, &scopes);
   Dwarf_Files* files = nullptr;
-  if (count > 0) dwarf_getsrcfiles(unit, &files, nullptr);
-  for (int i = 0; i < count && is_helper(found); ++i) {
-    if (dwarf_tag(&scopes[i]) != DW_TAG_inlined_subroutine) continue;
-    const char* file = dwarf_filesrc(files, unsigned_attribute(&scopes[i], DW_AT_call_file, 0), nullptr, nullptr);
-    if (file != nullptr) found = place(file, static_cast<int>(unsigned_attribute(&scopes[i], DW_AT_call_line, 0)));
+  std::vector<Dwarf_Die> scopes;
+  if (unit != nullptr && find_scopes(*unit, pc - bias, scopes)) dwarf_getsrcfiles(unit, &files, nullptr);
+  for (Dwarf_Die& scope : scopes) {
+    if (!is_helper(found)) break;
+    if (dwarf_tag(&scope) != DW_TAG_inlined_subroutine) continue;
+    const char* file = dwarf_filesrc(files, unsigned_attribute(&scope, DW_AT_call_file, 0), nullptr, nullptr);
+    if (file != nullptr) found = place(file, static_cast<int>(unsigned_attribute(&scope, DW_AT_call_line, 0)));
   }
-  std::free(scopes);
   return found;
 }
 

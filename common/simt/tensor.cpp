@@ -56,7 +56,8 @@ void resolve_matrix_load(Block& block, Warp& warp, WarpCall* const calls[warp_si
   const auto count = 8 * static_cast<std::size_t>(call(0).matrices);
   std::array<std::uintptr_t, warp_size> rows;
   for (std::size_t i = 0; i < count; ++i) rows[i] = reinterpret_cast<std::uintptr_t>(call(static_cast<int>(i)).row);
-  block.counters().matrix_load(call(0).aligned_at, {rows.data(), count});
+  const Wavefronts wavefronts = block.counters().matrix_load(call(0).aligned_at, {rows.data(), count});
+  if (warp.trace != nullptr) warp.trace->matrix_rows(block, {rows.data(), count}, wavefronts);
 }
 
 // ---- mma.sync: D = A · B + C, with A [16, K] and B [K, 8] of 16-bit elements and C and D [16, 8] of fp32 ----

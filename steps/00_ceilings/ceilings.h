@@ -1,8 +1,8 @@
 // What the machine can do at most: launches whose cost is known, for the executable to time and for the tests to check.
 #pragma once
 
-#include <cstdint>
 #include <functional>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -11,14 +11,12 @@ namespace ceilings {
 struct Ceiling {
   std::string name;  // as in docs/machine: "copy_bytes_per_second"
   std::string what;
-  std::string unit;  // "B/s" or "FLOP/s"
-  double amount;     // bytes or operations of one launch
+  double amount;  // bytes or operations of one launch
   std::function<void()> launch;
-  std::function<bool()> plausible;  // after a launch: did it do what it says?
+  std::function<bool(double)> did;  // after a launch: so many bytes or operations, by the result that they must leave behind
 };
 
-// `scale` 1 for a GPU: buffers of gigabytes, kernels of milliseconds. Smaller for the simulator. Owns its memory until
-// destroyed.
+// `scale` 1 for a GPU: buffers of gigabytes, kernels of milliseconds. Smaller for tests. Owns its memory until destroyed.
 class Ceilings {
  public:
   Ceilings(double scale, int multiprocessors);
@@ -29,7 +27,7 @@ class Ceilings {
 
  private:
   struct Memory;
-  Memory* memory_;
+  std::unique_ptr<Memory> memory_;
   std::vector<Ceiling> all_;
 };
 

@@ -2,9 +2,13 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <chrono>
+#include <cstdio>
 #include <fstream>
 #include <iostream>
+#include <limits>
+#include <memory>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <thread>
 
 #include "common/device/runtime.h"
@@ -17,7 +21,7 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 // The best of a few launches, with pauses in between: a short burst, before the power limit lowers the clock.
-double best_seconds(const ceilings::Ceiling& ceiling) {
+double burst_seconds(const ceilings::Ceiling& ceiling) {
   device::Timer timer;
   double best = std::numeric_limits<double>::infinity();
   for (int i = 0; i < 10; ++i) {
@@ -29,14 +33,47 @@ double best_seconds(const ceilings::Ceiling& ceiling) {
   return best;
 }
 
-// One entry for each ceiling: value and meaning.
+// The SM clock of the first GPU right now; nothing where nvidia-smi cannot say.
+std::optional<int> sm_clock_mhz() {
+  const char* query = "nvidia-smi --query-gpu=clocks.sm --format=csv,noheader,nounits 2>/dev/null";
+  const std::unique_ptr<std::FILE, int (*)(std::FILE*)> answer(::popen(query, "r"), ::pclose);
+  int mhz = 0;
+  if (answer && std::fscanf(answer.get(), "%d", &mhz) == 1) return mhz;
+  return std::nullopt;
+}
+
+struct Sustained {
+  double seconds;  // a launch
+  std::optional<int> clock_mhz;
+};
+
+// Launches without a pause: half a second to get hot, then two seconds that count. The clock is asked for meanwhile, and the
+// answer counts if the launches went on after it.
+Sustained sustained(const ceilings::Ceiling& ceiling, double seconds) {
+  const int warm_up = static_cast<int>(0.5 / seconds) + 1, launches = static_cast<int>(2 / seconds) + 1;
+  device::Timer timer;
+  for (int i = 0; i < warm_up; ++i) ceiling.launch();
+  timer.start();
+  for (int i = 0; i < launches; ++i) ceiling.launch();
+  const std::optional<int> clock = sm_clock_mhz();
+  const auto answered = std::chrono::steady_clock::now();
+  const double total = timer.stop() * 1e-3;
+  const bool went_on = std::chrono::steady_clock::now() - answered > std::chrono::milliseconds(10);
+  return {total / launches, went_on ? clock : std::nullopt};
+}
+
+// One entry for each ceiling: rates, the clock of the sustained one, and what was measured.
 Json measured() {
   const ceilings::Ceilings all(1.0, device::properties().multiprocessors);
   Json entries = Json::object();
   for (const ceilings::Ceiling& ceiling : all.all()) {
-    const double seconds = best_seconds(ceiling);
-    if (!ceiling.plausible()) throw device::Error(ceiling.name + ": the kernel did not do its work");
-    entries[ceiling.name] = {{"value", ceiling.amount / seconds}, {"what", ceiling.what}};
+    const double burst = burst_seconds(ceiling);
+    const Sustained hot = sustained(ceiling, burst);
+    if (!ceiling.did(ceiling.amount)) throw device::Error(ceiling.name + ": the kernel did not do its work");
+    Json& entry = entries[ceiling.name];
+    entry = {{"value", ceiling.amount / burst}, {"sustained", ceiling.amount / hot.seconds}};
+    if (hot.clock_mhz) entry["sm_clock_mhz"] = *hot.clock_mhz;
+    entry["what"] = ceiling.what;
   }
   return entries;
 }
@@ -49,9 +86,12 @@ Json committed() {
 
 void print(const Json& entries, const std::string& device) {
   std::cout << "00_ceilings: " << device << "\n\n";
-  run::Table table({"ceiling", "10^12 a second", "what"});
+  run::Table table({"ceiling", "10^12 a second", "sustained", "SM clock, MHz", "what"});
   for (const auto& [name, entry] : entries.items()) {
-    table.add({name, run::fixed(entry.at("value").get<double>() / 1e12, 2), entry.at("what").get<std::string>()});
+    const auto cell = [&](const char* key, double unit, int digits) {
+      return entry.contains(key) ? run::fixed(entry.at(key).get<double>() / unit, digits) : "-";
+    };
+    table.add({name, cell("value", 1e12, 2), cell("sustained", 1e12, 2), cell("sm_clock_mhz", 1, 0), entry.at("what")});
   }
   table.print(std::cout);
 }

@@ -1,9 +1,11 @@
 // Step 00, host side: sizes and launches.
+#include <cmath>
 #include <random>
 
 #include "steps/00_ceilings/1_memory.cuh"
 #include "steps/00_ceilings/2_arithmetic.cuh"
 #include "steps/00_ceilings/ceilings.h"
+#include "steps/00_ceilings/expected.h"
 
 namespace ceilings {
 namespace {
@@ -15,6 +17,13 @@ constexpr int copy_threads = 512;
 constexpr int threads = 256;
 
 template <class T>
+Buffer uploaded(const char* name, const std::vector<T>& values) {
+  Buffer buffer(name, values.size() * sizeof(T));
+  buffer.upload(values.data(), values.size() * sizeof(T));
+  return buffer;
+}
+
+template <class T>
 std::vector<T> download(const Buffer& buffer, std::size_t count) {
   std::vector<T> values(count);
   buffer.download(values.data(), count * sizeof(T));
@@ -24,83 +33,71 @@ std::vector<T> download(const Buffer& buffer, std::size_t count) {
 }  // namespace
 
 struct Ceilings::Memory {
-  Buffer from, to, sums, values, halves, bfloats;
+  std::vector<float> values;
+  std::vector<__half> halves;
+  std::vector<__nv_bfloat16> bfloats;
+  Buffer from, to, sums, device_values, device_halves, device_bfloats;
 };
 
-Ceilings::Ceilings(double scale, int multiprocessors) : memory_(new Memory) {
+Ceilings::Ceilings(double scale, int multiprocessors) : memory_(std::make_unique<Memory>()) {
   const auto count = static_cast<std::int64_t>(scale * (std::int64_t{4} << 30) / 16);  // of 16 bytes
+  const std::size_t bytes = static_cast<std::size_t>(count) * 16;
   const int copy_blocks = static_cast<int>(device::ceil_div(count, std::int64_t{copy_threads}));
   const int read_blocks = 64 * multiprocessors;
   const int fma_blocks = 8 * multiprocessors;
+  const int mma_blocks = multiprocessors;
+  const int rounds = std::max(1, static_cast<int>(scale * 20000));
+
   Memory& m = *memory_;
-  const std::size_t bytes = static_cast<std::size_t>(count) * 16;
-  m.from = Buffer("from", bytes);
+  std::mt19937 random(1);
+  std::normal_distribution<float> normal;
+  for (int i = 0; i < 4096 + fma_chains; ++i) m.values.push_back(std::tanh(normal(random)));
+  for (int i = 0; i < 2 * 4096 * (4 * mma_a + 2 * mma_b); ++i) {
+    const float value = normal(random);
+    m.halves.push_back(__float2half(value));
+    m.bfloats.push_back(__float2bfloat16(value));
+  }
+  m.from = uploaded("from", words(bytes / 4));
   m.to = Buffer("to", bytes);
   m.sums = Buffer("sums", static_cast<std::size_t>(read_blocks) * threads * 4);
+  m.to.poison();
+  m.sums.poison();
+  m.device_values = uploaded("values", m.values);
+  m.device_halves = uploaded("halves", m.halves);
+  m.device_bfloats = uploaded("bfloats", m.bfloats);
+  const auto sums = [&m](int blocks) { return download<float>(m.sums, static_cast<std::size_t>(blocks) * threads); };
 
-  std::mt19937 random(1);
-  std::vector<std::uint32_t> words(bytes / 4);
-  for (std::size_t i = 0; i < words.size(); ++i) words[i] = static_cast<std::uint32_t>(i * 2654435761u);
-  m.from.upload(words.data(), bytes);
-  std::normal_distribution<float> normal;
-  std::vector<float> values(4096 + fma_chains);
-  for (float& value : values) value = std::tanh(normal(random));
-  m.values = Buffer("values", values.size() * 4);
-  m.values.upload(values.data(), values.size() * 4);
-  std::vector<__half> halves(2 * 4096 * 32);
-  std::vector<__nv_bfloat16> bfloats(halves.size());
-  for (std::size_t i = 0; i < halves.size(); ++i) {
-    const float value = normal(random);
-    halves[i] = __float2half(value);
-    bfloats[i] = __float2bfloat16(value);
-  }
-  m.halves = Buffer("halves", halves.size() * 2);
-  m.halves.upload(halves.data(), halves.size() * 2);
-  m.bfloats = Buffer("bfloats", bfloats.size() * 2);
-  m.bfloats.upload(bfloats.data(), bfloats.size() * 2);
-
-  all_.push_back({"copy_bytes_per_second", "copy in device memory, bytes read plus bytes written", "B/s",
+  all_.push_back({"copy_bytes_per_second", "copy in device memory, bytes read plus bytes written",
                   2.0 * static_cast<double>(bytes),
                   [=, &m] { launch(copy, copy_blocks, copy_threads, 0, count, m.from.as<const uint4>(), m.to.as<uint4>()); },
-                  [=, &m] {
-                    const std::size_t words_checked = 4096;
-                    return download<std::uint32_t>(m.to, words_checked) == download<std::uint32_t>(m.from, words_checked);
+                  [=, &m](double moved) {
+                    return moved == 2.0 * static_cast<double>(bytes) && copied(download<std::uint32_t>(m.to, bytes / 4));
                   }});
-  all_.push_back({"read_bytes_per_second", "reading device memory", "B/s", static_cast<double>(bytes),
+  all_.push_back({"read_bytes_per_second", "reading device memory", static_cast<double>(bytes),
                   [=, &m] { launch(read, read_blocks, threads, 0, count, m.from.as<const uint4>(), m.sums.as<unsigned>()); },
-                  [=, &m] {
-                    const std::vector<unsigned> sums =
-                        download<unsigned>(m.sums, static_cast<std::size_t>(read_blocks) * threads);
-                    unsigned total = 0, expected = 0;
-                    for (const unsigned sum : sums) total += sum;
-                    const std::vector<std::uint32_t> words_read = download<std::uint32_t>(m.from, bytes / 4);
-                    for (std::size_t i = 0; i < words_read.size(); i += 4) {
-                      expected += words_read[i] ^ words_read[i + 1] ^ words_read[i + 2] ^ words_read[i + 3];
-                    }
-                    return total == expected;
+                  [=, &m](double moved) {
+                    return read_once(moved, download<std::uint32_t>(m.sums, static_cast<std::size_t>(read_blocks) * threads));
                   }});
-  const int fma_rounds = std::max(1, static_cast<int>(scale * 20000));
   all_.push_back(
-      {"fma_flops_per_second", "fp32 multiply-adds from registers", "FLOP/s",
-       2.0 * fma_blocks * threads * fma_rounds * fma_unroll * fma_chains,
-       [=, &m] { launch(fma_chain, fma_blocks, threads, 0, fma_rounds, m.values.as<const float>(), m.sums.as<float>()); },
-       [&m] { return std::isfinite(download<float>(m.sums, 1)[0]); }});
-  const int mma_rounds = std::max(1, static_cast<int>(scale * 20000));
-  const double mma_amount = mma_flops * multiprocessors * (threads / 32) * mma_rounds * mma_unroll * mma_a * mma_b;
-  all_.push_back({"mma_sync_flops_per_second", "mma.sync.m16n8k16 from registers, fp16 in, fp32 sums", "FLOP/s", mma_amount,
+      {"fma_flops_per_second", "fp32 multiply-adds from registers",
+       2.0 * fma_blocks * threads * rounds * fma_unroll * fma_chains,
+       [=, &m] { launch(fma_chain, fma_blocks, threads, 0, rounds, m.device_values.as<const float>(), m.sums.as<float>()); },
+       [=, &m](double operations) { return fma_chain_did(operations, m.values, sums(fma_blocks)); }});
+  const double mma_amount = mma_flops * mma_blocks * (threads / 32) * rounds * mma_unroll * mma_a * mma_b;
+  all_.push_back({"mma_sync_flops_per_second", "mma.sync.m16n8k16 from registers, fp16 in, fp32 sums", mma_amount,
                   [=, &m] {
-                    launch(mma_chain<__half>, multiprocessors, threads, 0, mma_rounds, m.halves.as<const std::uint32_t>(),
+                    launch(mma_chain<__half>, mma_blocks, threads, 0, rounds, m.device_halves.as<const std::uint32_t>(),
                            m.sums.as<float>());
                   },
-                  [&m] { return std::isfinite(download<float>(m.sums, 1)[0]); }});
-  all_.push_back({"mma_sync_bf16_flops_per_second", "the same, bf16 in", "FLOP/s", mma_amount,
+                  [=, &m](double operations) { return mma_chain_did(operations, m.halves, sums(mma_blocks)); }});
+  all_.push_back({"mma_sync_bf16_flops_per_second", "the same, bf16 in", mma_amount,
                   [=, &m] {
-                    launch(mma_chain<__nv_bfloat16>, multiprocessors, threads, 0, mma_rounds,
-                           m.bfloats.as<const std::uint32_t>(), m.sums.as<float>());
+                    launch(mma_chain<__nv_bfloat16>, mma_blocks, threads, 0, rounds, m.device_bfloats.as<const std::uint32_t>(),
+                           m.sums.as<float>());
                   },
-                  [&m] { return std::isfinite(download<float>(m.sums, 1)[0]); }});
+                  [=, &m](double operations) { return mma_chain_did(operations, m.bfloats, sums(mma_blocks)); }});
 }
 
-Ceilings::~Ceilings() { delete memory_; }
+Ceilings::~Ceilings() = default;
 
 }  // namespace ceilings

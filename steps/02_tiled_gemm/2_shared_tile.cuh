@@ -41,6 +41,7 @@ __global__ void shared_tile_gemm(Shape shape,
   const int y = threadIdx.y;  // its row
   const int batch = blockIdx.y;
 
+  // [doc: shared_loop]
   float sum = 0.0f;
   for (int first = 0; first < shape.k; first += shared_tile) {
     smem.a[y][x] = element_or_zero(a, batch, tile.row + y, first + x, shape.m, shape.k);
@@ -49,6 +50,7 @@ __global__ void shared_tile_gemm(Shape shape,
     for (int t = 0; t < shared_tile; ++t) sum += smem.a[y][t] * smem.b[x][t];
     __syncthreads();  // everyone has read the tiles before the next ones overwrite them
   }
+  // [/doc: shared_loop]
   if (tile.row + y < shape.m && tile.column + x < shape.n) {
     store(&c.row(batch, tile.row + y)[tile.column + x], from_float<T>(sum));
   }

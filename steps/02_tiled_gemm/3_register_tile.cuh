@@ -7,9 +7,11 @@
 //   block    256 threads, 128 × 128 elements of C
 //   thread   rows 8 (thread / 16) …, columns 8 (thread % 16) …
 //   Smem     a[16][128 + 4]   16 steps of k; along a row, 128 rows of A: what a thread needs at one t lies side by side
-//            b[16][128 + 4]   the same of B; the 4 spare columns let the transposing stores of 16 lanes fall on different banks
+//            b[16][128 + 4]   the same of B; the 4 spare columns spread the transposing stores of 16 lanes over 8 groups of
+//            banks
 //
-// What to expect: the FMA units are the bound now, 67 TFLOP/s at best on an H200. The tensor cores do ten times that: file 4.
+// What to expect: at most the 67 TFLOP/s of an H200's FMA units, and not quite: two lanes meet on a bank in the stores, and in
+// the vector loads, so shared memory is busy for longer than the FMA units. The tensor cores do ten times that: file 4.
 #pragma once
 
 #include "steps/02_tiled_gemm/2_shared_tile.cuh"
@@ -55,6 +57,7 @@ __global__ void __launch_bounds__(register_threads) register_tile_gemm(Shape sha
       smem.b[t][i] = element_or_zero(b, batch, tile.column + i, first + t, shape.n, shape.k);
     }
     __syncthreads();  // both tiles are written before anyone reads them
+    // [doc: register_step]
     for (int step = 0; step < register_k; ++step) {
       float a_part[register_tile], b_part[register_tile];
       load8(&smem.a[step][row], a_part);
@@ -65,15 +68,15 @@ __global__ void __launch_bounds__(register_threads) register_tile_gemm(Shape sha
         for (int j = 0; j < register_tile; ++j) sums[i][j] += a_part[i] * b_part[j];
       }
     }
+    // [/doc: register_step]
     __syncthreads();  // everyone has read the tiles before the next ones overwrite them
   }
 #pragma unroll
   for (int i = 0; i < register_tile; ++i) {
 #pragma unroll
     for (int j = 0; j < register_tile; ++j) {
-      if (tile.row + row + i < shape.m && tile.column + column + j < shape.n) {
-        store(&c.row(batch, tile.row + row + i)[tile.column + column + j], from_float<T>(sums[i][j]));
-      }
+      const int c_row = tile.row + row + i, c_column = tile.column + column + j;
+      store_if(c_row < shape.m && c_column < shape.n, &c.row(batch, c_row)[c_column], from_float<T>(sums[i][j]));
     }
   }
 }

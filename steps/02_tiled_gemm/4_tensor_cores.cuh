@@ -10,10 +10,9 @@
 //           b[128][64]   rows of B
 //
 // What to expect: one ldmatrix.x4 reads four 8 × 8 matrices, each from 8 rows. Rows are 128 bytes apart, so all 8 begin at the
-// same bank, and each matrix takes 8 wavefronts instead of one. For 4 · 2 · 2048 … in numbers: a step of 16 along k costs a
-// warp 6 ldmatrix.x4, 24 matrices, 192 wavefronts; its 16 mma.sync take 16 · 6 · 4 = 384 cycles of one of the four tensor
-// cores. Eight warps: 1536 cycles of the one shared memory against 768 of the tensor cores. The banks are the bound, two to
-// one.
+// same bank, and each matrix takes 8 wavefronts instead of one. A step of 16 along k costs a warp 6 ldmatrix.x4: 24 matrices,
+// 192 wavefronts. Its 16 mma.sync take 16 · 6 = 96 cycles of its tensor core. Eight warps: 1536 wavefronts of the one shared
+// memory against 192 cycles of the four tensor cores. The banks are the bound, eight to one.
 #pragma once
 
 #include "common/device/ptx.cuh"
@@ -56,15 +55,12 @@ __device__ void store_warp_tile(const float (&sums)[4][4][4], Matrix<T> c, int b
       for (int half = 0; half < 2; ++half) {
         const int i = row + 16 * p + 8 * half + g;
         const int j = column + 8 * q + 2 * t;
-        if (i >= shape.m || j >= shape.n) continue;
+        const bool first_inside = i < shape.m && j < shape.n, both_inside = i < shape.m && j + 1 < shape.n;
         T* to = &c.row(batch, i)[j];
         const float first = sums[p][q][2 * half], second = sums[p][q][2 * half + 1];
-        if (paired && j + 1 < shape.n) {
-          store(reinterpret_cast<std::uint32_t*>(to), packed<T>(first, second));
-        } else {
-          store(to, from_float<T>(first));
-          if (j + 1 < shape.n) store(to + 1, from_float<T>(second));
-        }
+        store_if(both_inside && paired, reinterpret_cast<std::uint32_t*>(to), packed<T>(first, second));
+        store_if(first_inside && !(both_inside && paired), to, from_float<T>(first));
+        store_if(both_inside && !paired, to + 1, from_float<T>(second));
       }
     }
   }
@@ -94,6 +90,7 @@ __global__ void __launch_bounds__(tc_threads) tensor_core_gemm(Shape shape,
     }
     __syncthreads();  // both tiles are written before anyone reads them
 #pragma unroll
+    // [doc: tensor_core_step]
     for (int step = 0; step < tc_k; step += 16) {
       std::uint32_t a_piece[4][4], b_pieces[2][4];
 #pragma unroll
@@ -113,6 +110,7 @@ __global__ void __launch_bounds__(tc_threads) tensor_core_gemm(Shape shape,
         }
       }
     }
+    // [/doc: tensor_core_step]
     __syncthreads();  // everyone has read the tiles before the next ones overwrite them
   }
   store_warp_tile(sums, c, batch, shape, tile.row + warp_row, tile.column + warp_column);

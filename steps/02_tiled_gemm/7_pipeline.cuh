@@ -56,6 +56,7 @@ __global__ void __launch_bounds__(tc_threads) pipelined_gemm(Shape shape,
     }
   };
 
+  // [doc: pipeline_loop]
   for (int round = 0; round < stages - 1; ++round) {
     if (round < rounds) copy_tile(round);
     ptx::cp_async_commit_group();  // an empty group, too: the waits below count groups
@@ -67,6 +68,7 @@ __global__ void __launch_bounds__(tc_threads) pipelined_gemm(Shape shape,
     if (round + stages - 1 < rounds) copy_tile(round + stages - 1);
     ptx::cp_async_commit_group();
     const TensorCoreSmem<T>& stage = smem.stage[round % stages];
+    // [/doc: pipeline_loop]
 #pragma unroll
     for (int step = 0; step < tc_k; step += 16) {
       std::uint32_t a_piece[4][4], b_pieces[2][4];

@@ -4,17 +4,16 @@
 // from them: an ldmatrix.x4 about one cycle, an integer instruction about half of one (measured). So the way to go is fewer of
 // everything for each mma:
 //
-//   larger tiles       block 128 × 256, warp 64 × 64: a warp's 32 mma need 8 ldmatrix.x4, where file 7's 16 needed 6
-//   two fragment sets  the ldmatrix of the next 16 steps of k go out before the mma of these: no mma waits for shared memory
-//   pointers           each thread keeps a pointer for each row that it copies, and only adds to it; rows beyond the matrix
-//   repeat its last one, which
-//                      costs no predicate, and what they yield is never stored
-//   dealt copies       three copies at a time, between the mma, where the queue to shared memory has room
-//   B's rows, dealt    each lane ends up with 8 neighbouring columns of C: stores of 16 bytes, without a detour through shared
-//   memory tiles in groups    blocks that run together work on neighbouring tiles, whose rows of A and B they find in L2
+//   larger tiles          block 128 × 256, warp 64 × 64: a warp's 32 mma need 8 ldmatrix.x4, where file 7's 16 needed 6
+//   two fragment sets     the ldmatrix of the next 16 steps of k go out before the mma of these: no mma waits for shared memory
+//   offsets               each thread keeps 32 bits for each row that it copies, and one pointer moves on for all of them. A
+//   row
+//                         beyond the matrix repeats the last one: that costs no predicate, and what it yields is never stored
+//   dealt copies          three at a time, between the mma, where the queue to shared memory has room
+//   B's rows, dealt       each lane ends up with 8 neighbouring columns of C: stores of 16 bytes, straight from registers
+//   tiles in groups       blocks that run together work on neighbouring tiles, whose rows of A and B they find in L2
 //
-//   Smem   stage[4]   each with a[128][k], b[256][k], swizzled; k is 64 (192 KB), or 32 (96 KB) for GPUs with less shared
-//   memory
+//   Smem   stage[4]   each with a[128][k], b[256][k], swizzled; k is 64 (192 KB), or 32 (96 KB) for GPUs with less
 #pragma once
 
 #include "common/device/ptx.cuh"
@@ -34,6 +33,8 @@ struct TunedTile {
   static constexpr int group = 16;  // rows of tiles
 };
 
+constexpr int tuned_max_ld = 1 << 23;  // of A and B: 32 bits count the bytes to a tile's last row
+
 template <class T, class Tile>
 struct TunedSmem {
   struct Stage {
@@ -42,7 +43,7 @@ struct TunedSmem {
   };
   union {
     Stage stage[Tile::stages];
-    T c[8][64][64 + chunk];  // of each warp, its part of C, where its rows are no multiples of 16 bytes
+    T c[Tile::rows][Tile::columns + chunk];  // the tile of C, where its rows begin at no multiples of 16 bytes
   };
 };
 
@@ -63,9 +64,8 @@ __device__ inline int b_row(int lane) { return lane % 8 / 2 * 8 + lane % 2 + lan
 
 // Tiles go in groups of Tile::group rows of tiles, column by column.
 template <class Tile>
-__device__ TileOrigin grouped_origin(const Shape& shape) {
+__device__ TileOrigin grouped_origin(const Shape& shape, int tile) {
   const int tile_rows = ceil_div(shape.m, Tile::rows), tile_columns = ceil_div(shape.n, Tile::columns);
-  const int tile = blockIdx.x;
   const int first = tile / (Tile::group * tile_columns) * Tile::group;  // row of tiles
   const int height = min(Tile::group, tile_rows - first);
   const int place = tile - first * tile_columns;
@@ -82,19 +82,32 @@ __device__ void store8(T* to, uint4 words, int count) {
   const std::uint32_t pairs[4] = {words.x, words.y, words.z, words.w};
 #pragma unroll
   for (int e = 0; e < 8; ++e) {
-    if (e < count) store(reinterpret_cast<std::uint16_t*>(to + e), static_cast<std::uint16_t>(pairs[e / 2] >> 16 * (e % 2)));
+    store_if(e < count, reinterpret_cast<std::uint16_t*>(to + e), static_cast<std::uint16_t>(pairs[e / 2] >> 16 * (e % 2)));
   }
 }
 
-// Grid: x over tiles, y over the batch. Blocks of Tile::threads. k is a multiple of 8, and so are the row strides of A and B.
+// Stores a row of a tile of C: `count` elements of shared memory, by one warp. The row begins at any multiple of two bytes, so
+// the pairs of elements that lie at multiples of four begin with its first or with its second.
+template <class T, int columns>
+__device__ void store_row(T* to, const T* row, int count) {
+  const int lane = threadIdx.x % 32;
+  const int shift = reinterpret_cast<std::uintptr_t>(to) % 4 / 2;
+  if (shift == 1 && lane == 0) store(to, load(&row[0]));
+#pragma unroll
+  for (int first = 0; first < columns; first += 64) {
+    const int j = first + 2 * lane + shift;
+    const T pair[2] = {load(&row[min(j, columns - 1)]), load(&row[min(j + 1, columns - 1)])};
+    std::uint32_t word;
+    memcpy(&word, pair, sizeof(word));
+    store_if(j + 1 < count, reinterpret_cast<std::uint32_t*>(to + j), word);
+    store_if(j + 1 == count, to + j, pair[0]);
+  }
+}
+
+// One tile of C. All threads of a block call it together, once.
 template <class T, class Tile>
-__global__ void __launch_bounds__(Tile::threads, 1) tuned_gemm(Shape shape,
-                                                               Matrix<const T> a,  // [batch, m, k]
-                                                               Matrix<const T> b,  // [batch, n, k]
-                                                               Matrix<T> c) {      // [batch, m, n]
-  auto& smem = device::shared_storage<TunedSmem<T, Tile>>();
-  const TileOrigin tile = grouped_origin<Tile>(shape);
-  const int batch = blockIdx.y;
+__device__ void tuned_tile(TunedSmem<T, Tile>& smem, const Shape& shape, TileOrigin tile, int batch, const Matrix<const T>& a,
+                           const Matrix<const T>& b, const Matrix<T>& c) {
   const int lane = threadIdx.x % 32;
   const int warp_row = threadIdx.x / 32 / 4 * 64;  // within the tile
   const int warp_column = threadIdx.x / 32 % 4 * 64;
@@ -103,27 +116,32 @@ __global__ void __launch_bounds__(Tile::threads, 1) tuned_gemm(Shape shape,
   // ---- copies: this thread's chunk of every pass-th row ----
   const int copy_row = threadIdx.x / Tile::chunks;
   const int copy_t = threadIdx.x % Tile::chunks * chunk;
-  const T* from[Tile::copies];  // one k-tile behind: advanced before each use
+  const T* a_k = a.row(batch, tile.row);  // of the k-tile that is copied next: the same for all threads
+  const T* b_k = b.row(batch, tile.column);
+  const auto offset = [&](int row, int rows, std::int64_t stride) {  // in bytes; beyond the matrix, of its last row
+    return static_cast<std::uint32_t>(sizeof(T)) * (static_cast<std::uint32_t>(min(row, rows - 1) * stride) + copy_t);
+  };
+  std::uint32_t from[Tile::copies];  // from there to this thread's chunks
 #pragma unroll
   for (int i = 0; i < Tile::copies; ++i) {
-    const int row = copy_row + i % Tile::a_copies * Tile::pass + (i >= 2 * Tile::a_copies ? Tile::rows : 0);
-    from[i] = (i < Tile::a_copies ? a.row(batch, min(tile.row + row, shape.m - 1))
-                                  : b.row(batch, min(tile.column + row, shape.n - 1))) +
-              copy_t - Tile::k;
+    from[i] = i < Tile::a_copies ? offset(copy_row + i * Tile::pass, shape.m - tile.row, a.row_stride)
+                                 : offset(copy_row + (i - Tile::a_copies) * Tile::pass, shape.n - tile.column, b.row_stride);
   }
   int left = shape.k - copy_t;  // columns from this thread's chunk of the next k-tile to the end
   const int a_to = copy_row * Tile::k + tuned_swizzle<Tile>(a_key(copy_row), copy_t);  // element of stage.a, of stage.b
   const int b_to = copy_row * Tile::k + tuned_swizzle<Tile>(b_key(copy_row), copy_t);
   auto* fill = &smem.stage[0];  // where the next k-tile goes
   const auto copy = [&](int i) {
-    from[i] += Tile::k;
     const int row =
         (i < Tile::a_copies ? i : i - Tile::a_copies) * Tile::pass;  // below copy_row; a multiple of 32: the same key
     T* to = i < Tile::a_copies ? &fill->a[row][0] + a_to : &fill->b[row][0] + b_to;
-    ptx::cp_async_16(to, from[i], left > 0 ? 16 : 0);  // zeros behind the last column
+    const char* source = reinterpret_cast<const char*>(i < Tile::a_copies ? a_k : b_k) + from[i];
+    ptx::cp_async_16(to, source, left > 0 ? 16 : 0);  // zeros behind the last column
   };
   const auto end_of_copies = [&] {
     ptx::cp_async_commit_group();
+    a_k += Tile::k;
+    b_k += Tile::k;
     left -= Tile::k;
     fill = fill == &smem.stage[Tile::stages - 1] ? &smem.stage[0] : fill + 1;
   };
@@ -154,6 +172,7 @@ __global__ void __launch_bounds__(Tile::threads, 1) tuned_gemm(Shape shape,
   for (int f = 0; f < 8; ++f) load_piece(f, 0);
 
   float sums[4][8][4] = {};
+  // [doc: tuned_loop]
 #pragma unroll 1
   for (int round = 0; round < rounds; ++round) {
 #pragma unroll
@@ -178,12 +197,12 @@ __global__ void __launch_bounds__(Tile::threads, 1) tuned_gemm(Shape shape,
     }
     end_of_copies();
   }
+  // [/doc: tuned_loop]
   ptx::cp_async_wait_all();  // the last groups are zeros that nobody needs, but they are written
   __syncthreads();           // everyone has read the last tile, and no copy is under way: the stages are free
 
   // ---- C: row 8p + lane / 4 of the warp's part, columns 32q + 8 (lane % 4) … + 7, for p = 0 … 7, q = 0 … 1 ----
   const bool aligned = c.row_stride % 8 == 0 && c.batch_stride % 8 == 0;
-  auto& c_rows = smem.c[threadIdx.x / 32];
 #pragma unroll
   for (int p = 0; p < 8; ++p) {
 #pragma unroll
@@ -192,24 +211,32 @@ __global__ void __launch_bounds__(Tile::threads, 1) tuned_gemm(Shape shape,
         return packed<T>(sums[p / 2][4 * q + w][p % 2 * 2], sums[p / 2][4 * q + w][p % 2 * 2 + 1]);
       };
       const uint4 words = make_uint4(word(0), word(1), word(2), word(3));
-      const int i = 8 * p + lane / 4;
-      const int j = 32 * q + lane % 4 * 8;
+      const int i = warp_row + 8 * p + lane / 4;
+      const int j = warp_column + 32 * q + lane % 4 * 8;
       if (!aligned) {
-        store(reinterpret_cast<uint4*>(&c_rows[i][j]), words);
-      } else if (tile.row + warp_row + i < shape.m && tile.column + warp_column + j < shape.n) {
-        store8(&c.row(batch, tile.row + warp_row + i)[tile.column + warp_column + j], words,
-               shape.n - (tile.column + warp_column + j));
+        store(reinterpret_cast<uint4*>(&smem.c[i][j]), words);
+      } else if (tile.row + i < shape.m && tile.column + j < shape.n) {
+        store8(&c.row(batch, tile.row + i)[tile.column + j], words, shape.n - (tile.column + j));
       }
     }
   }
   if (aligned) return;
-  // Rows of C begin anywhere: element by element, but neighbouring lanes on neighbouring elements.
-  __syncwarp();  // the warp's part is in shared memory before other lanes read it
-  for (int i = 0; i < 64 && tile.row + warp_row + i < shape.m; ++i) {
-    for (int j = lane; j < 64 && tile.column + warp_column + j < shape.n; j += 32) {
-      store(&c.row(batch, tile.row + warp_row + i)[tile.column + warp_column + j], load(&c_rows[i][j]));
-    }
+  __syncthreads();  // the tile is in shared memory before warps store rows of it
+  const int count = min(Tile::columns, shape.n - tile.column);
+#pragma unroll 4
+  for (int i = threadIdx.x / 32; i < min(Tile::rows, shape.m - tile.row); i += Tile::threads / 32) {
+    store_row<T, Tile::columns>(&c.row(batch, tile.row + i)[tile.column], smem.c[i], count);
   }
+}
+
+// Grid: x over tiles, y over the batch. Blocks of Tile::threads. k is a multiple of 8, and so are the row strides of A and B.
+template <class T, class Tile>
+__global__ void __launch_bounds__(Tile::threads, 1) tuned_gemm(Shape shape,
+                                                               Matrix<const T> a,  // [batch, m, k]
+                                                               Matrix<const T> b,  // [batch, n, k]
+                                                               Matrix<T> c) {      // [batch, m, n]
+  auto& smem = device::shared_storage<TunedSmem<T, Tile>>();
+  tuned_tile<T, Tile>(smem, shape, grouped_origin<Tile>(shape, blockIdx.x), blockIdx.y, a, b, c);
 }
 
 }  // namespace tiled_gemm

@@ -14,6 +14,7 @@ namespace tiled_gemm {
 using device::ceil_div;
 using device::load;
 using device::store;
+using device::store_if;
 
 // A [batch, rows, columns] array; the columns are contiguous.
 template <class T>

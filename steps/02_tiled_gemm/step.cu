@@ -1,5 +1,6 @@
 // Step 02, host side: what the step offers, sizes, launches.
 #include "common/run/gemm_step.h"
+#include "steps/02_tiled_gemm/10_any_k.cuh"
 #include "steps/02_tiled_gemm/1_element_per_thread.cuh"
 #include "steps/02_tiled_gemm/2_shared_tile.cuh"
 #include "steps/02_tiled_gemm/3_register_tile.cuh"
@@ -8,7 +9,7 @@
 #include "steps/02_tiled_gemm/6_swizzle.cuh"
 #include "steps/02_tiled_gemm/7_pipeline.cuh"
 #include "steps/02_tiled_gemm/8_tuned.cuh"
-#include "steps/02_tiled_gemm/9_any_k.cuh"
+#include "steps/02_tiled_gemm/9_edges.cuh"
 
 namespace {
 
@@ -97,6 +98,25 @@ void launch_tuned(const GemmLaunch& l) {
   });
 }
 
+using EdgesTile = TunedTile<64>;
+
+bool has_strips(const Gemm& g) {
+  const Edges edges = edges_of<EdgesTile>(shape_of(g));
+  return edges.right + edges.lower > 0;
+}
+
+void launch_edges(const GemmLaunch& l) {
+  using Tile = EdgesTile;
+  if (!has_strips(l.shape)) return launch_tuned<Tile>(l);
+  with_type(l.shape.dtype, [&]<class T>(T) {
+    const Operands<T> o = operands<T>(l);
+    const Edges edges = edges_of<Tile>(shape_of(l.shape));
+    const dim3 grid(static_cast<unsigned>(edges.blocks()), static_cast<unsigned>(l.shape.batch));
+    device::launch(edges_gemm<T, Tile>, grid, Tile::threads, sizeof(EdgesSmem<T, Tile>), shape_of(l.shape), edges, o.a, o.b,
+                   o.c);
+  });
+}
+
 int padded(int k) { return ceil_div(k, chunk) * chunk; }
 
 void launch_any_k(const GemmLaunch& l) {
@@ -115,7 +135,7 @@ void launch_any_k(const GemmLaunch& l) {
     inner.shape.k = inner.shape.lda = inner.shape.ldb = padded(l.shape.k);
     inner.a_batch_stride = l.shape.batch_a == 1 ? 0 : std::int64_t{l.shape.m} * padded(l.shape.k);
     inner.b_batch_stride = std::int64_t{l.shape.n} * padded(l.shape.k);
-    launch_tuned<TunedTile<64>>(inner);
+    launch_edges(inner);
   });
 }
 
@@ -128,6 +148,17 @@ std::vector<run::ScratchNeed> padded_operands(const Gemm& g) {
 problem::KernelCost pad_cost(int batch, int rows, int columns) {
   const double moved = double{2} * batch * rows;
   return {"pad_rows", 0, moved * columns, moved * padded(columns)};
+}
+
+std::size_t edges_shared_bytes(const Gemm& g) {
+  using H = __half;  // a __nv_bfloat16 is as large
+  return has_strips(g) ? sizeof(EdgesSmem<H, EdgesTile>) : sizeof(TunedSmem<H, EdgesTile>);
+}
+
+problem::KernelCost edges_cost(const Gemm& g) {
+  problem::KernelCost cost = problem::gemm_cost(g);
+  cost.kernel = has_strips(g) ? "edges_gemm" : "tuned_gemm";
+  return cost;
 }
 
 std::vector<run::ScratchNeed> no_scratch(const Gemm&) { return {}; }
@@ -156,6 +187,10 @@ const run::GemmStep& run::this_gemm_step() {
     GemmSupport chunks;  // rows that cp.async and 16-byte loads can read
     chunks.k_multiple = chunk;
     chunks.ld_multiple = chunk;
+    GemmSupport narrow = chunks;  // offsets within a tile fit 32 bits
+    narrow.max_ld = tuned_max_ld;
+    GemmSupport padded_narrow;  // after padding, rows are as long as k
+    padded_narrow.max_k = tuned_max_ld;
     using H = __half;  // a __nv_bfloat16 is as large
     GemmStep s;
     s.name = "02_tiled_gemm";
@@ -180,16 +215,16 @@ const run::GemmStep& run::this_gemm_step() {
                 sizeof(TensorCoreSmem<H>), "swizzled_gemm", launch_swizzle),
         variant("pipeline", "cp.async, three stages: copies beside the mma", chunks, sizeof(PipelineSmem<H>), "pipelined_gemm",
                 launch_pipeline),
-        variant("tuned", "128 × 256 tiles, two sets of fragments, few instructions beside the mma", chunks,
+        variant("tuned", "128 × 256 tiles, two sets of fragments, few instructions beside the mma", narrow,
                 sizeof(TunedSmem<H, TunedTile<64>>), "tuned_gemm", launch_tuned<TunedTile<64>>),
-        variant("tuned_99k", "the same with k-tiles of 32, for GPUs with 99 KB of shared memory", chunks,
+        variant("tuned_99k", "the same with k-tiles of 32, for GPUs with 99 KB of shared memory", narrow,
                 sizeof(TunedSmem<H, TunedTile<32>>), "tuned_gemm", launch_tuned<TunedTile<32>>),
-        {"any_k", "rows padded to a multiple of 16 bytes first, then the tuned kernel", any,
-         [](const Gemm&) { return sizeof(TunedSmem<H, TunedTile<64>>); }, padded_operands,
+        {"edges", "the tuned tiles, and thin strips where C ends a little behind them", narrow, edges_shared_bytes, no_scratch,
+         [](const Gemm& g) { return std::vector{edges_cost(g)}; }, launch_edges},
+        {"any_k", "rows padded to a multiple of 16 bytes first, then file 9's kernel", padded_narrow, edges_shared_bytes,
+         padded_operands,
          [](const Gemm& g) {
-           problem::KernelCost product = problem::gemm_cost(g);
-           product.kernel = "tuned_gemm";
-           return std::vector{pad_cost(g.batch_a, g.m, g.k), pad_cost(g.batch, g.n, g.k), product};
+           return std::vector{pad_cost(g.batch_a, g.m, g.k), pad_cost(g.batch, g.n, g.k), edges_cost(g)};
          },
          launch_any_k},
     };

@@ -105,20 +105,37 @@ def memory_table(root):
     )
 
 
+def rate_unit(name):
+    """Of a ceiling."""
+    return "B/s" if name.endswith("bytes_per_second") else "FLOP/s"
+
+
 @table("ceilings")
 def ceilings_table(root):
     """What one H200 reached, each with the way it was measured."""
     ceilings = read_json(root, "docs/machine/h200.json")["ceilings"]
     rows = []
     for name, ceiling in ceilings.items():
-        unit = "B/s" if name.endswith("bytes_per_second") else "FLOP/s"
-        rows.append([ceiling["what"], quantity(ceiling["value"], unit)])
+        rows.append([ceiling["what"], quantity(ceiling["value"], rate_unit(name))])
     return markdown(["ceiling", "measured"], rows, "lr")
 
 
 # ---- times, from what `make gpu-check` wrote ----
 
 RESULTS = "results/h200"
+
+
+@table("bursts")
+def bursts_table(root):
+    """What 00_ceilings reached in a burst and without a pause."""
+    if not (root / RESULTS / "ceilings.json").exists():
+        return "No run of these kernels is committed yet; `make gpu-check` makes one."
+    rows = []
+    for name, ceiling in read_json(root, f"{RESULTS}/ceilings.json")["ceilings"].items():
+        unit = rate_unit(name)
+        clock = f"{ceiling['sm_clock_mhz']} MHz" if "sm_clock_mhz" in ceiling else "-"
+        rows.append([ceiling["what"], quantity(ceiling["value"], unit), quantity(ceiling["sustained"], unit), clock])
+    return markdown(["what", "burst", "sustained", "SM clock meanwhile"], rows, "lrrr")
 
 
 def benchmarks(root):
@@ -141,8 +158,11 @@ def median(result):
 
 
 def described(report):
-    """The problem of an attention report in a few words: "16 heads, 1024 tokens, d = 64, causal"."""
+    """The problem of a report in a few words: "16 heads, 1024 tokens, d = 64, causal", "m = n = k = 4096, fp16"."""
     problem = report["results"][0]["problem"]
+    if problem["family"] == "gemm":
+        sizes = [problem["m"], problem["n"], problem["k"]]
+        return (f"m = n = k = {sizes[0]}" if len(set(sizes)) == 1 else " × ".join(map(str, sizes))) + f", {problem['dtype']}"
     tokens = f"{problem['seq_q']} tokens"
     if problem["seq_k"] != problem["seq_q"]:
         tokens = f"{problem['seq_q']} queries, {problem['seq_k']} keys"
@@ -166,6 +186,31 @@ def times_table(root, step):
     rows = [[f"`{variant}`", *(cell(named.get(variant)) for named in results.values())] for variant in variants]
     header = ["median (TFLOP/s)", *(f"{shape}:<br>{described(report)}" for shape, report in reports.items())]
     return markdown(header, rows, "l" + "r" * len(reports))
+
+
+@table("gemm_peers")
+def gemm_peers_table(root, kind):
+    """Step 02, cuBLAS and the roof of mma.sync in one run: TFLOP/s in bursts with shares of the roof, or sustained."""
+    if kind not in ("burst", "sustained"):
+        raise TableError(f"gemm_peers: {kind} is neither burst nor sustained")
+    if not (root / RESULTS / "gemm_peers.json").exists():
+        return ""
+    shapes = read_json(root, f"{RESULTS}/gemm_peers.json")["shapes"]
+    columns = {name: {c["name"]: c for c in measured["contenders"]} for name, measured in shapes.items()}
+    wrong = [(name, c) for name, column in columns.items() for c, of in column.items() if of["verdict"] not in ("", "ok")]
+    if wrong:
+        raise TableError(f"gemm_peers.json: the result of {wrong[0][1]} is wrong at {wrong[0][0]}")
+
+    def cell(contender):
+        if contender is None:
+            return "-"
+        ms = contender["burst_ms"]["median"] if kind == "burst" else contender["sustained_ms"]
+        rate = f"{contender['operations'] / ms * 1e-9:.3g}"
+        return f"{rate} ({contender['of_roof']['median']:.3f})" if kind == "burst" else rate
+
+    names = dict.fromkeys(name for column in columns.values() for name in column)
+    rows = [[name, *(cell(column.get(name)) for column in columns.values())] for name in names]
+    return markdown(["TFLOP/s" + (" (share of the roof)" if kind == "burst" else ", sustained"), *columns], rows, "l" + "r" * len(columns))
 
 
 # ---- the simulator ----
@@ -286,16 +331,25 @@ LADDER_SHAPES = ("tour", "4k")
 
 @table("ladder")
 def ladder_table(root):
-    """Every variant of every step in one table: the README's."""
-    reports = benchmarks(root)
-    headers = {shape: described(report) for (_, shape), report in reversed(reports.items()) if shape in LADDER_SHAPES}
+    """Every variant of every step, in a table for each family of problems: the README's."""
+    families = {}
+    for (step, shape), report in benchmarks(root).items():
+        if shape in LADDER_SHAPES:
+            families.setdefault(report["results"][0]["problem"]["family"], {})[step, shape] = report
+    return "\n\n".join(family_ladder(reports) for reports in families.values())
+
+
+def family_ladder(reports):
+    """Of one family: {(step, shape): report}."""
+    headers = {shape: described(report) for (_, shape), report in reversed(reports.items())}
+    shapes = [shape for shape in LADDER_SHAPES if shape in headers]
     rows = []
     for step in sorted({step for step, _ in reports}):
-        named = [by_variant(reports[step, shape]) if (step, shape) in reports else {} for shape in LADDER_SHAPES]
+        named = [by_variant(reports[step, shape]) if (step, shape) in reports else {} for shape in shapes]
         for variant in dict.fromkeys(variant for results in named for variant in results):
             times = [median(results[variant]) if variant in results else "-" for results in named]
             rows.append([f"[{step[:2]}](docs/{step}.md)", f"`{variant}`", *times])
-    return markdown(["step", "variant", *(headers[shape] for shape in LADDER_SHAPES)], rows, "llrr") if rows else ""
+    return markdown(["step", "variant", *(headers[shape] for shape in shapes)], rows, "ll" + "r" * len(shapes))
 
 
 # ---- mutants, from what `make mutate UPDATE=1` wrote ----

@@ -1,0 +1,277 @@
+// gemm_peers [--m --n --k --dtype --variant …]: step 02 beside cuBLAS and beside the roof of mma.sync, in one run.
+//
+// All take turns, round by round, so that a clock that drifts meets all of them alike. The roof is the kernel of step 00 that
+// only multiplies, with as many operations as the product has. Two kinds of time:
+//
+//   burst       one launch, after a pause and one launch that wakes the machine up: the clock is not yet down
+//   sustained   launches without a pause, for a while: the power limit decides the clock
+//
+// Every product is checked, as in the steps: row by row, against float64.
+#include <cublas_v2.h>
+#include <cuda_runtime.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <chrono>
+#include <fstream>
+#include <iostream>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <random>
+#include <thread>
+
+#include "common/device/launch.h"
+#include "common/run/gemm_request.h"
+#include "common/run/gemm_truth.h"
+#include "common/run/rows_buffer.h"
+#include "common/run/text.h"
+#include "steps/00_ceilings/2_arithmetic.cuh"
+
+namespace {
+
+using Json = nlohmann::ordered_json;
+using problem::Gemm;
+
+struct Options {
+  std::vector<std::string> variants;  // none: all that take the shape
+  int rounds = 21;
+  int pause_ms = 5;
+  int sustained_ms = 300;
+  std::optional<std::filesystem::path> json;
+};
+
+// Something that takes a turn: 2 · m · n · k operations a launch, or as near to it as the roof comes.
+struct Contender {
+  std::string name;
+  double operations = 0;
+  std::function<void()> launch;
+  std::string verdict;  // empty where there is nothing to check
+  std::vector<double> burst_ms = {};
+  double sustained_ms = 0;
+};
+
+void require(cublasStatus_t status, const char* call) {
+  if (status != CUBLAS_STATUS_SUCCESS) throw device::Error(std::string(call) + ": " + cublasGetStatusString(status));
+}
+
+// The kernel of step 00 that only multiplies, with random operands and no more operations than asked for.
+class MmaRoof {
+ public:
+  MmaRoof(problem::Dtype dtype, double operations)
+      : dtype_(dtype),
+        blocks_(device::properties().multiprocessors),
+        rounds_(std::max(1, static_cast<int>(operations / operations_of(1)))),
+        pairs_("pairs", std::size_t{4096} * 32 * sizeof(std::uint32_t)),
+        sums_("sums", static_cast<std::size_t>(blocks_) * threads * sizeof(float)) {
+    std::mt19937 random(1);
+    std::normal_distribution<float> normal;
+    std::vector<float> values(pairs_.bytes() / problem::bytes(dtype));
+    for (float& value : values) value = normal(random);
+    std::vector<std::uint16_t> halves(values.size());
+    problem::encode(dtype, values.data(), values.size(), halves.data());
+    pairs_.upload(halves.data(), pairs_.bytes());
+  }
+
+  double operations() const { return operations_of(rounds_); }
+
+  void launch() const {
+    const auto kernel = dtype_ == problem::Dtype::fp16 ? ceilings::mma_chain<__half> : ceilings::mma_chain<__nv_bfloat16>;
+    device::launch(kernel, blocks_, threads, 0, rounds_, pairs_.as<const std::uint32_t>(), sums_.as<float>());
+  }
+
+ private:
+  static constexpr int threads = 256;
+
+  double operations_of(int rounds) const {
+    return ceilings::mma_flops * blocks_ * (threads / 32) * rounds * ceilings::mma_unroll * ceilings::mma_a * ceilings::mma_b;
+  }
+
+  problem::Dtype dtype_;
+  int blocks_, rounds_;
+  device::Buffer pairs_, sums_;
+};
+
+class Cublas {
+ public:
+  Cublas() { require(cublasCreate(&handle_), "cublasCreate"); }
+  ~Cublas() { cublasDestroy(handle_); }
+  Cublas(const Cublas&) = delete;
+  Cublas& operator=(const Cublas&) = delete;
+
+  // cuBLAS counts along columns, so what it sees is Cᵀ[n, m] = B[n, k] · A[m, k]ᵀ.
+  void gemm(const Gemm& g, const void* a, const void* b, void* c) {
+    const cudaDataType type = g.dtype == problem::Dtype::fp16 ? CUDA_R_16F : CUDA_R_16BF;
+    const float one = 1, zero = 0;
+    require(cublasGemmEx(handle_, CUBLAS_OP_T, CUBLAS_OP_N, g.n, g.m, g.k, &one, b, type, g.ldb, a, type, g.lda, &zero, c, type,
+                         g.ldc, CUBLAS_COMPUTE_32F, CUBLAS_GEMM_DEFAULT),
+            "cublasGemmEx");
+  }
+
+ private:
+  cublasHandle_t handle_ = nullptr;
+};
+
+run::RowsBuffer matrix(const char* name, int rows, int columns, int stride, problem::Dtype dtype) {
+  return {name, {1, rows, columns}, {std::int64_t{rows} * stride, stride}, dtype};
+}
+
+double one_launch(const Contender& contender) {
+  device::Timer timer;
+  timer.start();
+  contender.launch();
+  return timer.stop();
+}
+
+double in_a_burst(const Contender& contender, const Options& options) {
+  std::this_thread::sleep_for(std::chrono::milliseconds(options.pause_ms));
+  contender.launch();
+  return one_launch(contender);
+}
+
+// Milliseconds a launch, over the second half of the time: the first half is for the clock to come down.
+double sustained(const Contender& contender, double about_ms, const Options& options) {
+  const int half = std::max(1, static_cast<int>(options.sustained_ms / 2 / about_ms));
+  for (int i = 0; i < half; ++i) contender.launch();
+  device::Timer timer;
+  timer.start();
+  for (int i = 0; i < half; ++i) contender.launch();
+  return timer.stop() / half;
+}
+
+double median(std::vector<double> values) {
+  std::sort(values.begin(), values.end());
+  return (values[values.size() / 2] + values[(values.size() - 1) / 2]) / 2;
+}
+
+Json spread(const std::vector<double>& values) {
+  return {{"median", median(values)},
+          {"min", *std::min_element(values.begin(), values.end())},
+          {"max", *std::max_element(values.begin(), values.end())}};
+}
+
+// Speed over another one's, in each round.
+std::vector<double> ratios(const Contender& contender, const Contender& other) {
+  std::vector<double> result;
+  for (std::size_t r = 0; r < contender.burst_ms.size(); ++r) {
+    result.push_back(contender.operations / contender.burst_ms[r] / (other.operations / other.burst_ms[r]));
+  }
+  return result;
+}
+
+void measure(std::vector<Contender>& contenders, const Options& options) {
+  for (Contender& contender : contenders) in_a_burst(contender, options);
+  for (int round = 0; round < options.rounds; ++round) {
+    for (Contender& contender : contenders) contender.burst_ms.push_back(in_a_burst(contender, options));
+  }
+  for (Contender& contender : contenders) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(options.sustained_ms));
+    contender.sustained_ms = sustained(contender, median(contender.burst_ms), options);
+  }
+}
+
+std::vector<const run::GemmVariant*> chosen(const run::GemmStep& step, const Gemm& shape, const Options& options) {
+  std::vector<const run::GemmVariant*> result;
+  for (const std::string& name : options.variants) {
+    const bool known = std::any_of(step.variants.begin(), step.variants.end(), [&](const auto& v) { return v.name == name; });
+    if (!known) throw run::InputError("--variant: " + step.name + " has no variant '" + name + "'");
+  }
+  for (const run::GemmVariant& variant : step.variants) {
+    const bool named = std::find(options.variants.begin(), options.variants.end(), variant.name) != options.variants.end();
+    const auto reason = refusal(variant.supports, shape);
+    if (named && reason) throw run::InputError(variant.name + " " + *reason);
+    if (named || (options.variants.empty() && !reason)) result.push_back(&variant);
+  }
+  return result;
+}
+
+int compare(const run::GemmStep& step, const Gemm& g, const Options& options) {
+  const problem::GemmInputs inputs = problem::make_inputs(g, run::default_seed);
+  const run::GemmTruth truth(g, inputs);
+  run::RowsBuffer a = matrix("a", g.m, g.k, g.lda, g.dtype), b = matrix("b", g.n, g.k, g.ldb, g.dtype);
+  run::RowsBuffer c = matrix("c", g.m, g.n, g.ldc, g.dtype);
+  a.upload(inputs.a);
+  b.upload(inputs.b);
+
+  const double operations = 2.0 * g.m * g.n * g.k;
+  const MmaRoof roof(g.dtype, operations);
+  Cublas cublas;
+  std::vector<std::unique_ptr<run::Scratch>> scratches;
+  std::vector<Contender> contenders;
+  contenders.push_back({"roof of mma.sync", roof.operations(), [&] { roof.launch(); }, ""});
+  contenders.push_back({"cuBLAS", operations, [&] { cublas.gemm(g, a.data(), b.data(), c.data()); }, ""});
+  for (const run::GemmVariant* variant : chosen(step, g, options)) {
+    const auto& scratch = *scratches.emplace_back(std::make_unique<run::Scratch>(variant->scratch(g)));
+    const run::GemmLaunch launch{g, a.data(), b.data(), c.data(), a.stride(0), b.stride(0), c.stride(0), scratch};
+    contenders.push_back({variant->name, operations, [variant, launch] { variant->launch(launch); }, ""});
+  }
+  bool right = true;
+  for (std::size_t i = 1; i < contenders.size(); ++i) {
+    c.poison();
+    contenders[i].launch();
+    device::synchronize();
+    const check::TensorVerdict verdict = truth.judge(c.download());
+    contenders[i].verdict = verdict.pass ? "ok" : "WRONG";
+    right = right && verdict.pass && c.surroundings_intact();
+  }
+  measure(contenders, options);
+
+  std::cout << problem::to_string(g) << ", " << device::properties().name << ", " << options.rounds << " rounds\n\n";
+  run::Table table({"", "verdict", "burst ms", "TFLOP/s", "of the roof", "min", "max", "of cuBLAS", "sustained TFLOP/s"});
+  Json entries = Json::array();
+  for (const Contender& contender : contenders) {
+    const std::vector<double> of_roof = ratios(contender, contenders[0]), of_cublas = ratios(contender, contenders[1]);
+    const double ms = median(contender.burst_ms);
+    table.add({contender.name, contender.verdict, run::fixed(ms, 4), run::fixed(contender.operations / ms * 1e-9, 1),
+               run::fixed(median(of_roof), 3), run::fixed(spread(of_roof)["min"].get<double>(), 3),
+               run::fixed(spread(of_roof)["max"].get<double>(), 3), run::fixed(median(of_cublas), 3),
+               run::fixed(contender.operations / contender.sustained_ms * 1e-9, 1)});
+    entries.push_back({{"name", contender.name},
+                       {"verdict", contender.verdict},
+                       {"operations", contender.operations},
+                       {"burst_ms", spread(contender.burst_ms)},
+                       {"of_roof", spread(of_roof)},
+                       {"of_cublas", spread(of_cublas)},
+                       {"sustained_ms", contender.sustained_ms}});
+  }
+  table.print(std::cout);
+  if (options.json) {
+    std::ofstream file(*options.json);
+    file << Json{{"device", device::properties().name},
+                 {"problem", {{"m", g.m}, {"n", g.n}, {"k", g.k}, {"dtype", problem::name(g.dtype)}}},
+                 {"rounds", options.rounds},
+                 {"pause_ms", options.pause_ms},
+                 {"sustained_ms", options.sustained_ms},
+                 {"contenders", entries}}
+                .dump(1)
+         << '\n';
+    if (!file.flush()) throw run::InputError(options.json->string() + ": cannot be written");
+  }
+  return right ? run::exit_good : run::exit_failed;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  CLI::App app("Step 02 beside cuBLAS and the roof of mma.sync", "gemm_peers");
+  std::optional<int> m, n, k;
+  std::optional<problem::Dtype> dtype;
+  Options options;
+  run::add_whole_number(app, "--m", m, 1, "rows of A and of C (default 4096)");
+  run::add_whole_number(app, "--n", n, 1, "rows of B, columns of C (default 4096)");
+  run::add_whole_number(app, "--k", k, 1, "columns of A and of B (default 4096)");
+  run::add_dtype(app, dtype);
+  app.add_option("--variant", options.variants, "of step 02; may be repeated (default: all that take the shape)");
+  app.add_option("--rounds", options.rounds, "in each, everyone has one turn")
+      ->check(CLI::Range(1, 1000))
+      ->capture_default_str();
+  app.add_option("--json", options.json, "write the figures to FILE")->type_name("FILE");
+  return run::run_command_line(app, argc, argv, [&] {
+    Gemm g;
+    g.m = m.value_or(4096);
+    g.n = n.value_or(4096);
+    g.k = k.value_or(4096);
+    g.dtype = dtype.value_or(problem::Dtype::fp16);
+    if (g.dtype == problem::Dtype::fp32) throw run::InputError("--dtype: fp16 or bf16");
+    return compare(run::this_gemm_step(), problem::resolve(g), options);
+  });
+}

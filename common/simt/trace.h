@@ -1,0 +1,32 @@
+// What one warp does, in order: warp 0 of block 0 of each launch, with Options::trace.
+//
+// A traced launch is counted, so lanes go in lock-step and each instruction is made by those lanes that would make it together
+// on the hardware (engine.h). At instructions that are not counted (commits, waits, barriers) the lanes of this one warp meet
+// for the trace alone. Atomics and volatile accesses are not in it, as they are not among the counters.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "common/simt/counters.h"
+#include "common/simt/simt.h"
+
+namespace simt {
+
+class Block;
+struct WarpCall;
+
+class Trace {
+ public:
+  void request(Block& block, std::span<const PendingAccess> lanes, const Cost& cost);
+  void call(const WarpCall& call);
+  // Of the ldmatrix that was the latest call: row i is given by lane i.
+  void matrix_rows(Block& block, std::span<const std::uintptr_t> rows, const Wavefronts& wavefronts);
+  KernelTrace result(const Launch& launch);  // hands the events over
+
+ private:
+  std::vector<TraceEvent> events_;
+};
+
+}  // namespace simt
