@@ -9,6 +9,7 @@ Runs what is built in build/gpu and writes into --out:
     ncu_calibration.csv, ncu_calibration_ampere.csv   the same for the kernels of tests/calibration_*.cu, which the simulator's counters
                     are held to
     log.txt         all output
+With --step, only what belongs to that step is run, and put among the results that --out already holds.
 Exit status 1 if anything failed. Clocks and other settings of the GPU are left alone.
 """
 
@@ -82,6 +83,11 @@ def sm_clock():
     return int(subprocess.run(query, capture_output=True, text=True, check=True).stdout.split()[0])
 
 
+def of(steps, by_step):
+    """The part of a table of shapes that belongs to these steps."""
+    return {step: shapes for step, shapes in by_step.items() if step in steps}
+
+
 def run_tests(check):
     for test in sorted((check.build / "tests").glob("test_*")):
         check.run(f"test {test.name}", [test])
@@ -94,15 +100,15 @@ def run_tests(check):
     check.passed["fragments as in the simulator"] = fragments == (ROOT / "results" / "sim" / "fragments.json").read_text()
 
 
-def run_sanitizers(check):
+def run_sanitizers(check, steps, tests=("conformance", "00_ceilings")):
     for tool in SANITIZERS:
         sanitizer = ["compute-sanitizer", "--tool", tool, "--error-exitcode", "99"]
-        for test in ("conformance", "00_ceilings"):
+        for test in tests:
             check.run(f"{tool} {test}", [*sanitizer, check.build / "tests" / f"test_{test}"])
-        for step, shapes in SANITIZED.items():
+        for step, shapes in of(steps, SANITIZED).items():
             for shape in shapes:
                 check.run(f"{tool} {step} {' '.join(shape)}", [*sanitizer, check.build / "bin" / step, "--variant", "all", *shape])
-        for step in LAYERED:
+        for step in set(LAYERED) & set(steps):
             check.run(f"{tool} {step} layer", [*sanitizer, check.build / "bin" / step, "--layer", "data/minilm_layer"])
 
 
@@ -115,10 +121,10 @@ def run_ceilings(check, about):
         path.write_text(json.dumps({"machine": about, **json.loads(path.read_text())}, indent=1) + "\n")
 
 
-def run_benchmarks(check):
+def run_benchmarks(check, steps):
     """Returns the JSON of each step and shape."""
     entries = []
-    for step, shapes in BENCHED.items():
+    for step, shapes in of(steps, BENCHED).items():
         for name, shape in shapes.items():
             path = check.out / "one.json"
             path.unlink(missing_ok=True)
@@ -154,15 +160,14 @@ def profile(check, name, program, metrics):
     return rows
 
 
-def run_ncu(check):
+def run_ncu(check, steps, calibrations=("calibration", "calibration_ampere")):
     measured = {
         step: {
             name: (shape, [check.build / "bin" / step, "--variant", "all", "--no-check", *shape])
             for name, shape in {**shapes, **PROFILED.get(step, {})}.items()
         }
-        for step, shapes in FIXED.items()
+        for step, shapes in of(steps, FIXED).items()
     }
-    calibrations = ("calibration", "calibration_ampere")
     measured.update({name: {"all": ([], [check.build / "tests" / name])} for name in calibrations})
     for step, shapes in measured.items():
         metrics = ncu.COUNTERS if step in calibrations else ncu.METRICS
@@ -179,6 +184,7 @@ def main():
     parser.add_argument("--build", type=Path, default=ROOT / "build" / "gpu", help="the gpu preset's build folder")
     parser.add_argument("--commit", help="of the sources, where the repository's history is not at hand")
     parser.add_argument("--only", nargs="+", choices=["tests", "sanitizers", "bench", "ncu"], help="run these parts only")
+    parser.add_argument("--step", choices=list(FIXED), help="run what belongs to this step only")
     args = parser.parse_args()
     if not (args.build / "bin").is_dir():
         parser.error(f"{args.build}/bin is missing: run make gpu first")
@@ -187,17 +193,31 @@ def main():
     args.out.mkdir(parents=True, exist_ok=True)
     check = Check(args.out, args.build.resolve())
     parts = args.only or ["tests", "sanitizers", "bench", "ncu"]
-    summary = {"machine": machine(args.commit)}
+    steps = [args.step] if args.step else list(FIXED)
+    here = machine(args.commit)
+    summary = {"machine": here}
+    if args.step:
+        summary = json.loads((args.out / "summary.json").read_text())
+        summary.setdefault("measured_later", {})[args.step] = here
+        check.passed = summary["passed"]
     if "tests" in parts:
-        run_tests(check)
+        if args.step:
+            check.run(f"test test_{args.step}", [check.build / "tests" / f"test_{args.step}"])
+        else:
+            run_tests(check)
     if "sanitizers" in parts:
-        run_sanitizers(check)
+        run_sanitizers(check, steps, *([()] if args.step else []))
     if "bench" in parts:
-        run_ceilings(check, summary["machine"])
-        run_gemm_peers(check, summary["machine"])
-        (args.out / "bench.json").write_text(json.dumps(run_benchmarks(check), indent=1) + "\n")
+        if not args.step:
+            run_ceilings(check, here)
+        if "02_tiled_gemm" in steps:
+            run_gemm_peers(check, here)
+        path = args.out / "bench.json"
+        others = [entry for entry in json.loads(path.read_text()) if entry["step"] not in steps] if args.step else []
+        entries = sorted(others + run_benchmarks(check, steps), key=lambda entry: list(BENCHED).index(entry["step"]))
+        path.write_text(json.dumps(entries, indent=1) + "\n")
     if "ncu" in parts:
-        run_ncu(check)
+        run_ncu(check, steps, *([()] if args.step else []))
     summary["passed"] = check.passed
     (args.out / "summary.json").write_text(json.dumps(summary, indent=1) + "\n")
     failed = [name for name, ok in check.passed.items() if not ok]

@@ -9,6 +9,7 @@ namespace device {
 #if defined(FLASHSTEPS_SIM)
 
 using simt::load;
+using simt::load_if;
 using simt::store;
 using simt::store_if;
 
@@ -28,7 +29,11 @@ __device__ __forceinline__ void store(T* address, T value) {
   *address = value;
 }
 
-// The same, where `condition` holds: one instruction under a predicate.
+// The same, where `condition` holds: one instruction under a predicate. Elsewhere a load gives zero.
+template <class T>
+__device__ __forceinline__ T load_if(bool condition, const T* address) {
+  return condition ? load(address) : T{};
+}
 template <class T>
 __device__ __forceinline__ void store_if(bool condition, T* address, T value) {
   if (condition) store(address, value);

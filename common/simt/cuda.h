@@ -99,6 +99,19 @@ template <class T>
   }
 }
 
+// The same for a load; zero for the lanes that do not make it.
+template <class T>
+[[gnu::noinline, gnu::no_sanitize_thread]] T load_if(bool condition, const T* address) {
+  T value{};
+  if (condition) {
+    report_access(address, sizeof(T), false, __builtin_return_address(0));
+    __builtin_memcpy(&value, address, sizeof(T));
+  } else {
+    report_no_access(__builtin_return_address(0));
+  }
+  return value;
+}
+
 // Replaces *address by update(*address) and returns the old value.
 template <class T, class Update>
 [[gnu::noinline, gnu::no_sanitize_thread]] T atomic(T* address, Update update) {

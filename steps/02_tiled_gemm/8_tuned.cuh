@@ -96,7 +96,7 @@ __device__ void store_row(T* to, const T* row, int count) {
 #pragma unroll
   for (int first = 0; first < columns; first += 64) {
     const int j = first + 2 * lane + shift;
-    const T pair[2] = {load(&row[min(j, columns - 1)]), load(&row[min(j + 1, columns - 1)])};
+    const T pair[2] = {load_if(j < count, &row[j]), load_if(j + 1 < count, &row[j + 1])};
     std::uint32_t word;
     memcpy(&word, pair, sizeof(word));
     store_if(j + 1 < count, reinterpret_cast<std::uint32_t*>(to + j), word);

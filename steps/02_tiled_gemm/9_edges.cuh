@@ -96,7 +96,7 @@ __device__ void strip(StripSmem<T>& smem, int k, const Rows<T>& longs, const Row
   };
 
   for (int round = 0; round < strip_stages - 1; ++round) {
-    if (round < rounds) copy_tile(round);
+    copy_tile(round);
     ptx::cp_async_commit_group();
   }
   float sums[4][4] = {};
@@ -104,7 +104,7 @@ __device__ void strip(StripSmem<T>& smem, int k, const Rows<T>& longs, const Row
   for (int round = 0; round < rounds; ++round) {
     ptx::cp_async_wait_group<strip_stages - 2>();
     __syncthreads();  // this round's tile is there, for everyone; and everyone has read the stage that is filled next
-    if (round + strip_stages - 1 < rounds) copy_tile(round + strip_stages - 1);
+    copy_tile(round + strip_stages - 1);  // behind the last column, zeros that nobody needs
     ptx::cp_async_commit_group();
     const auto& stage = smem.stage[round % strip_stages];
 #pragma unroll

@@ -13,6 +13,7 @@ namespace tiled_gemm {
 
 using device::ceil_div;
 using device::load;
+using device::load_if;
 using device::store;
 using device::store_if;
 
