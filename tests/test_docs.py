@@ -311,7 +311,7 @@ MEASURED = {
     "device": "NVIDIA H200",
     "ceilings": {
         "copy_bytes_per_second": {"value": 4.2612e12, "sustained": 4.2487e12, "sm_clock_mhz": 1980, "what": "copy"},
-        "mma_sync_flops_per_second": {"value": 648.6e12, "sustained": 615.1e12, "what": "mma.sync"},
+        "mma_sync_flops_per_second": {"value": 689.6e12, "sustained": 615.1e12, "what": "mma.sync"},
     },
 }
 
@@ -322,7 +322,7 @@ def test_bursts_stand_beside_sustained_rates(repository):
     (repository / "results" / "h200" / "ceilings.json").write_text(json.dumps(MEASURED))
     assert tables.make(repository, "bursts", []).splitlines()[2:] == [
         "| copy | 4.26 TB/s | 4.25 TB/s | 1980 MHz |",
-        "| mma.sync | 649 TFLOP/s | 615 TFLOP/s | - |",
+        "| mma.sync | 690 TFLOP/s | 615 TFLOP/s | - |",
     ]
 
 
@@ -335,14 +335,14 @@ def test_measured_ceilings_are_taken_over_and_those_of_other_programs_stay():
     }
     assert after["ceilings"] == machine["ceilings"] | {
         "copy_bytes_per_second": {
-            "value": 4.26e12,
+            "value": machine["ceilings"]["copy_bytes_per_second"]["value"],  # confirmed, so kept
             "sustained": 4.25e12,
             "sm_clock_mhz": 1980,
             "what": "copy",
             "date": "2026-12-01",
         },
         "mma_sync_flops_per_second": {
-            "value": 649e12,
+            "value": 690e12,
             "sustained": 615e12,
             "what": "mma.sync",
             "date": "2026-12-01",

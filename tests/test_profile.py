@@ -6,6 +6,7 @@ There is no GPU here: nvidia-smi and ncu are scripts on PATH, and ncu prints wha
 import csv
 import json
 import os
+import re
 import sys
 
 import pytest
@@ -257,7 +258,7 @@ done = subprocess.run(program)
 if done.returncode:
     print("==ERROR== The application returned an error code (%d)." % done.returncode)
     sys.exit(1)
-rows = [row | {{ncu.STALL.format("barrier"): "3.5", ncu.STALL.format("gmma"): "n/a"}} for row in ncu.measured(Path({str(CSV)!r}))["smallest"]]
+rows = [row | {{ncu.STALL.format("barrier"): "1000", ncu.STALL.format("gmma"): "n/a"}} for row in ncu.measured(Path({str(CSV)!r}))["smallest"]]
 print("==PROF== Connected")
 out = csv.DictWriter(sys.stdout, rows[0], quoting=csv.QUOTE_ALL)
 out.writeheader()
@@ -274,7 +275,7 @@ def test_a_run_under_ncu(profile, tools, tmp_path):
     tools("ncu", FAKE_NCU.replace("REFUSED", "'none'"))
     status, out, err = profile(*measured("--shape", "smallest", "--report", tmp_path / "x.ncu-rep"))
     assert (status, err) == (0, "")
-    assert "barrier 100 %" in out and "latency: 3 % of warps active" in out
+    assert re.search(r"barrier 9\d %", out) and "latency: 3 % of warps active" in out
     assert (tmp_path / "x.ncu-rep").read_text() == "report"
 
 
