@@ -6,7 +6,8 @@
 #   make mutate STEP=01     break the step's kernels on purpose and see what notices (docs/mutation.md: ONLY, SAMPLE, UPDATE)
 #   make docs               the book as a site, in build/docs
 #   make sim | make gpu     build that preset, nothing more (also sim-debug, gpu-debug)
-#   make sass [STEP=01]     what nvcc made of each kernel, and which of the simulator's counts are exact; needs nvcc, but no GPU
+#   make sass [STEP=01]     what nvcc made of each kernel, whether that is what the step plans, and which of the simulator's counts are
+#                           exact; needs nvcc, but no GPU
 #   make profile STEP=01    what each kernel did, and what bounds it: by Nsight Compute on a GPU, by the simulator elsewhere
 #                           [VARIANT=name] [ARGS="shape flags"] [REPORT=x.ncu-rep]; more: tools/profile_step.py --help
 #   make gpu-check OUT=dir  on a machine with a GPU: tests, sanitizers, timings, counters; results in dir

@@ -258,6 +258,18 @@ __global__ void vector_copy_kernel(int count,
   if (i < count) device::store(&out[i], device::load(&in[i]));
 }
 
+// One block. Lane l copies rounds l % 3, l % 3 + 3, …: in each round, only some lanes.
+__global__ void predicated_copy_kernel(int count,
+                                       const float* in,  // [count]
+                                       float* out) {     // [count]
+  for (int round = 0; round * 32 < count; ++round) {
+    const int i = round * 32 + static_cast<int>(threadIdx.x);
+    const bool mine = i < count && round % 3 == static_cast<int>(threadIdx.x) % 3;
+    const float value = device::load_if(mine, &in[i]);
+    device::store_if(i < count, &out[i], value + 1.0f);
+  }
+}
+
 constexpr int matrix_rows = 64;  // that shared memory has room for
 
 struct MatrixSmem {
@@ -528,6 +540,13 @@ std::vector<float> vector_copy(const std::vector<float>& values) {
   const device::Buffer in = upload("in", values);
   const device::Buffer out = zeros<float>("out", values.size());
   launch(vector_copy_kernel, device::ceil_div(count, 64), 64, 0, count, in.as<const float4>(), out.as<float4>());
+  return download<float>(out);
+}
+
+std::vector<float> predicated_copy(const std::vector<float>& values) {
+  const device::Buffer in = upload("in", values);
+  const device::Buffer out = zeros<float>("out", values.size());
+  launch(predicated_copy_kernel, 1, 32, 0, static_cast<int>(values.size()), in.as<const float>(), out.as<float>());
   return download<float>(out);
 }
 

@@ -37,6 +37,8 @@ int flag_chain(int blocks);  // block b waits until block b + 1 has set a flag: 
 std::vector<float> half_round_trip(const std::vector<float>& values);    // through __half, 16-bit load and store
 std::vector<float> bfloat_round_trip(const std::vector<float>& values);  // through __nv_bfloat16
 std::vector<float> vector_copy(const std::vector<float>& values);        // by float4
+// 1 + each value, or 1 + 0 where (i / 32) % 3 is not i % 32 % 3: those loads are not made.
+std::vector<float> predicated_copy(const std::vector<float>& values);
 
 // ldmatrix by one warp. `rows` is [n, 8]; lane l gives the address of row row_of_lane[l]. Returns registers: [32, matrices].
 std::vector<std::uint32_t> load_matrices(int matrices, bool transposed, const std::vector<std::uint16_t>& rows,

@@ -1,6 +1,8 @@
 // Step 02: every variant is right at every shape, in both types.
+#include "common/run/gemm_execute.h"
 #include "common/run/gemm_step.h"
 #include "tests/catch.h"
+#include "tests/faulty_products.h"
 #include "tests/gemm_suite.h"
 
 namespace {
@@ -33,5 +35,22 @@ TEST_CASE("batches, permutations and NaNs are handled as a product must") {
     suite::batches_are_independent(variant, irregular());
     suite::follows_permutations(variant, irregular());
     suite::contains_nan(variant, irregular());
+  }
+}
+
+TEST_CASE("a fragment of the wrong layout, swapped registers and a swizzle on one side make C wrong, and nothing else") {
+  problem::Gemm shape = irregular();
+  shape.k = shape.lda = shape.ldb = 136;
+  const problem::GemmInputs inputs = problem::make_inputs(shape, 1);
+  for (const run::GemmVariant& variant : faulty::products()) {
+    INFO(variant.name);
+    const run::Outcome outcome = run::execute(variant, shape, inputs);
+    CHECK(outcome.findings.empty());
+    CHECK(outcome.verdict->guards_intact);
+    if (variant.name == "none") {
+      CHECK(outcome.pass());
+    } else {
+      CHECK_THAT(outcome.verdict->reason(), Catch::Matchers::StartsWith("C: row (batch "));
+    }
   }
 }

@@ -33,6 +33,7 @@ TEST_CASE("no conformance kernel is reported under a hundred schedules") {
     conformance::half_round_trip(values);
     conformance::bfloat_round_trip(values);
     conformance::vector_copy(values);
+    conformance::predicated_copy(values);
     conformance::load_matrices(4, seed % 2 == 0, rows, lanes);
     conformance::multiply(conformance::Operand::half, 16, fragments, fragments, std::vector<float>(32 * 4));
     conformance::copy_async(16, seed % 2 == 0, bytes, sizes);
@@ -46,4 +47,15 @@ TEST_CASE("no conformance kernel is reported under a hundred schedules") {
     REQUIRE(sums == std::vector<int>(64, 36));
   }
   device::configure({});
+}
+
+TEST_CASE("lanes whose predicate is false wait with the others: one request of the warp in each round") {
+  device::set_counting(true);
+  device::take_counters();
+  conformance::predicated_copy(std::vector<float>(77, 1.0f));
+  device::set_counting(false);
+  const std::vector<device::KernelCounters> kernels = device::take_counters();
+  REQUIRE(kernels.size() == 1);
+  REQUIRE(kernels[0].lines.size() == 2);
+  for (const device::LineCounters& line : kernels[0].lines) CHECK(line.requests == 3);
 }

@@ -1,5 +1,7 @@
 """tools/disassembly.py: its checks pass on our kernels, and fail where they must."""
 
+import argparse
+import copy
 import dataclasses
 import json
 import platform
@@ -15,9 +17,11 @@ from conftest import BIN, ROOT
 sys.path.insert(0, str(ROOT / "tools"))
 
 import code_listing
+import disassembly as tool
 import hooks
 import sass
 import sass_code
+import sass_plan
 import x86_code
 
 BUILD = BIN.parent
@@ -251,14 +255,15 @@ def test_a_listing_is_read():
 
 
 def kernel_with(*instructions):
-    """A kernel of these instructions; those that begin with "loop " form one loop in the middle."""
+    """A kernel of these instructions, each with its line and those that call its function; those that begin with "loop " form one loop in
+    the middle."""
     kernel = sass_code.Kernel("k")
     for text in instructions:
         in_loop = text.startswith("loop ")
         if in_loop and "L" not in kernel.labels:
             kernel.labels["L"] = len(kernel.instructions)
-        opcode, line = text.removeprefix("loop ").split()
-        kernel.instructions.append(sass_code.Instruction(opcode, False, f"f.cuh:{line}", []))
+        opcode, place, *callers = (word if n == 0 else f"f.cuh:{word}" for n, word in enumerate(text.removeprefix("loop ").split()))
+        kernel.instructions.append(sass_code.Instruction(opcode, False, place, [], tuple(callers)))
     if "L" in kernel.labels:
         last = max(n for n, text in enumerate(instructions) if text.startswith("loop "))
         kernel.instructions.insert(last + 1, sass_code.Instruction("BRA", True, "f.cuh:0", ["L"]))
@@ -268,6 +273,8 @@ def kernel_with(*instructions):
 def counters(*lines, exact=("global", "shared"), estimate=()):
     """A report of one launch of 4 warps. Lines: (line, space, op, bytes, sites, requests)."""
     metrics = {space: [f"l1tex_mem_{space}_op_ld.sum", f"l1tex_mem_{space}_op_st.sum"] for space in ("global", "shared")}
+    metrics["shared"].append("l1tex_mem_shared_op_ldsm.sum")
+    metrics["global"].append("l1tex_t_requests_pipe_lsu_mem_global_op_ldgsts_cache_bypass.sum")
     launch = {
         "kernel": "k", "grid": [2, 1, 1], "block": [64, 1, 1],
         "exact": {metric: 0 for space in exact for metric in metrics[space]},
@@ -307,6 +314,27 @@ def test_what_differs(instructions, lines, why):
     assert any(why in difference for difference in differences(kernel_with(*instructions), counters(*lines)))
 
 
+def test_copies_and_matrices_are_accesses_of_their_own():
+    lines = [(5, "global", "cp.async.cg", 16, 1, 4), (6, "shared", "ldmatrix", 16, 1, 4)]
+    assert not differences(kernel_with("LDGSTS.E.BYPASS.LTC128B.128 5", "LDSM.16.M88.4 6"), counters(*lines))
+    found = differences(kernel_with("LDGSTS.E.128 5", "LDSM.16.M88.2 6"), counters(*lines))
+    assert len(found) == 3  # one past L1 is missing, one through L1 is not in the source
+    assert "16 bytes in the source, 8 bytes in the machine code" in found[2]
+
+
+def test_accesses_with_the_name_of_another_line():
+    lines = [(5, "global", "store", 4, 1, 4), (6, "global", "store", 2, 1, 4)]
+    assert not differences(kernel_with("STG.E 5", "STG.E.U16 5"), counters(*lines))
+    assert not differences(kernel_with("STG.E 6", "STG.E.U16 5"), counters(*lines))
+    assert len(differences(kernel_with("STG.E 5", "STG.E 6"), counters(*lines))) == 1  # no store of 2 bytes
+    assert len(differences(kernel_with("STG.E 5", "STG.E.64 6"), counters(*lines))) == 1
+    called = ["STG.E 5 9", "STG.E.U16 6 9"]
+    assert not differences(kernel_with(*called, "STG.E 9"), counters(*lines))
+    assert "no such access here" in differences(kernel_with(*called, "STG.E 8"), counters(*lines))[0]
+    (row,) = [row for row in sass.compare("k", kernel_with(*called, "STG.E 9"), counters(*lines), {}) if row.elsewhere]
+    assert (row.place, row.machine) == ("f.cuh:5", "2 STG.E")
+
+
 def test_loads_that_stay_in_registers():
     two_for_one = {("f.cuh:5", "load"): sass.Beside(2, 1, {"f.cuh:5"}, True)}
     counted = counters((5, "global", "load", 4, 2, 1000))
@@ -333,6 +361,110 @@ def test_what_the_step_declares():
     assert [p for p in problems(wide, declared) if "loads" in p] == []
     assert any("global loads are declared as estimates, but the machine code bears them out. Declared was: because" in p for p in problems(exact, declared))
     assert [p for p in problems(unrolled, declared) if "loads" in p] == []  # lanes may part there
+
+
+# ---- sass: the plan of a step ----
+
+# A loop with an inner loop that was unrolled, and the remainder before it.
+TENSOR = """
+	.section	.text._Z4gemmv,"ax",@progbits
+        .other          _Z4gemmv,@"STO_CUDA_ENTRY STV_DEFAULT"
+_Z4gemmv:
+.L_x_1:
+	//## File "{root}/steps/09_x/1.cuh", line 5
+        /*0000*/              @P0 BRA `(.L_x_2) ;
+	//## File "{root}/steps/09_x/1.cuh", line 6
+        /*0010*/                   LDG.E.128 R4, desc[UR4][R2.64] ;
+.L_x_2:
+        /*0020*/                   LDG.E.128 R4, desc[UR4][R2.64] ;
+        /*0030*/                   LDG.E.128 R8, desc[UR4][R2.64] ;
+        /*0040*/              @P1 BRA `(.L_x_2) ;
+	//## File "{root}/steps/09_x/1.cuh", line 7
+        /*0050*/                   LDSM.16.M88.4 R12, [R0] ;
+        /*0060*/             @!PT LDS RZ, [RZ] ;
+        /*0070*/                   HMMA.16816.F32 R16, R12, R4, R16 ;
+        /*0080*/                   HMMA.16816.F32 R20, R12, R8, R20 ;
+        /*0090*/              @P2 BRA `(.L_x_1) ;
+        /*00a0*/                   EXIT ;
+"""
+PLAN = {"types": ["__half"], "kernels": {"gemm<T, Tile<64>>": {"registers": 128, "loops": [{"HMMA": 2, "LDSM": 1, "LDG": 2, "rounds": 2}]}}}
+
+
+@pytest.fixture
+def gemm():
+    (kernel,) = sass_code.read_listing(TENSOR.replace("{root}", str(ROOT))).values()
+    kernel.name, kernel.registers = "ns::gemm<__half, ns::Tile<64> >", 128
+    return kernel
+
+
+def test_a_round_counts_the_inner_loop_without_its_remainder(gemm):
+    assert gemm.tensor_loops == [{"HMMA": 2, "LDSM": 1, "LDG": 2, "NOP": 1, "BRA": 3}]
+    assert list(sass_plan.loop_rows(PLAN, [gemm])) == [["gemm<__half, Tile<64>>", 4, 2, 4, 8, "3.50"]]
+    assert gemm.counts["LDS"] == 0 and not [access for access in gemm.accesses if access.opcode == "LDS"]  # it never happens
+
+
+def test_a_plan_that_is_kept(gemm):
+    assert sass_plan.problems_of(PLAN, [gemm]) == []
+
+
+@pytest.mark.parametrize("opcode", ["HMMA", "LDSM", "LDG", "LDGSTS"])
+def test_a_wrong_count_is_rejected(gemm, opcode):
+    plan = copy.deepcopy(PLAN)
+    (loop,) = plan["kernels"]["gemm<T, Tile<64>>"]["loops"]
+    there, loop[opcode] = loop.get(opcode, 0), 3
+    assert sass_plan.problems_of(plan, [gemm]) == [f"gemm<__half, Tile<64>>: loop 1, one round: 3 {opcode} planned, {there} there"]
+
+
+def test_copies_that_are_not_planned_are_rejected(gemm):
+    gemm.instructions[3].opcode = "LDGSTS.E.BYPASS.128"
+    found = sass_plan.problems_of(PLAN, [gemm])
+    assert [text.partition("round: ")[2] for text in found] == ["0 LDGSTS planned, 1 there", "2 LDG planned, 1 there"]
+
+
+@pytest.mark.parametrize("stack, opcode, there", [(8, "NOP", "8 bytes of stack, 0 LDL, 0 STL"), (0, "STL.64", "0 bytes of stack, 0 LDL, 1 STL")])
+def test_a_spill_is_rejected(gemm, stack, opcode, there):
+    gemm.stack = stack
+    gemm.instructions.append(sass_code.Instruction(opcode, False, "steps/09_x/1.cuh:8", []))
+    (problem,) = sass_plan.problems_of(PLAN, [gemm])
+    assert problem.endswith(there)
+
+
+def test_too_many_registers_and_another_number_of_loops_are_rejected(gemm):
+    gemm.registers = 129
+    assert "at most 128 registers are planned, 129 are there" in sass_plan.problems_of(PLAN, [gemm])[0]
+    gemm.registers = 100
+    scalar = {"types": ["__half"], "kernels": {"gemm<T, Tile<64>>": {"registers": 128}}}
+    assert sass_plan.problems_of(scalar, [gemm]) == ["gemm<__half, Tile<64>>: loops with HMMA: 0 planned, 1 there"]
+
+
+def test_a_kernel_that_is_only_planned_or_only_there_is_rejected(gemm):
+    other_type = PLAN | {"types": ["__half", "__nv_bfloat16"]}
+    assert sass_plan.problems_of(other_type, [gemm]) == ["gemm<__nv_bfloat16, Tile<64>>: planned, but there is no such kernel"]
+    gemm.name = "ns::gemm<__half, ns::Tile<32> >"
+    found = sass_plan.problems_of(PLAN, [gemm])
+    assert "gemm<__half, Tile<32>>: the step's plan.json does not know this kernel" in found
+    assert "gemm<__half, Tile<64>>: planned, but there is no such kernel" in found
+
+
+@pytest.mark.parametrize("registers, status", [(128, 0), (129, 1)])
+def test_the_command_fails_where_a_plan_is_not_kept(gemm, registers, status, tmp_path, monkeypatch, capsys):
+    gemm.registers = registers
+    (tmp_path / "bin" / "09_x").mkdir(parents=True)
+    monkeypatch.setattr(sass_code, "architectures", lambda executable: ["sm_90a"])
+    monkeypatch.setattr(sass_code, "kernels_of", lambda executable, arch: {gemm.name: gemm})
+    monkeypatch.setattr(sass_plan, "read_plan", lambda step: PLAN)
+    assert tool.check_sass(argparse.Namespace(step="09", build=tmp_path, table=True, arch="sm_90a", json=None)) == status
+    assert ("09_x, sm_90a: gemm<__half, Tile<64>>: at most 128" in capsys.readouterr().out) == bool(status)
+
+
+def test_every_kernel_of_a_planned_step_has_its_plan_and_says_why():
+    plans = sorted(ROOT.glob("steps/*/plan.json"))
+    assert plans
+    for file in plans:
+        kernels = sass_plan.read_plan(file.parent.name)["kernels"]
+        declared = {name for source in file.parent.glob("*.cuh") for name in re.findall(KERNEL, source.read_text(), re.MULTILINE)}
+        assert declared == {code_listing.base_name(name) for name in kernels}
+        assert all(entry["why"] and all(loop["why"] for loop in entry.get("loops", [])) for entry in kernels.values())
 
 
 # ---- sass: what nvcc really makes ----

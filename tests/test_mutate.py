@@ -167,6 +167,29 @@ def test_a_text_that_stands_there_more_than_once_says_so():
             mutants.find_marked("a.cuh", text, "a[[i]]", occurrences)
 
 
+@pytest.mark.parametrize(
+    ("swap", "text", "swapped"),
+    [
+        ("{[[a]], [[b]]}", "{a, b}", "{b, a}"),
+        ("{[[b[q % 2]]], [[b[q % 2 + 1]]]};", "x = {b[q % 2], b[q % 2 + 1]};", "x = {b[q % 2 + 1], b[q % 2]};"),
+        ("s[[2 * i]], t[[j]]", "f(s[2 * i], t[j])", "f(s[j], t[2 * i])"),
+        ("[[lane / 16]] * 8 + [[lane]] % 2", "lane / 16 * 8 + lane % 2", "lane * 8 + lane / 16 % 2"),
+    ],
+)
+def test_two_marked_parts_change_places(swap, text, swapped):
+    mutant = only(mutants.find_swapped("a.cuh", text, swap))
+    assert mutant.apply(text) == swapped
+    assert mutant.id == f"a.cuh:1 swap {swap}"
+    entry = {"marks": [{"swap": swap, "occurrences": 2}]}
+    assert [mutant.line for mutant in mutants.find_in_file("a.cuh", f"{text}\n{text}", entry)] == [1, 2]
+
+
+@pytest.mark.parametrize("swap", ["{[[a]], b}", "{[[a]], [[b]], [[c]]}", "{[[a]], [[b}"])
+def test_a_swap_marks_exactly_two_places(swap):
+    with pytest.raises(mutants.MutationError, match="exactly 2 places"):
+        mutants.find_swapped("a.cuh", "{a, b}", swap)
+
+
 @pytest.mark.parametrize("mark", ["b[[i]]", "a[[j]]", "a [[i]]"])
 def test_a_stale_mark_is_refused_by_name(mark):
     with pytest.raises(mutants.MutationError, match="stands there 0 times") as error:
@@ -239,6 +262,7 @@ def test_a_step_has_the_mutants_of_all_its_sources_each_with_its_shapes(step):
         ({"files": {"1_a.cuh": {"mark": []}}}, "unknown: mark"),
         ({"files": {"1_a.cuh": {"marks": [{"mark": "a[[i]]", "times": 2}]}}}, "this one is .*times"),
         ({"files": {"1_a.cuh": {"marks": [{"occurrences": 2}]}}}, "this one is .*occurrences"),
+        ({"files": {"1_a.cuh": {"marks": [{"mark": "a[[i]]", "swap": "[[a]] [[i]]"}]}}}, "this one is .*swap"),
         ({"shapes": ["default"]}, "cannot be read"),
         ({"files": None}, "cannot be read"),
     ],
@@ -490,3 +514,21 @@ def test_a_barrier_is_removed_in_a_copy_and_caught(tmp_path):
     assert before == {path: path.read_bytes() for path in before}
     kept = only(list(keep.glob("5_block_softmax*"))) / "steps" / "01_naive_mha" / "5_block_softmax.cuh"
     assert kept.read_text().count("__syncthreads();") == 2
+
+
+WHOLE_LIST = "every variant is right over the whole shape list, in fp16 and bf16"
+
+
+@pytest.mark.parametrize("what", ["b_pieces", "lane % 16", "sums"])
+def test_swapped_registers_of_a_fragment_fail_a_named_test(tmp_path, what):
+    if not (BIN / "02_tiled_gemm").exists():
+        pytest.skip(f"{BIN}/02_tiled_gemm is not built")
+    found = mutants.find(ROOT / "steps" / "02_tiled_gemm")[0]
+    swaps = [mutant for mutant in found if mutant.file == "4_tensor_cores.cuh" and mutant.what.startswith("swap ")]
+    mutate.copy_step("02_tiled_gemm", tmp_path, next(mutant for mutant in swaps if what in mutant.what))
+    program, error = mutate.Builder(BIN.parent, "02_tiled_gemm", "tests/test_02_tiled_gemm")(tmp_path)
+    assert error is None
+    done = subprocess.run([program, WHOLE_LIST], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode != 0
+    assert "variant tensor_cores, " in done.stdout  # the first one whose fragments are swapped; those before it pass
+    assert "1 failed" in done.stdout

@@ -372,9 +372,11 @@ TEST_CASE("a matrix product that cannot be is refused, naming the field") {
   CHECK(message({.k = 8, .lda = 7}) == "lda is 7; it must be k, 8, or more");
   CHECK(message({.k = 8, .ldb = -8}).find("ldb is -8") == 0);
   CHECK(message({.n = 8, .ldc = 7}) == "ldc is 7; it must be n, 8, or more");
-  const int most = std::numeric_limits<int>::max();
+  constexpr int most = problem::max_extent;
+  CHECK(message({.n = most}).empty());
+  CHECK(message({.n = most + 1}) == "n is 1073741825; it must be at most 1073741824");
   CHECK(message({.batch = 100, .m = most, .k = most}).find("too large") != std::string::npos);
-  CHECK(message({.batch = 100, .m = most, .ldc = most}).find("too large") != std::string::npos);
+  CHECK(message({.batch = 100, .m = most, .ldc = std::numeric_limits<int>::max()}).find("too large") != std::string::npos);
 }
 
 TEST_CASE("inputs of a matrix product never change, and give a C close to N(1, 1.3) at every k") {

@@ -16,7 +16,7 @@ sys.path.insert(0, str(ROOT / "tools"))
 
 import parity
 import profile_step
-from profiling import bounds, digest, ncu, plots
+from profiling import banks, bounds, digest, ncu, plots
 from profiling.launch import Launch, from_report
 from profiling.machine import machine
 
@@ -171,6 +171,55 @@ def test_estimates_are_marked():
     result = {"variant": "v", "problem": {"dtype": "fp16"}, "kernels": [], "counters": [counted]}
     text = digest.text(from_report({"results": [result]}), H200)
     assert "load requests      ~5" in text and ">=64 B" in text
+
+
+# ---- the banks of shared memory ----
+
+
+def traced(step, variant):
+    return profile_step.simulate(BIN.parent, step, variant, profile_step.FIXED[step]["smallest"], traced=True)
+
+
+@pytest.mark.parametrize(("variant", "most"), [("tensor_cores", 8), ("padding", 1), ("swizzle", 1)])
+def test_only_ldmatrix_of_plain_rows_wants_eight_words_of_a_bank(variant, most):
+    ((_, accesses),) = banks.panels(traced("02_tiled_gemm", variant))
+    found = [(access.op, access.member, set(access.words), access.wavefronts, access.ideal) for access in accesses]
+    stores = [("store 16 B", member, {1}, 4, 4) for member in "ab"]
+    assert found == stores + [("ldmatrix.x4 16 B", member, {most}, 4 * most, 4) for member in "ab"]
+
+
+def test_each_group_of_lanes_needs_the_wavefronts_of_its_fullest_bank():
+    events = [event for step in ("01_naive_mha", "02_tiled_gemm") for launch in traced(step, "all") for event in launch.shared]
+    compared = set()
+    for event in events:
+        if (event["op"], event["bytes"]) != ("ld.shared", 16):  # two groups of these can go together
+            fullest = [max(words.values(), default=0) for words in banks.groups(event)]
+            assert sum(fullest) == event["shared"]["wavefronts"]
+            compared.add((event["op"], event["shared"]["wavefronts"]))
+    assert compared > {("ld.shared", 1), ("st.shared", 2), ("ldmatrix.x4", 4), ("ldmatrix.x4", 32), ("cp.async.cg", 4)}
+
+
+@pytest.mark.parametrize(
+    ("size", "offsets", "wanted"),
+    [
+        (4, [128 * lane for lane in range(32)], [{0: 32}]),
+        (4, [None] * 31 + [132], [{1: 1}]),
+        (2, [2 * (lane % 4) for lane in range(32)], [{0: 1, 1: 1}]),
+        (8, [8 * (lane % 16) for lane in range(32)], 2 * [{bank: 1 for bank in range(32)}]),
+        (8, [256 * (lane // 16) for lane in range(32)], 2 * [{0: 1, 1: 1}]),
+        (16, [2] + [None] * 31, [{bank: 1 for bank in range(5)}, {}, {}, {}]),
+    ],
+)
+def test_words_are_counted_by_bank_and_group(size, offsets, wanted):
+    assert list(banks.groups({"bytes": size, "shared": {"offsets": offsets}})) == wanted
+
+
+def test_a_kernel_of_several_variants_is_drawn_once_and_one_without_shared_memory_not():
+    launches = traced(STEP, "all")
+    (((kernel, _), variants),) = banks.panels(launches).items()
+    assert (kernel, variants) == ("softmax_block_per_row", ["block_softmax", "scores_bshs"])
+    assert len(plots.draw_lines(launches, "").subfigs) == 2
+    assert len(plots.draw_lines(launches[:3], "").subfigs) == 1
 
 
 # ---- from committed measurements ----

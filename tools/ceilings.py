@@ -2,15 +2,14 @@
 
     .venv/bin/python tools/ceilings.py results/h200/ceilings.json docs/machine/h200.json
 
-Ceilings that another program measured (cuBLAS) stay, and so does a value that the run confirms to 1 %. Then `.venv/bin/python tools/docs update`; the tests name what else knows a
-ceiling that has changed.
+Ceilings that another program measured (cuBLAS) stay, and so does a value that the run confirms to 1 %. Then
+`.venv/bin/python tools/docs update`; the tests name what else knows a ceiling that has changed.
 """
 
 import argparse
 import json
 import re
 from pathlib import Path
-
 
 WORTH_A_CHANGE = 0.01  # runs differ by less; floors and hand arithmetic all over the book follow a ceiling that changes
 

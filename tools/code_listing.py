@@ -78,14 +78,16 @@ def is_helper(file):
     return file.startswith(("common/device/", "common/simt/", ".venv/", "/"))
 
 
+def places_of(frames):
+    """The kernel's line, as "file:line", and the lines that call the function it stands in, innermost first. Frames are (file, line),
+    in the same order: where helpers were inlined, the line that uses them counts."""
+    own = [n for n, (file, _) in enumerate(frames) if not is_helper(file)]
+    return [f"{file}:{line}" for file, line in (frames[own[0] :] if own else frames[-1:] or [("unknown place", 0)])]
+
+
 def place_of(frames):
-    """The kernel's line, as "file:line". Frames are (file, line), innermost first: where helpers were inlined, the line that uses
-    them counts."""
-    file, line = "unknown place", 0
-    for file, line in frames:
-        if not is_helper(file):
-            break
-    return f"{file}:{line}"
+    """The kernel's line."""
+    return places_of(frames)[0]
 
 
 def in_source_order(place):

@@ -1,7 +1,7 @@
 """Two checks of what the compilers made of the kernels.
 
     hooks   sim build: does every memory access of a kernel pass the simulator's hooks?
-    sass    gpu build: which of the simulator's counts are exact? Also what nvcc made of each kernel, in a table.
+    sass    gpu build: what did nvcc make of each kernel, is it what the step plans, and which of the simulator's counts are exact?
 
 Exit status 1 if a check failed, 2 if something to check, or a tool, is missing.
 """
@@ -17,8 +17,10 @@ import hooks
 import numpy as np
 import sass
 import sass_code
+import sass_plan
 from code_listing import ROOT, Missing, demangled, from_root, in_source_order
-from shapes import FIXED, LAYERED
+from sass_plan import short
+from shapes import FIXED, LAYERED, REACHED
 from x86_code import Code, kernel_objects
 
 MEANT = "no hook sees"  # in the comment of a line: it escapes on purpose
@@ -87,14 +89,16 @@ def small_layer(folder):
 
 
 def run_simulator(step, build):
-    """The JSON reports of the step's variants, with counters: at two of the fixed shapes, and of the layer around it."""
+    """The JSON reports of the step's variants, with counters: at two of the fixed shapes and those that reach the rest of the code, and
+    of the layer around it."""
     binary = build / "bin" / step
     if not binary.is_file():
         raise Missing(f"{binary} is missing: run make sim first")
     reports = []
     with tempfile.TemporaryDirectory() as folder:
         folder = Path(folder)
-        runs = [["--variant", "all", *FIXED[step][shape]] for shape in ("smallest", "ragged") if shape in FIXED[step]]
+        shapes = [FIXED[step][shape] for shape in ("smallest", "ragged") if shape in FIXED[step]] + REACHED.get(step, [])
+        runs = [["--variant", "all", *shape] for shape in shapes]
         if step in LAYERED:
             runs.append(small_layer(folder))
         for run in runs:
@@ -116,21 +120,17 @@ def kernel_table(kernels):
     return as_text(rows, rows[0][1:])
 
 
-def short(name):
-    """ "naive_mha::linear" as "linear"; template arguments stay."""
-    head, bracket, rest = name.partition("<")
-    return head.split("::")[-1] + bracket + rest
-
-
 def line_table(step, rows):
     """A row for each line that accesses memory: what the source asks for, and what the machine code does."""
     table = [["kernel", "line", "access", "in the source", "in the machine code", ""]]
     for row in rows:
-        verdict = ("estimate" if row.declared else "DIFFERS") if row.difference else "exact *" if row.unrolled else "exact"
+        verdict = ("estimate" if row.declared else "DIFFERS") if row.difference else "exact" + " *" * row.unrolled + " †" * row.elsewhere
         line = row.place.removeprefix(f"steps/{step}/")
         table.append([short(row.kernel), line, f"{row.space} {row.op}", row.source, row.machine, verdict])
-    note = "\n* in an unrolled loop: exact where all lanes of a warp go round it equally often"
-    return as_text(table) + (note if any(row.unrolled and not row.difference for row in rows) else "")
+    agree = [row for row in rows if not row.difference]
+    notes = ["\n* in an unrolled loop: exact where all lanes of a warp go round it equally often"] * any(row.unrolled for row in agree)
+    notes += ["\n† some of it bears the name of another line"] * any(row.elsewhere for row in agree)
+    return as_text(table) + "".join(notes)
 
 
 def steps_in(build, wanted):
@@ -150,31 +150,39 @@ def check_step(step, args):
     """Prints the tables of a step. Returns what --json gets, and what is wrong: [text]"""
     executable = args.build / "bin" / step
     result = {"step": step, "kernels": []}
-    chosen = {}
+    plan, chosen, problems = sass_plan.read_plan(step), {}, []
     for arch in sass_code.architectures(executable):
         kernels = [kernel for kernel in sass_code.kernels_of(executable, arch).values() if of_step(kernel, step)]
         kernels.sort(key=lambda kernel: in_source_order(kernel.instructions[0].place))
         print(f"{step}, compiled for {arch}: registers and bytes of stack for each thread, instructions by kind\n")
         print(f"{kernel_table(kernels)}\n")
+        if loops := list(sass_plan.loop_rows(plan, kernels)):
+            print(f"{step}, {arch}: loops with HMMA, for one warp and {plan.get('round', 'one round')}\n")
+            print(f"{as_text([sass_plan.LOOPS, *loops], sass_plan.LOOPS[1:])}\n")
+        if plan:
+            differences = [f"{step}, {arch}: {text}" for text in sass_plan.problems_of(plan, kernels)]
+            problems += differences
+            print(f"{step}, {arch}: {len(kernels)} kernels beside steps/{step}/plan.json, {len(differences)} differences\n")
         for kernel in kernels:
             result["kernels"].append({"kernel": kernel.name, "arch": arch, "registers": kernel.registers, "stack_bytes": kernel.stack,
-                                      "instructions": dict(sorted(kernel.counts.items()))})  # fmt: skip
+                                      "instructions": dict(sorted(kernel.counts.items())),
+                                      "loops": [dict(sorted(counts.items())) for counts in kernel.tensor_loops]})  # fmt: skip
         if arch == args.arch:
             chosen = {kernel.name: kernel for kernel in kernels}
     if not chosen:
         raise Missing(f"{from_root(str(executable.resolve()))} holds no kernel of {step} for {args.arch}")
     if args.table:
-        return result, []
+        return result, problems
     if step not in FIXED and not args.counters:
         print(f"{step}: has no fixed shapes (tools/shapes.py), so its counters were not compared")
-        return result, []
+        return result, problems
     reports = [json.loads(path.read_text()) for path in args.counters] or run_simulator(step, args.sim_build)
-    rows, problems = compare_step(step, chosen, sass.counted_kernels(reports), args.sim_build)
+    rows, found = compare_step(step, chosen, sass.counted_kernels(reports), args.sim_build)
     print(f"{step}: accesses of the source, as the simulator counts them, beside the machine code for {args.arch}\n")
     print(f"{line_table(step, rows)}\n")
     result["lines"] = [vars(row) for row in rows]
-    print(f"{step}: {sum(not row.difference for row in rows)} of {len(rows)} lines agree; {len(problems)} problems")
-    return result, problems
+    print(f"{step}: {sum(not row.difference for row in rows)} of {len(rows)} lines agree; {len(found)} problems")
+    return result, problems + found
 
 
 def compare_step(step, kernels, counted, sim_build):

@@ -190,6 +190,8 @@ def main():
         parser.error(f"{args.build}/bin is missing: run make gpu first")
     if shutil.which("nvidia-smi") is None:
         parser.error("this machine has no GPU (no nvidia-smi); what it can run is: make test")
+    if args.step and not all((args.out / name).is_file() for name in ("summary.json", "bench.json")):
+        parser.error(f"--step puts a step among the results of a whole run, and {args.out} has none")
     args.out.mkdir(parents=True, exist_ok=True)
     check = Check(args.out, args.build.resolve())
     parts = args.only or ["tests", "sanitizers", "bench", "ncu"]
@@ -198,7 +200,8 @@ def main():
     summary = {"machine": here}
     if args.step:
         summary = json.loads((args.out / "summary.json").read_text())
-        summary.setdefault("measured_later", {})[args.step] = here
+        if {"bench", "ncu"} & set(parts):
+            summary.setdefault("measured_later", {})[args.step] = here
         check.passed = summary["passed"]
     if "tests" in parts:
         if args.step:

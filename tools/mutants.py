@@ -3,6 +3,7 @@
 remove    a call that makes threads wait for something (the table CALLS): its statement becomes empty
 weaken    a wait for all but the newest n copies: it lets one more be on its way
 shift     an index that the step's mutants.json marks: one more, or one less
+swap      two registers, or parts of an address, that it marks together: they change places
 
 mutants.json stands beside a step's kernels, so that they stay clean to read:
 
@@ -12,7 +13,8 @@ mutants.json stands beside a step's kernels, so that they stay clean to read:
         "5_block_softmax.cuh": {
           "shapes": ["default"],                                       of this file's mutants; left out: all
           "marks": ["smem.partial[[thread + live]]",                   double brackets mark the index in an exact text
-                    {"mark": "i < [[rows]]", "occurrences": 2}],       a text that stands there more than once
+                    {"mark": "i < [[rows]]", "occurrences": 2},        a text that stands there more than once
+                    {"swap": "{[[low]], [[high]]}"}],                  two brackets: their contents change places
           "equivalent": {"shift +1 i < [[rows]]": "why nothing can notice"}
         }
       }
@@ -185,41 +187,62 @@ def find_calls(file, text, calls=None):
     return found
 
 
-# ---- marks: shift ----
+# ---- marks: shift, swap ----
 
 
-def read_mark(mark):
-    """A mark as (exact text, begin and end of the index in it); MutationError if it does not mark one index."""
-    opening = mark.find("[[")
-    if opening < 0:
+def read_mark(mark, count=1):
+    """A mark as (exact text, [(begin, end) of each index in it, …]); MutationError if it does not mark `count` indices."""
+    if "[[" not in mark:
         raise MutationError(f"the mark “{mark}” marks nothing: put the index in double brackets")
-    depth, closing = 0, opening + 2
-    while closing < len(mark) and not (depth == 0 and mark.startswith("]]", closing)):
-        depth += (mark[closing] == "[") - (mark[closing] == "]")
-        closing += 1
-    before, index, after = mark[:opening], mark[opening + 2 : closing], mark[closing + 2 :]
-    if closing >= len(mark) or not index.strip() or "[[" in after:
-        raise MutationError(f"the mark “{mark}” does not mark exactly one index")
-    if re.search(r"[\w\])]$", before):  # only a subscript can follow
-        before, after = before + "[", "]" + after
-    return before + index + after, len(before), len(before) + len(index)
+    exact, spans, position = "", [], 0
+    while (opening := mark.find("[[", position)) >= 0:
+        exact += mark[position:opening]
+        depth, closing = 0, opening + 2
+        while closing < len(mark) and not (depth == 0 and mark.startswith("]]", closing)):
+            depth += (mark[closing] == "[") - (mark[closing] == "]")
+            closing += 1
+        index, position = mark[opening + 2 : closing], closing + 2
+        if closing >= len(mark) or not index.strip():
+            break
+        subscript = re.search(r"[\w\])]$", exact)  # nothing else can follow
+        exact += "[" if subscript else ""
+        spans.append((len(exact), len(exact) + len(index)))
+        exact += index + ("]" if subscript else "")
+    if opening >= 0 or len(spans) != count:
+        raise MutationError(f"the mark “{mark}” does not mark exactly {'one index' if count == 1 else f'{count} places'}")
+    return exact + mark[position:], spans
+
+
+def marked_places(file, text, mark, occurrences, count):
+    """[[(begin, end) in the text of each index], …] for each place where a mark's text stands; MutationError if there are not as
+    many as expected."""
+    exact, spans = read_mark(mark, count)
+    code = code_only(text)
+    starts = [match.start() for match in re.finditer(rf"(?={re.escape(exact)})", text)]
+    places = [[(at + begin, at + end) for begin, end in spans] for at in starts]
+    places = [place for place in places if all(code[slice(*span)] == text[slice(*span)] for span in place)]  # not in a comment
+    if len(places) != occurrences:
+        raise MutationError(f"{file}: “{exact}” of the mark “{mark}” stands there {len(places)} times, not {occurrences}")
+    return places
 
 
 def find_marked(file, text, mark, occurrences=1):
-    """The two shifts of a mark at each place where its text stands; MutationError if there are not as many as expected."""
-    exact, begin, end = read_mark(mark)
-    index = exact[begin:end]
-    code = code_only(text)
-    places = [match.start() for match in re.finditer(rf"(?={re.escape(exact)})", text)]
-    places = [at for at in places if code[at + begin : at + end] == text[at + begin : at + end]]  # not in a comment
-    if len(places) != occurrences:
-        raise MutationError(f"{file}: “{exact}” of the mark “{mark}” stands there {len(places)} times, not {occurrences}")
+    """The two shifts of a mark at each place where its text stands."""
     found = []
-    for at in places:
-        span = (at + begin, at + end)
+    for [span] in marked_places(file, text, mark, occurrences, 1):
+        index = text[slice(*span)]
         for shift in ("+1", "-1"):
             shifted = f"({in_parentheses(index)} {shift[0]} 1)"
             found.append(Mutant(file, line_of(text, span[0]), f"shift {shift} {one_line(mark)}", *span, index, shifted))
+    return found
+
+
+def find_swapped(file, text, swap, occurrences=1):
+    """The mutant of two marked parts that change places, at each place where the text stands."""
+    found = []
+    for (begin, middle), (again, end) in marked_places(file, text, swap, occurrences, 2):
+        after = text[again:end] + text[middle:again] + text[begin:middle]
+        found.append(Mutant(file, line_of(text, begin), f"swap {one_line(swap)}", begin, end, text[begin:end], after))
     return found
 
 
@@ -272,9 +295,9 @@ def find_in_file(file, text, entry, calls=None):
     found = find_calls(file, text, calls)
     for mark in entry.get("marks", []):
         mark = {"mark": mark} if isinstance(mark, str) else mark
-        if "mark" not in mark or set(mark) - {"mark", "occurrences"}:
-            raise MutationError(f"{file}: a mark has “mark” and perhaps “occurrences”, but this one is {mark}")
-        found += find_marked(file, text, **mark)
+        if set(mark) - {"occurrences"} not in ({"mark"}, {"swap"}):
+            raise MutationError(f"{file}: a mark has “mark” or “swap”, and perhaps “occurrences”, but this one is {mark}")
+        found += (find_marked if "mark" in mark else find_swapped)(file, text, **mark)
     return explained(numbered(found), entry.get("equivalent", {}))
 
 

@@ -1,4 +1,4 @@
-"""Breaks a step's kernels on purpose, one synchronisation or one index at a time, and says what caught it.
+"""Breaks a step's kernels on purpose, one synchronisation, index or register at a time, and says what caught it.
 
     make mutate STEP=01                 every mutant of the step; writes build/mutants/01_naive_mha.json
     tools/mutate.py --step 01 --list    which there are
@@ -43,11 +43,12 @@ class UsageError(Exception):
 
 
 class Builder:
-    """Compiles and links a step from another folder, with the commands of a finished build."""
+    """Compiles and links a step from another folder, with the commands of a finished build: its executable, or another one that
+    it is part of."""
 
-    def __init__(self, build, step):
+    def __init__(self, build, step, program=None):
         self.build, self.step = build, step
-        program = f"bin/{step}"
+        program = program or f"bin/{step}"
         if not (build / "compile_commands.json").exists():
             raise UsageError(f"{shown(build)} is no finished build: run make sim first")
         self.ninja(program)

@@ -19,6 +19,7 @@ from collections import Counter
 from pathlib import Path
 
 import parity
+import traces
 from profiling import digest, ncu
 from profiling.bounds import needs, verdict
 from profiling.launch import ROWS, from_ncu, from_report
@@ -86,15 +87,19 @@ def executable(build, step):
     return path
 
 
-def simulate(build, step, variant, flags):
-    """The launches that the simulator counts."""
+def simulate(build, step, variant, flags, traced=False):
+    """The launches that the simulator counts; if asked, with one warp's accesses to shared memory."""
     with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "report.json"
+        path, trace = Path(folder) / "report.json", Path(folder) / "trace.jsonl"
         program = [executable(build, step), "--variant", variant, "--no-check", "--counters", *flags, "--json", path]
+        program += ["--trace", trace] if traced else []
         done = subprocess.run([str(part) for part in program], cwd=ROOT, capture_output=True, text=True, check=False)
         if done.returncode != 0:
             raise Missing(done.stderr.strip() or f"{step} ended with {done.returncode}")
-        return from_report(json.loads(path.read_text()))
+        launches = from_report(json.loads(path.read_text()))
+        for launch, (_, events) in zip(launches, traces.read(trace), strict=True) if traced else []:
+            launch.shared = [event for event in events if "shared" in event]
+        return launches
 
 
 def measure(build, step, variant, flags):
@@ -207,7 +212,7 @@ def parsed(arguments):
     parser.add_argument("--compare", action="store_true", help="simulator and Nsight Compute side by side")
     parser.add_argument("--json", type=Path, help="write all numbers to a file")
     parser.add_argument("--csv", type=Path, help="write the rows to a file")
-    parser.add_argument("--plot", type=Path, help="draw the roofline (with times) or the lines of the source (without)")
+    parser.add_argument("--plot", type=Path, help="draw the roofline (with times), or the lines of the source and the banks that they want (without)")
     parser.add_argument("--report", type=Path, help="keep Nsight Compute's full report (GPU only)")
     parser.add_argument("--device", default="h200", help="whose ceilings and committed results (default h200)")
     parser.add_argument("--build", type=Path, help="the preset's build folder (default build/gpu or build/sim)")
@@ -257,7 +262,7 @@ def profile(args, step):
             flags = [*flags, *args.flags]
         build = args.build or ROOT / "build" / source
         if source == "sim":
-            launches = simulate(build, step, args.variant, flags)
+            launches = simulate(build, step, args.variant, flags, traced=args.plot is not None)
         else:
             rows, report = measure(build, step, args.variant, flags)
             launches = from_ncu(rows, report)

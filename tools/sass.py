@@ -10,6 +10,8 @@ whose value it still has, or move one out of a loop. For each line of a kernel, 
   - where the source multiplies what it loads in a loop, there must be as many loads for each multiplication as in the source: fewer,
     if the machine code keeps a value in a register while a loop goes on.
 
+Accesses that bear the name of another line are given back first (by_line).
+
 What this cannot tell: an unrolled loop and its remainder are two places. Lanes of a warp that go round the loop different numbers of times
 part there, and make more requests than in the source. Such lines are marked; a step may call them estimates.
 """
@@ -21,9 +23,13 @@ from dataclasses import dataclass, field
 from code_listing import Missing, function_name, in_source_order
 from hooks import Follower
 
-# What the names of Nsight Compute's metrics for each space and direction contain.
-METRICS = {("global", "load"): "_mem_global_op_ld", ("global", "store"): "_mem_global_op_st",
-           ("shared", "load"): "_mem_shared_op_ld", ("shared", "store"): "_mem_shared_op_st"}  # fmt: skip
+# What the names of Nsight Compute's metrics for each space and direction contain. (Of cp.async, the simulator estimates sectors and
+# wavefronts for reasons of its own: the requests say what nvcc made of it.)
+METRICS = {("global", "load"): "_mem_global_op_ld.", ("global", "store"): "_mem_global_op_st.",
+           ("shared", "load"): "_mem_shared_op_ld.", ("shared", "store"): "_mem_shared_op_st.",
+           ("shared", "ldmatrix"): "_mem_shared_op_ldsm.",
+           ("global", "cp.async.ca"): "_requests_pipe_lsu_mem_global_op_ldgsts_cache_access.",
+           ("global", "cp.async.cg"): "_requests_pipe_lsu_mem_global_op_ldgsts_cache_bypass."}  # fmt: skip
 MULTIPLICATIONS = {"FFMA", "FMUL", "DFMA", "DMUL"}
 
 
@@ -57,6 +63,7 @@ class Row:
     difference: str  # empty: none
     declared: bool  # the step calls it an estimate
     unrolled: bool  # a loop around it was, so that lanes that go round it differently often part
+    elsewhere: bool  # some of the machine code has the name of another line
 
 
 def counted_kernels(reports):
@@ -79,7 +86,7 @@ def counted_kernels(reports):
                     kernel.exact.add(key)
                 elif reasons := [entry["reason"] for metric, entry in launch["estimate"].items() if part in metric]:
                     kernel.estimates[key] = reasons[0]
-                else:
+                elif any((line["space"], line["op"]) == key for line in launch["lines"]):
                     raise Missing(f"the counters have no metric with {part} in its name")
     return kernels
 
@@ -148,10 +155,7 @@ def self_reporting(instruction, code):
 
 def compare(name, kernel, counted, beside):
     """The rows of a kernel (sass_code.Kernel), in the order of the source."""
-    machine = collections.defaultdict(list)
-    for access in kernel.accesses:
-        if access.space != "local":
-            machine[access.place, access.space, access.op].append(access)
+    machine = by_line(kernel, counted)
     rows = []
     for key in sorted({*machine, *counted.lines}, key=lambda key: (in_source_order(key[0]), key[1:])):
         place, space, op = key
@@ -166,8 +170,30 @@ def compare(name, kernel, counted, beside):
                 difference = balance(kernel, anywhere, near.accesses, near)
         unrolled = line is not None and len(accesses) > sum(line.sites.values()) and any(a.loop is not None for a in accesses)
         declared = (space, op) in counted.estimates and (space, op) not in counted.exact
-        rows.append(Row(name, place, space, op, source, instructions(accesses), difference, declared, unrolled))
+        elsewhere = any(access.place != place for access in accesses)
+        rows.append(Row(name, place, space, op, source, instructions(accesses), difference, declared, unrolled, elsewhere))
     return rows
+
+
+def by_line(kernel, counted):
+    """{(place, space, op): accesses of the machine code}. Where nvcc copies code or merges branches, it may name one line for several, or
+    the line of a call for the function's. So an access whose line has none of its width in the source goes to one that has: the one
+    with the fewest so far. But its own line must access memory in the same way with another width, or call a function that does."""
+    machine, strays = collections.defaultdict(list), []
+    accesses = [access for access in kernel.accesses if access.space != "local"]
+    calls = {(caller, access.space, access.op) for access in accesses for caller in access.callers}
+    for access in accesses:
+        key = (access.place, access.space, access.op)
+        line = counted.lines.get(key)
+        if (line and access.bytes not in line.sites) or (not line and key in calls):
+            strays.append((key, access))
+        else:
+            machine[key].append(access)
+    for key, access in strays:
+        homes = [other for other, line in counted.lines.items() if other[1:] == key[1:] and access.bytes in line.sites]
+        home = min(homes, default=key, key=lambda other: sum(here.bytes == access.bytes for here in machine[other]))
+        machine[home].append(access)
+    return machine
 
 
 def instructions(accesses):
@@ -210,7 +236,7 @@ def balance(kernel, accesses, sites, beside):
     this must hold in each of the machine code's loops; else in the kernel."""
     multiplied = collections.Counter()
     for instruction, loop in zip(kernel.instructions, kernel.loops):
-        if instruction.place in beside.places and instruction.opcode.split(".")[0] in MULTIPLICATIONS:
+        if instruction.place in beside.places and instruction.base in MULTIPLICATIONS:
             multiplied[loop if beside.all else None] += 1
     accessed = collections.Counter(access.loop if beside.all else None for access in accesses)
     for loop, count in multiplied.items():

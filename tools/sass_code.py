@@ -15,16 +15,16 @@ from code_listing import (
     function_name,
     loops_of,
     output_of,
-    place_of,
+    places_of,
 )
 
-# What an instruction accesses: (space, load or store). A generic address may lie in any space; local memory holds spilled registers
-# and arrays that need an address.
+# What an instruction accesses: (space, what it does, as the simulator's counters name it). A generic address may lie in any space;
+# local memory holds spilled registers and arrays that need an address.
 ACCESSES = {
     "LDG": [("global", "load")], "STG": [("global", "store")],
     "LDS": [("shared", "load")], "STS": [("shared", "store")],
-    "LDSM": [("shared", "load")], "STSM": [("shared", "store")],
-    "LDGSTS": [("global", "load"), ("shared", "store")],
+    "LDSM": [("shared", "ldmatrix")], "STSM": [("shared", "store")],
+    "LDGSTS": [("global", "cp.async.ca")], "LDGSTS past L1": [("global", "cp.async.cg")],
     "LD": [("generic", "load")], "ST": [("generic", "store")],
     "LDL": [("local", "load")], "STL": [("local", "store")],
 }  # fmt: skip
@@ -38,6 +38,7 @@ class Access:
     op: str
     bytes: int  # that each lane moves
     place: str
+    callers: tuple  # the lines through which the kernel came to its place
     loop: str | None  # the innermost loop around it
 
 
@@ -47,7 +48,12 @@ class Instruction:
     conditional: bool
     place: str
     labels: list  # that it names: of jumps, mostly
-    block: str = ""
+    callers: tuple = ()
+
+    @property
+    def base(self):
+        """The opcode without its modifiers."""
+        return self.opcode.split(".")[0]
 
 
 @dataclass
@@ -63,35 +69,56 @@ class Kernel:
     @functools.cached_property
     def counts(self):
         """{opcode without its modifiers: how many}"""
-        return collections.Counter(i.opcode.split(".")[0] for i in self.instructions)
+        return collections.Counter(i.base for i in self.instructions)
+
+    @functools.cached_property
+    def blocks(self):
+        """{number of a block's first instruction: (that of the next block, the blocks that may follow)}"""
+        count = len(self.instructions)
+        starts = {0, *self.labels.values()}
+        starts.update(n + 1 for n, i in enumerate(self.instructions) if i.labels or i.base in ENDS)
+        blocks = sorted(start for start in starts if start < count)
+        found = {}
+        for start, end in zip(blocks, blocks[1:] + [count]):
+            last = self.instructions[end - 1]
+            following = [self.labels[label] for label in last.labels if self.labels.get(label, count) < count]
+            if end < count and (last.conditional or last.base not in ENDS):
+                following.append(end)
+            found[start] = (end, following)
+        return found
+
+    @functools.cached_property
+    def nests(self):
+        """{block: the first blocks of the loops around it, outermost first}"""
+        return loops_of({start: following for start, (_, following) in self.blocks.items()})
 
     @functools.cached_property
     def loops(self):
         """For each instruction, the innermost loop around it, or None."""
-        count = len(self.instructions)
-        starts = {0, *self.labels.values()}
-        starts.update(n + 1 for n, i in enumerate(self.instructions) if i.labels or i.opcode.split(".")[0] in ENDS)
-        blocks = sorted(start for start in starts if start < count)
-        successors = {}
-        for start, end in zip(blocks, blocks[1:] + [count]):
-            last = self.instructions[end - 1]
-            following = [self.labels[label] for label in last.labels if self.labels.get(label, count) < count]
-            if end < count and (last.conditional or last.opcode.split(".")[0] not in ENDS):
-                following.append(end)
-            successors[start] = following
-        nests = loops_of(successors)
-        innermost = []
-        for start, end in zip(blocks, blocks[1:] + [count]):
-            innermost += [nests[start][-1] if nests[start] else None] * (end - start)
-        return innermost
+        return [nest[-1] if nest else None for start, nest in self.nests.items() for _ in range(start, self.blocks[start][0])]
+
+    @functools.cached_property
+    def tensor_loops(self):
+        """One round of each loop that has HMMA of its own, those with the most first: {opcode without its modifiers: how many}. All blocks
+        of the loop count once, those of inner loops, too. Left out are blocks that access memory on a line of an inner loop without being
+        in it: where nvcc unrolls an inner loop, they are for what remains if the number of its rounds is no multiple."""
+        tensor = dict.fromkeys(loop for loop, i in zip(self.loops, self.instructions) if i.opcode.startswith("HMMA") and loop is not None)
+        rounds = []
+        for loop in tensor:
+            body = {block: self.instructions[block : self.blocks[block][0]] for block, nest in self.nests.items() if loop in nest}
+            lines = {block: {i.place for i in instructions if i.base in ACCESSES} for block, instructions in body.items()}
+            inner = {block for block in body if self.nests[block][-1] != loop}
+            of_inner = set().union(*(lines[block] for block in inner))
+            rounds.append(collections.Counter(i.base for block in body if block in inner or not lines[block] & of_inner for i in body[block]))
+        return sorted(rounds, key=lambda counts: -counts["HMMA"])
 
     @functools.cached_property
     def accesses(self):
         found = []
         for instruction, loop in zip(self.instructions, self.loops):
             base, *modifiers = instruction.opcode.split(".")
-            for space, op in ACCESSES.get(base, ()):
-                found.append(Access(instruction.opcode, space, op, access_bytes(base, modifiers), instruction.place, loop))
+            for space, op in ACCESSES.get(f"{base} past L1" if "BYPASS" in modifiers else base, ()):
+                found.append(Access(instruction.opcode, space, op, access_bytes(base, modifiers), instruction.place, instruction.callers, loop))
         return found
 
 
@@ -124,7 +151,9 @@ def read_listing(text):
             fresh = True
             if current is not None:
                 labels = [] if match[2].startswith("RET") else re.findall(r"`\(([^)]+)\)", match[3])
-                current.instructions.append(Instruction(match[2], match[1] is not None, place_of(frames), labels))
+                place, *callers = places_of(frames)
+                opcode = "NOP" if (match[1] or "").strip() == "@!PT" else match[2]  # never: ptxas puts such loads before LDGSTS
+                current.instructions.append(Instruction(opcode, match[1] is not None, place, labels, tuple(callers)))
         elif match := LINE.match(line):
             frames = [] if fresh else frames
             frames.append((from_root(match[1]), int(match[2])))

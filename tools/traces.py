@@ -22,20 +22,24 @@ CHUNK_LANES = {0: range(8), 1: range(16, 24)}  # which lanes of ldmatrix.x4 give
 LENGTH = 448  # instructions of each order
 
 
+def read(path):
+    """A file that --trace wrote: [(launch, events), …]."""
+    launches = []
+    for line in map(json.loads, path.read_text().splitlines()):
+        if "kernel" in line:
+            launches.append((line, []))
+        else:
+            launches[-1][1].append(line)
+    return launches
+
+
 def trace(step, build, *arguments):
     """What --trace writes: [(launch, events), …]."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "trace.jsonl"
         command = [build / "bin" / step, "--no-check", *arguments, "--trace", path]
         subprocess.run([str(part) for part in command], check=True, stdout=subprocess.DEVNULL)
-        lines = [json.loads(line) for line in path.read_text().splitlines()]
-    launches = []
-    for line in lines:
-        if "kernel" in line:
-            launches.append((line, []))
-        else:
-            launches[-1][1].append(line)
-    return launches
+        return read(path)
 
 
 def events_of(variant, build):

@@ -9,6 +9,12 @@ namespace {
 
 double elements(int batch, int rows, int columns) { return static_cast<double>(batch) * rows * columns; }
 
+void require_extent(const char* field, int value) {
+  require_positive(field, value);
+  require(value <= max_extent,
+          std::string(field) + " is " + std::to_string(value) + "; it must be at most " + std::to_string(max_extent));
+}
+
 void require_stride(const char* field, int stride, const char* extent, int least) {
   require(stride >= least, std::string(field) + " is " + std::to_string(stride) + "; it must be " + extent + ", " +
                                std::to_string(least) + ", or more");
@@ -25,9 +31,9 @@ double Gemm::compulsory_bytes() const {
 
 Gemm resolve(Gemm shape) {
   require_positive("batch", shape.batch);
-  require_positive("m", shape.m);
-  require_positive("n", shape.n);
-  require_positive("k", shape.k);
+  require_extent("m", shape.m);
+  require_extent("n", shape.n);
+  require_extent("k", shape.k);
   if (shape.batch_a == 0) shape.batch_a = shape.batch;
   if (shape.lda == 0) shape.lda = shape.k;
   if (shape.ldb == 0) shape.ldb = shape.k;

@@ -65,7 +65,7 @@ bool has_copies(const KernelCounters& counters) {
 }
 
 constexpr const char* copies_vary =
-    "how many wavefronts a cp.async takes to store, and sectors where it fills with zeros, is not modelled";
+    "in how many wavefronts a cp.async stores what lies scattered is not modelled, nor what its own sector metrics add to that";
 
 // Of cp.async, ldmatrix and mma.sync, where the kernel has them.
 std::vector<Metric> ampere_metrics(const KernelCounters& counters) {
@@ -163,6 +163,7 @@ Json counters_json(const std::vector<KernelCounters>& launches, const std::vecto
                        {"op", name(line.op)},
                        {"bytes", line.bytes},
                        {"sites", line.sites},
+                       {"instructions", line.instructions},
                        {"requests", line.requests},
                        {"sectors", line.sectors},
                        {"wavefronts", line.wavefronts},
@@ -182,20 +183,25 @@ Json counters_json(const std::vector<KernelCounters>& launches, const std::vecto
 
 void print_counters(std::ostream& out, const std::vector<KernelCounters>& launches, const std::vector<Estimate>& estimates) {
   std::vector<std::string> header = {"metric"};
-  std::vector<std::vector<std::string>> rows;
+  std::vector<std::vector<std::string>> rows;  // a kernel without cp.async has no row for it: 0
   bool estimated = false;
-  for (const KernelCounters& launch : launches) {
-    header.push_back(base_name(launch.kernel));
-    std::size_t row = 0;
-    const auto put = [&](const Metric& m, const std::string& mark) {
-      if (rows.size() <= row) rows.push_back({m.name});
-      rows[row++].push_back(mark + std::to_string(m.value));
-    };
-    for (const Metric& m : metrics(launch, estimates)) {
-      put(m, m.reason.empty() ? "" : "~");
+  const auto put = [&](std::size_t column, const Metric& m, const std::string& mark) {
+    auto row = std::find_if(rows.begin(), rows.end(), [&](const auto& known) { return known.front() == m.name; });
+    if (row == rows.end()) {
+      rows.emplace_back(launches.size() + 1, "0").front() = m.name;
+      row = rows.end() - 1;
+    }
+    (*row)[column] = mark + std::to_string(m.value);
+  };
+  for (std::size_t i = 0; i < launches.size(); ++i) {
+    header.push_back(base_name(launches[i].kernel));
+    for (const Metric& m : metrics(launches[i], estimates)) {
+      put(i + 1, m, m.reason.empty() ? "" : "~");
       estimated |= !m.reason.empty();
     }
-    for (const Metric& m : least_traffic(launch)) put(m, ">=");
+  }
+  for (std::size_t i = 0; i < launches.size(); ++i) {
+    for (const Metric& m : least_traffic(launches[i])) put(i + 1, m, ">=");
   }
   Table table(header);
   for (std::vector<std::string>& row : rows) {
@@ -224,8 +230,8 @@ void print_counters(std::ostream& out, const std::vector<KernelCounters>& launch
       lines.add({line.where, base_name(launch.kernel),
                  (plain ? std::string(name(line.space)) + ' ' : "") + name(line.op) + ' ' + std::to_string(line.bytes) + " B",
                  std::to_string(line.requests), global ? ratio(line.sectors, line.requests) : "-",
-                 banks ? ratio(line.wavefronts, line.requests) : "-",
-                 banks ? ratio(line.wavefronts_ideal, line.requests) : "-"});
+                 banks ? ratio(line.wavefronts, line.instructions) : "-",  // a copy of zeros asks for nothing, but stores
+                 banks ? ratio(line.wavefronts_ideal, line.instructions) : "-"});
     }
   }
   lines.print(out);

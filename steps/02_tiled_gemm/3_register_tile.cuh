@@ -30,8 +30,8 @@ struct RegisterTileSmem {
 
 // Eight neighbouring floats.
 __device__ inline void load8(const float* from, float (&to)[register_tile]) {
-  const float4 low = load(reinterpret_cast<const float4*>(from));
-  const float4 high = load(reinterpret_cast<const float4*>(from + 4));
+  const auto* vectors = reinterpret_cast<const float4*>(from);
+  const float4 low = load(&vectors[0]), high = load(&vectors[1]);
   to[0] = low.x, to[1] = low.y, to[2] = low.z, to[3] = low.w;
   to[4] = high.x, to[5] = high.y, to[6] = high.z, to[7] = high.w;
 }

@@ -197,7 +197,8 @@ def gemm_peers_table(root, kind):
         return ""
     shapes = read_json(root, f"{RESULTS}/gemm_peers.json")["shapes"]
     columns = {name: {c["name"]: c for c in measured["contenders"]} for name, measured in shapes.items()}
-    wrong = [(name, c) for name, column in columns.items() for c, of in column.items() if of["verdict"] not in ("", "ok")]
+    unchecked = ("roof of mma.sync",)  # computes nothing that could be checked
+    wrong = [(name, c) for name, column in columns.items() for c, of in column.items() if of["verdict"] != "ok" and c not in unchecked]
     if wrong:
         raise TableError(f"gemm_peers.json: the result of {wrong[0][1]} is wrong at {wrong[0][0]}")
 
@@ -356,7 +357,7 @@ def family_ladder(reports):
 
 WRONG = "wrong result"  # what the checker says; all else in a mutant's "by" is the simulator's, or how the program ended
 ENDED = ("hang", "crash", "refused", "compiler")
-DONE = {"remove": "calls removed", "weaken": "waits weakened", "shift": "indices shifted"}
+DONE = {"remove": "calls removed", "weaken": "waits weakened", "swap": "registers swapped", "shift": "indices shifted"}
 
 
 def mutation_results(root, step):
@@ -420,7 +421,7 @@ def mutant_shapes_table(root, step):
 
 @table("mutant-calls")
 def mutant_calls_table(root, step):
-    """Every barrier and wait that was removed or weakened, with the lines of the first report."""
+    """Every barrier and wait that was removed or weakened, and every swap, with the lines of the first report."""
     rows = []
     for mutant in mutation_results(root, step)["mutants"]:
         if not mutant["what"].startswith("shift "):

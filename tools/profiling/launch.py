@@ -23,6 +23,7 @@ class Launch:
     cost: dict | None = None  # what the kernel must do: an entry of `kernels` in docs/result.schema.json
     dtype: str = "fp32"
     lines: list[dict] = field(default_factory=list)  # by source line; the simulator's
+    shared: list[dict] = field(default_factory=list)  # one warp's accesses to shared memory, if it was traced
 
     def get(self, name):
         return self.values.get(name)
@@ -51,7 +52,7 @@ class Launch:
         """Sectors of a request, on average, if 32 lanes wanted neighbouring elements. By the widths of the accesses; 4, for elements of 4
         bytes, where those are not known."""
         requests = self.requests()
-        moved = [line for line in self.lines if line["space"] == "global"]
+        moved = [line for line in self.lines if line["space"] == "global" and line["requests"]]
         if moved:
             return sum(line["requests"] * line["bytes"] * LANES / SECTOR for line in moved) / sum(line["requests"] for line in moved)
         total = self.get("memory_l2_theoretical_sectors_global_ideal")
@@ -241,7 +242,7 @@ ROWS = [
         "bank conflicts", "Wavefronts beyond the ideal number.", ["memory_l1_wavefronts_shared", "memory_l1_wavefronts_shared_ideal"],
         lambda l, _: l.conflicts,
     ),
-    Row("tensor instructions", "mma.sync, by warp.", ["sm__inst_executed_pipe_tensor_op_hmma.sum"], lambda l, _: l.tensor_instructions),
+    Row("tensor instructions", "mma.sync, by warp. On a GPU nvcc's HFMA2.MMA, which makes constants, counts too.", ["sm__inst_executed_pipe_tensor_op_hmma.sum"], lambda l, _: l.tensor_instructions),
     metric("barriers", "Barrier instructions, by warp.", f"{ncu.OPCODES}.BAR"),
     metric("shuffles", "Shuffles, by warp.", f"{ncu.OPCODES}.SHFL"),
     metric("instructions", "All instructions, by warp.", "smsp__inst_executed.sum"),
