@@ -11,6 +11,7 @@
 #   make profile STEP=01    what each kernel did, and what bounds it: by Nsight Compute on a GPU, by the simulator elsewhere
 #                           [VARIANT=name] [ARGS="shape flags"] [REPORT=x.ncu-rep]; more: tools/profile_step.py --help
 #   make gpu-check OUT=dir  on a machine with a GPU: tests, sanitizers, timings, counters; results in dir
+#                           (with STEP=02, only that step's, among the results that dir already holds)
 
 PRESET := $(shell tools/preset)
 PYTHON := .venv/bin/python
@@ -47,7 +48,8 @@ profile:
 	  $(if $(REPORT),--report $(REPORT)) $(ARGS)
 
 gpu-check:
-	@$(if $(OUT),,$(error make gpu-check needs a folder for its results: OUT=dir))tools/build gpu && $(PYTHON) tools/gpu_check.py --out $(OUT)
+	@$(if $(OUT),,$(error make gpu-check needs a folder for its results: OUT=dir))tools/build gpu && $(PYTHON) tools/gpu_check.py --out $(OUT) \
+	  $(if $(STEP),--step '$(STEP)')
 
 sim sim-debug gpu gpu-debug:
 	@tools/build $@

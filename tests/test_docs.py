@@ -326,6 +326,36 @@ def test_bursts_stand_beside_sustained_rates(repository):
     ]
 
 
+def peers(*contenders):
+    """As benchmarks/gemm_peers.cu writes it: (name, verdict, milliseconds, share of the roof)."""
+    spread = lambda value: {"median": value, "min": value, "max": value}
+    return {
+        "shapes": {
+            "4k": {
+                "contenders": [
+                    {"name": name, "verdict": verdict, "operations": 1e9, "burst_ms": spread(ms), "of_roof": spread(share), "sustained_ms": 2 * ms}
+                    for name, verdict, ms, share in contenders
+                ]
+            }
+        }
+    }
+
+
+def test_peers_stand_in_one_table_and_wrong_results_in_none(repository):
+    assert tables.make(repository, "gemm_peers", ["burst"]) == ""
+    path = repository / "results" / "h200" / "gemm_peers.json"
+    path.parent.mkdir(parents=True)
+    path.write_text(json.dumps(peers(("roof of mma.sync", "", 0.002, 1.0), ("tuned", "ok", 0.0025, 0.8))))
+    assert tables.make(repository, "gemm_peers", ["burst"]).splitlines()[2:] == ["| roof of mma.sync | 500 (1.000) |", "| tuned | 400 (0.800) |"]
+    assert tables.make(repository, "gemm_peers", ["sustained"]).splitlines()[3] == "| tuned | 200 |"
+    with pytest.raises(tables.TableError, match="neither burst nor sustained"):
+        tables.make(repository, "gemm_peers", ["fast"])
+    for verdict in ("WRONG", ""):
+        path.write_text(json.dumps(peers(("roof of mma.sync", "", 0.002, 1.0), ("tuned", verdict, 0.0025, 0.8))))
+        with pytest.raises(tables.TableError, match="the result of tuned is wrong at 4k"):
+            tables.make(repository, "gemm_peers", ["burst"])
+
+
 def test_measured_ceilings_are_taken_over_and_those_of_other_programs_stay():
     machine = json.loads((ROOT / "docs" / "machine" / "h200.json").read_text())
     after = ceilings.refreshed(machine, MEASURED)

@@ -184,8 +184,9 @@ def main():
     parser.add_argument("--build", type=Path, default=ROOT / "build" / "gpu", help="the gpu preset's build folder")
     parser.add_argument("--commit", help="of the sources, where the repository's history is not at hand")
     parser.add_argument("--only", nargs="+", choices=["tests", "sanitizers", "bench", "ncu"], help="run these parts only")
-    parser.add_argument("--step", choices=list(FIXED), help="run what belongs to this step only")
+    parser.add_argument("--step", choices=[name[:2] for name in FIXED], help="two digits: run what belongs to this step only")
     args = parser.parse_args()
+    args.step = next((name for name in FIXED if args.step and name.startswith(args.step)), None)
     if not (args.build / "bin").is_dir():
         parser.error(f"{args.build}/bin is missing: run make gpu first")
     if shutil.which("nvidia-smi") is None:

@@ -1,14 +1,14 @@
 // Step 02, file 8: the tuned kernel.
 //
 // File 7 keeps the copies out of the way, and still the tensor cores wait. Every instruction beside an mma.sync takes something
-// from them: an ldmatrix.x4 about one cycle, an integer instruction about half of one (measured). So the way to go is fewer of
-// everything for each mma:
+// from them: an ldmatrix.x4 about one cycle, an integer instruction 0.6 (measured). So the way to go is fewer of everything
+// for each mma:
 //
 //   larger tiles          block 128 × 256, warp 64 × 64: a warp's 32 mma need 8 ldmatrix.x4, where file 7's 16 needed 6
 //   two fragment sets     the ldmatrix of the next 16 steps of k go out before the mma of these: no mma waits for shared memory
-//   offsets               each thread keeps 32 bits for each row that it copies, and one pointer moves on for all of them. A
-//   row
-//                         beyond the matrix repeats the last one: that costs no predicate, and what it yields is never stored
+//   offsets               each thread keeps 32 bits for each row that it copies, and one pointer moves on for all of them.
+//                         A row beyond the matrix repeats the last one: that costs no predicate, and what it yields is
+//                         never stored
 //   dealt copies          three at a time, between the mma, where the queue to shared memory has room
 //   B's rows, dealt       each lane ends up with 8 neighbouring columns of C: stores of 16 bytes, straight from registers
 //   tiles in groups       blocks that run together work on neighbouring tiles, whose rows of A and B they find in L2
@@ -132,8 +132,8 @@ __device__ void tuned_tile(TunedSmem<T, Tile>& smem, const Shape& shape, TileOri
   const int b_to = copy_row * Tile::k + tuned_swizzle<Tile>(b_key(copy_row), copy_t);
   auto* fill = &smem.stage[0];  // where the next k-tile goes
   const auto copy = [&](int i) {
-    const int row =
-        (i < Tile::a_copies ? i : i - Tile::a_copies) * Tile::pass;  // below copy_row; a multiple of 32: the same key
+    static_assert(Tile::pass % 32 == 0);  // so rows that far below copy_row have the same key
+    const int row = (i < Tile::a_copies ? i : i - Tile::a_copies) * Tile::pass;
     T* to = i < Tile::a_copies ? &fill->a[row][0] + a_to : &fill->b[row][0] + b_to;
     const char* source = reinterpret_cast<const char*>(i < Tile::a_copies ? a_k : b_k) + from[i];
     ptx::cp_async_16(to, source, left > 0 ? 16 : 0);  // zeros behind the last column
@@ -182,8 +182,8 @@ __device__ void tuned_tile(TunedSmem<T, Tile>& smem, const Shape& shape, TileOri
         __syncthreads();  // the next tile is there, for everyone; and everyone has read the stage before, which is filled next
         read = read == &smem.stage[Tile::stages - 1] ? &smem.stage[0] : read + 1;
       }
-      // In the last step the fragments are already the next tile's. Copies go to the stage of the tile before: in the last step
-      // too.
+      // The fragments loaded in the last step are the next tile's. Copies go to the stage of the tile before, in every step:
+      // its last readers have passed the barrier.
       constexpr int mmas = 32;
       const int first = Tile::copies * step / Tile::steps, last = Tile::copies * (step + 1) / Tile::steps;
 #pragma unroll
@@ -199,7 +199,7 @@ __device__ void tuned_tile(TunedSmem<T, Tile>& smem, const Shape& shape, TileOri
   }
   // [/doc: tuned_loop]
   ptx::cp_async_wait_all();  // the last groups are zeros that nobody needs, but they are written
-  __syncthreads();           // everyone has read the last tile, and no copy is under way: the stages are free
+  __syncthreads();  // everyone has read the last tile, no copy is under way, nor the zeros behind it: the stages are free
 
   // ---- C: row 8p + lane / 4 of the warp's part, columns 32q + 8 (lane % 4) … + 7, for p = 0 … 7, q = 0 … 1 ----
   const bool aligned = c.row_stride % 8 == 0 && c.batch_stride % 8 == 0;

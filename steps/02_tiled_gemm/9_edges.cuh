@@ -1,9 +1,9 @@
 // Step 02, file 9: thin edges.
 //
-// A tile that holds one column of C takes as long as a full one. At 4097 × 4097 there are 49 such tiles, beside 512 full ones.
-// On 132 multiprocessors 512 tiles are 3.9 waves, and 561 are 4.3: the fifth wave costs as much as each of the others, for a
-// thousandth of the work. So where the last row or column of tiles would hold at most 32 rows or columns of C, they go into
-// strips instead, 128 long and up to 32 wide. The blocks of strips come last, when some multiprocessors have no tile any more.
+// A tile that holds one row or column of C takes as long as a full one. At 4097 × 4097 there are 49 of them, beside 512 full
+// ones. On 132 multiprocessors 512 tiles are 3.9 waves, and 561 are 4.3: the fifth wave costs as much as each of the others,
+// for a thousandth of the work. So where the last row or column of tiles would hold at most 32 rows or columns of C, strips
+// take them: 128 long, up to 32 wide. Their blocks come last, when some multiprocessors have no tile any more.
 //
 //   right strips   rows of A are the long side, the last rows of B the short one
 //   lower strips   the other way round: rows of B are long, and what comes out is a piece of Cᵀ
