@@ -152,6 +152,12 @@ def test_a_marked_index_is_shifted_both_ways(mark, text, more, less):
     assert plus.id == f"a.cuh:1 shift +1 {mark}"
 
 
+def test_a_source_that_changed_meanwhile_is_refused():
+    more, _ = mutants.find_marked("a.cuh", "a[i];", "a[[i]]")
+    with pytest.raises(mutants.MutationError, match="a.cuh has changed since"):
+        more.apply("/**/ a[i];")
+
+
 def test_a_shifted_index_stays_one_operand():
     text = "x[i / n * 4]"
     assert mutants.find_marked("a.cuh", text, "i / [[n]] *")[0].apply(text) == "x[i / (n + 1) * 4]"
@@ -528,7 +534,7 @@ def test_swapped_registers_of_a_fragment_fail_a_named_test(tmp_path, what):
     mutate.copy_step("02_tiled_gemm", tmp_path, next(mutant for mutant in swaps if what in mutant.what))
     program, error = mutate.Builder(BIN.parent, "02_tiled_gemm", "tests/test_02_tiled_gemm")(tmp_path)
     assert error is None
-    done = subprocess.run([program, WHOLE_LIST], cwd=ROOT, capture_output=True, text=True, check=False)
+    done = subprocess.run([program, WHOLE_LIST.replace(",", "\\,")], cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode != 0
     assert "variant tensor_cores, " in done.stdout  # the first one whose fragments are swapped; those before it pass
     assert "1 failed" in done.stdout

@@ -70,7 +70,9 @@ class Mutant:
         return f"{self.file}:{self.line} {self.what}"
 
     def apply(self, text):
-        """The text with this one change; its lines keep their numbers."""
+        """The text with this one change; its lines keep their numbers. MutationError if it is not the text that was searched."""
+        if text[self.begin : self.end] != self.before:
+            raise MutationError(f"{self.file} has changed since its mutants were found")
         return text[: self.begin] + self.after + text[self.end :]
 
 
