@@ -124,7 +124,6 @@ __device__ void strip(StripSmem<T>& smem, int k, const Rows<T>& longs, const Row
       }
     }
   }
-  ptx::cp_async_wait_all();  // the last groups are zeros that nobody needs, but no copy may outlive its block
 #pragma unroll
   for (int q = 0; q < 4; ++q) {
 #pragma unroll
