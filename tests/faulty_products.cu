@@ -1,6 +1,7 @@
 // A product of one warp, and what people get wrong in it. No access is wrong in any of these, so only a check of C can tell.
 #include "common/device/ptx.cuh"
 #include "steps/02_tiled_gemm/6_swizzle.cuh"
+#include "steps/02_tiled_gemm/host.h"
 #include "tests/faulty_products.h"
 
 namespace faulty {
@@ -75,21 +76,14 @@ run::GemmVariant product(const char* name) {
   run::GemmSupport supports;
   supports.dtypes = {problem::Dtype::fp16};
   supports.k_multiple = supports.ld_multiple = chunk;
-  return {name,
-          "a warp for each 16 × 16 elements of C",
-          supports,
-          [](const problem::Gemm&) { return sizeof(ProductSmem); },
-          [](const problem::Gemm&) { return std::vector<run::ScratchNeed>{}; },
-          [](const problem::Gemm& g) { return std::vector{problem::gemm_cost(g)}; },
-          [](const run::GemmLaunch& l) {
-            const problem::Gemm& g = l.shape;
-            const dim3 grid(static_cast<unsigned>(device::ceil_div(g.m, edge) * device::ceil_div(g.n, edge)),
-                            static_cast<unsigned>(g.batch));
-            device::launch(warp_product<mistake>, grid, 32, sizeof(ProductSmem), Shape{g.m, g.n, g.k},
-                           Matrix<const __half>{static_cast<const __half*>(l.a), l.a_batch_stride, g.lda},
-                           Matrix<const __half>{static_cast<const __half*>(l.b), l.b_batch_stride, g.ldb},
-                           Matrix<__half>{static_cast<__half*>(l.c), l.c_batch_stride, g.ldc});
-          }};
+  return {
+      name,
+      "a warp for each 16 × 16 elements of C",
+      supports,
+      [](const problem::Gemm&) { return sizeof(ProductSmem); },
+      [](const problem::Gemm&) { return std::vector<run::ScratchNeed>{}; },
+      [](const problem::Gemm& g) { return std::vector{problem::gemm_cost(g)}; },
+      [](const run::GemmLaunch& l) { launch_tiles<__half>(l, warp_product<mistake>, edge, edge, 32, sizeof(ProductSmem)); }};
 }
 
 }  // namespace

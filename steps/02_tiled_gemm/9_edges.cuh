@@ -104,7 +104,7 @@ __device__ void strip(StripSmem<T>& smem, int k, const Rows<T>& longs, const Row
   for (int round = 0; round < rounds; ++round) {
     ptx::cp_async_wait_group<strip_stages - 2>();
     __syncthreads();  // this round's tile is there, for everyone; and everyone has read the stage that is filled next
-    copy_tile(round + strip_stages - 1);  // behind the last column, zeros that nobody needs
+    copy_tile(round + strip_stages - 1);  // behind the last column, zeros that nobody waits for
     ptx::cp_async_commit_group();
     const auto& stage = smem.stage[round % strip_stages];
 #pragma unroll

@@ -10,6 +10,7 @@
 #include "steps/02_tiled_gemm/7_pipeline.cuh"
 #include "steps/02_tiled_gemm/8_tuned.cuh"
 #include "steps/02_tiled_gemm/9_edges.cuh"
+#include "steps/02_tiled_gemm/host.h"
 
 namespace {
 
@@ -27,35 +28,6 @@ void with_type(Dtype dtype, F f) {
   } else {
     f(__nv_bfloat16{});
   }
-}
-
-template <class T>
-struct Operands {
-  Matrix<const T> a, b;
-  Matrix<T> c;
-};
-
-template <class T>
-Operands<T> operands(const GemmLaunch& l) {
-  return {{static_cast<const T*>(l.a), l.a_batch_stride, l.shape.lda},
-          {static_cast<const T*>(l.b), l.b_batch_stride, l.shape.ldb},
-          {static_cast<T*>(l.c), l.c_batch_stride, l.shape.ldc}};
-}
-
-// A block for each tile of C, and each entry of the batch.
-dim3 grid_of_tiles(const Gemm& g, int rows, int columns) {
-  const std::int64_t tiles = std::int64_t{ceil_div(g.m, rows)} * ceil_div(g.n, columns);
-  return {static_cast<unsigned>(tiles), static_cast<unsigned>(g.batch)};
-}
-
-Shape shape_of(const Gemm& g) { return {g.m, g.n, g.k}; }
-
-// One launch of a kernel of this step, whose tiles have these extents.
-template <class T>
-void launch_tiles(const GemmLaunch& l, void (*kernel)(Shape, Matrix<const T>, Matrix<const T>, Matrix<T>), int rows,
-                  int columns, dim3 block, std::size_t shared_bytes) {
-  const Operands<T> o = operands<T>(l);
-  device::launch(kernel, grid_of_tiles(l.shape, rows, columns), block, shared_bytes, shape_of(l.shape), o.a, o.b, o.c);
 }
 
 void launch_element_per_thread(const GemmLaunch& l) {

@@ -3,20 +3,20 @@
 The order is that of the kernels' instructions, as traced in the simulator (results/sim/02_tiled_gemm_pipeline.json). It is not time.
 """
 
-import argparse
 import json
 import re
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-import matplotlib
-
-matplotlib.use("svg")
 import matplotlib.pyplot as plt
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
-ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from book_picture import ROOT, save
+
 COPY, UNDER_WAY = "#d55e00", "#fbdfcc"
 READ, READABLE = "#0072b2", "#cfe5f4"
 MULTIPLY, MULTIPLIED = "#555555", "#e3e3e3"
@@ -156,15 +156,10 @@ def draw(variants, length):
     return figure
 
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--out", type=Path, required=True, help="the SVG file to write")
-    out = parser.parse_args().out
-    plt.rcParams.update({"svg.hashsalt": "flashsteps", "font.family": "DejaVu Sans"})
+def from_committed_numbers():
     traced = json.loads((ROOT / "results" / "sim" / "02_tiled_gemm_pipeline.json").read_text())
-    figure = draw(traced["variants"], traced["length"])
-    figure.savefig(out, metadata={"Date": None, "Creator": None})
+    return draw(traced["variants"], traced["length"])
 
 
 if __name__ == "__main__":
-    main()
+    save(__doc__, from_committed_numbers)

@@ -3,17 +3,17 @@
 The kernels stand where they would if they reached their floor: this is a prediction, nothing here is a time.
 """
 
-import argparse
 import json
+import sys
 from pathlib import Path
 
-import matplotlib
-
-matplotlib.use("svg")
 import matplotlib.pyplot as plt
 import numpy as np
 
-ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from book_picture import ROOT, save
+
 FP32, FP16 = 4, 2  # bytes of an element
 
 
@@ -80,14 +80,9 @@ def draw(ceilings):
     return figure
 
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--out", type=Path, required=True, help="the SVG file to write")
-    out = parser.parse_args().out
-    plt.rcParams.update({"svg.hashsalt": "flashsteps", "font.family": "DejaVu Sans"})
-    figure = draw(json.loads((ROOT / "docs" / "machine" / "h200.json").read_text())["ceilings"])
-    figure.savefig(out, metadata={"Date": None, "Creator": None})
+def from_committed_numbers():
+    return draw(json.loads((ROOT / "docs" / "machine" / "h200.json").read_text())["ceilings"])
 
 
 if __name__ == "__main__":
-    main()
+    save(__doc__, from_committed_numbers)

@@ -3,18 +3,18 @@
 Addresses and wavefronts are those of the kernels' own ldmatrix, as traced in the simulator (results/sim/02_tiled_gemm_banks.json).
 """
 
-import argparse
 import json
+import sys
 from collections import Counter
 from pathlib import Path
 
-import matplotlib
-
-matplotlib.use("svg")
 import matplotlib.pyplot as plt
 from matplotlib.patches import Rectangle
 
-ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from book_picture import ROOT, save
+
 CHUNK, LINE = 16, 128  # bytes of a row that a matrix has; that the 32 banks deliver at once
 GROUPS = LINE // CHUNK  # of four banks
 READ = {"facecolor": "#d55e00", "edgecolor": "white"}
@@ -96,14 +96,9 @@ def draw(variants):
     return figure
 
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--out", type=Path, required=True, help="the SVG file to write")
-    out = parser.parse_args().out
-    plt.rcParams.update({"svg.hashsalt": "flashsteps", "font.family": "DejaVu Sans"})
-    figure = draw(json.loads((ROOT / "results" / "sim" / "02_tiled_gemm_banks.json").read_text())["variants"])
-    figure.savefig(out, metadata={"Date": None, "Creator": None})
+def from_committed_numbers():
+    return draw(json.loads((ROOT / "results" / "sim" / "02_tiled_gemm_banks.json").read_text())["variants"])
 
 
 if __name__ == "__main__":
-    main()
+    save(__doc__, from_committed_numbers)

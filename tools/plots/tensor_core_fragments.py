@@ -3,17 +3,17 @@
 All of it was observed in the simulator (tests/fragments.cu), and is committed as results/sim/fragments.json.
 """
 
-import argparse
 import json
+import sys
 from pathlib import Path
 
-import matplotlib
-
-matplotlib.use("svg")
 import matplotlib.pyplot as plt
 from matplotlib.patches import Rectangle
 
-ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from book_picture import ROOT, save
+
 COLOURS = ["#a6d4f2", "#fbd38a", "#93d5bd", "#ecbcd8"]  # of registers 0 to 3
 LANE = 5  # followed through all parts
 UNIT = 0.16  # inches, the side of an element
@@ -106,14 +106,9 @@ def draw(fragments):
     return figure
 
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--out", type=Path, required=True, help="the SVG file to write")
-    out = parser.parse_args().out
-    plt.rcParams.update({"svg.hashsalt": "flashsteps", "font.family": "DejaVu Sans"})
-    figure = draw(json.loads((ROOT / "results" / "sim" / "fragments.json").read_text()))
-    figure.savefig(out, metadata={"Date": None, "Creator": None})
+def from_committed_numbers():
+    return draw(json.loads((ROOT / "results" / "sim" / "fragments.json").read_text()))
 
 
 if __name__ == "__main__":
-    main()
+    save(__doc__, from_committed_numbers)

@@ -53,8 +53,9 @@ __global__ void gemm(Shape shape,
 }
 
 run::GemmVariant variant(const std::string& name, Rows rows) {
-  return exercise_variant(name, "rows of " + std::to_string(rows.stride) + " bytes", sizeof(Smem),
-                          [rows](const run::GemmLaunch& l) { launch_blocks(l, gemm, tile, tile, 32, sizeof(Smem), rows); });
+  return exercise_variant(
+      name, "rows of " + std::to_string(rows.stride) + " bytes", sizeof(Smem),
+      [rows](const run::GemmLaunch& l) { launch_tiles<__half>(l, gemm, tile, tile, 32, sizeof(Smem), rows); });
 }
 
 }  // namespace exercise

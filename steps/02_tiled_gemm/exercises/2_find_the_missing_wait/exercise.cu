@@ -7,7 +7,7 @@ const run::GemmStep& run::this_gemm_step() {
   static const GemmStep step = [] {
     constexpr std::size_t shared_bytes = sizeof(PipelineSmem<__half>);
     const auto launch = [](const GemmLaunch& l) {
-      launch_blocks(l, exercise::gemm, tc_rows, tc_columns, tc_threads, shared_bytes);
+      launch_tiles<__half>(l, exercise::gemm, tc_rows, tc_columns, tc_threads, shared_bytes);
     };
     return exercise_step("exercise_02_2", "Which tile does this pipeline not wait for?", 128, 128, 256,
                          {exercise_variant("mended", "your mended pipeline", shared_bytes, launch)});
