@@ -1,7 +1,7 @@
 """Grades an exercise: tools/grade.py 01 2 builds and runs what you wrote; --solution grades ours instead.
 
 An exercise is a folder steps/NN_name/exercises/N_name. With an answers.json it asks for numbers, which are compared with what the
-step's executable predicts, or with what the simulator counts. With a task.cuh it asks for a kernel, which must pass the checker and the
+step's executable predicts, the simulator counts, or the machine's description says. With a task.cuh it asks for a kernel, which must pass the checker and the
 simulator at every shape below and under several schedules; for some the counters are looked at, too. Exit status 0: passed.
 """
 
@@ -16,6 +16,8 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 BUILD = ROOT / "build" / "sim"
 MEASURED_BANDWIDTH = 4.25e12  # bytes/s of a copy on an H200, read plus written
+SCHEDULERS = 4  # of a multiprocessor
+MMA_CYCLES = 6.1  # of a scheduler, for an m16n8k16: docs/00_ceilings.md
 
 # What a kernel must pass, by its step: shapes, and schedules of each.
 ATTENTION_SHAPES = [
@@ -55,6 +57,22 @@ def counters_of(*command):
     return {variant: kernel["exact"] for variant, result in results.items() for (kernel,) in [result["counters"]]}
 
 
+def computed_roofs():
+    """What exercise 1 of step 00 asks for, from the description of an H200: the rates that its clock allows, and what follows from two
+    that were measured."""
+    h200 = json.loads((ROOT / "docs" / "machine" / "h200.json").read_text())
+    clock = h200["sm_clock_mhz"] * 1e6
+    copy, mma = (h200["ceilings"][f"{name}_per_second"]["value"] for name in ("copy_bytes", "mma_sync_flops"))
+    instructions = h200["multiprocessors"] * SCHEDULERS * clock  # of warps, in a second
+    return {
+        "fma_tflops": instructions * 32 * 2 / 1e12,
+        "mma_tflops": instructions / MMA_CYCLES * 2 * 16 * 8 * 16 / 1e12,
+        "bytes_under_way": copy * h200["latency_cycles"]["hbm"] / clock,
+        "ridge_flop_per_byte": mma / copy,
+        "transpose_microseconds": 2 * 4096 * 4096 * 2 / copy * 1e6,
+    }
+
+
 def predicted_bytes():
     """What exercise 1 of step 01 asks for, computed from the executable's own prediction for the tour's shape."""
     shape = ["--heads", "12", "--seq-q", "207", "--dim", "32"]
@@ -86,7 +104,11 @@ def counted_conflicts():
     }
 
 
-EXPECTED = {"01_naive_mha/1_predict_bytes": predicted_bytes, "02_tiled_gemm/1_predict_conflicts": counted_conflicts}
+EXPECTED = {
+    "00_ceilings/1_predict_the_roofs": computed_roofs,
+    "01_naive_mha/1_predict_bytes": predicted_bytes,
+    "02_tiled_gemm/1_predict_conflicts": counted_conflicts,
+}
 
 
 def grade_numbers(answers, expected_numbers):
@@ -94,7 +116,7 @@ def grade_numbers(answers, expected_numbers):
     right = True
     for name, expected in expected_numbers.items():
         answer = answers.get(name)
-        tolerance = 0.02 if name.endswith("microseconds") else 0
+        tolerance = 0 if expected == round(expected) else 0.02  # counts must be exact, rates and times need not
         ok = isinstance(answer, (int, float)) and math.isclose(answer, expected, rel_tol=tolerance, abs_tol=0)
         hint = "" if ok or not isinstance(answer, (int, float)) or not answer else f"  ({answer / expected:.3g} times the right number)"
         print(f"{'right' if ok else 'wrong'}  {name}: {answer}{hint}")
