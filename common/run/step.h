@@ -2,6 +2,7 @@
 // tables of the book are all made from it.
 #pragma once
 
+#include <algorithm>
 #include <functional>
 #include <optional>
 #include <string>
@@ -44,7 +45,8 @@ struct AttentionLaunch {
   const Scratch& scratch;
 
   device::AttentionShape device_shape() const {  // what kernels take
-    return {shape.batch, shape.heads, shape.kv_heads, shape.seq_q, shape.seq_k, shape.dim, shape.causal, shape.scale};
+    return {shape.batch, shape.heads,  shape.kv_heads, shape.seq_q, shape.seq_k,
+            shape.dim,   shape.causal, shape.scale,    shape.window};
   }
 };
 
