@@ -17,15 +17,13 @@
 #include <iostream>
 #include <memory>
 #include <nlohmann/json.hpp>
-#include <random>
 #include <thread>
 
-#include "common/device/launch.h"
+#include "benchmarks/mma_roof.cuh"
 #include "common/run/gemm_request.h"
 #include "common/run/gemm_truth.h"
 #include "common/run/rows_buffer.h"
 #include "common/run/text.h"
-#include "steps/00_ceilings/2_arithmetic.cuh"
 
 namespace {
 
@@ -53,43 +51,6 @@ struct Contender {
 void require(cublasStatus_t status, const char* call) {
   if (status != CUBLAS_STATUS_SUCCESS) throw device::Error(std::string(call) + ": " + cublasGetStatusString(status));
 }
-
-// The kernel of step 00 that only multiplies, with random operands and no more operations than asked for.
-class MmaRoof {
- public:
-  MmaRoof(problem::Dtype dtype, double operations)
-      : dtype_(dtype),
-        blocks_(device::properties().multiprocessors),
-        rounds_(std::max(1, static_cast<int>(operations / operations_of(1)))),
-        pairs_("pairs", std::size_t{4096} * 32 * sizeof(std::uint32_t)),
-        sums_("sums", static_cast<std::size_t>(blocks_) * threads * sizeof(float)) {
-    std::mt19937 random(1);
-    std::normal_distribution<float> normal;
-    std::vector<float> values(pairs_.bytes() / problem::bytes(dtype));
-    for (float& value : values) value = normal(random);
-    std::vector<std::uint16_t> halves(values.size());
-    problem::encode(dtype, values.data(), values.size(), halves.data());
-    pairs_.upload(halves.data(), pairs_.bytes());
-  }
-
-  double operations() const { return operations_of(rounds_); }
-
-  void launch() const {
-    const auto kernel = dtype_ == problem::Dtype::fp16 ? ceilings::mma_chain<__half> : ceilings::mma_chain<__nv_bfloat16>;
-    device::launch(kernel, blocks_, threads, 0, rounds_, pairs_.as<const std::uint32_t>(), sums_.as<float>());
-  }
-
- private:
-  static constexpr int threads = 256;
-
-  double operations_of(int rounds) const {
-    return ceilings::mma_flops * blocks_ * (threads / 32) * rounds * ceilings::mma_unroll * ceilings::mma_a * ceilings::mma_b;
-  }
-
-  problem::Dtype dtype_;
-  int blocks_, rounds_;
-  device::Buffer pairs_, sums_;
-};
 
 class Cublas {
  public:
@@ -193,7 +154,7 @@ int compare(const run::GemmStep& step, const Gemm& g, const Options& options) {
   b.upload(inputs.b);
 
   const double operations = 2.0 * g.m * g.n * g.k;
-  const MmaRoof roof(g.dtype, operations);
+  const benchmarks::MmaRoof roof(g.dtype, operations);
   Cublas cublas;
   std::vector<std::unique_ptr<run::Scratch>> scratches;
   std::vector<Contender> contenders;

@@ -75,10 +75,10 @@ function(kernel_sources target)
   target_sources(${target} PRIVATE ${ARGN})
 endfunction()
 
-# add_step(05_flash_v2): steps/05_flash_v2/step.cu becomes bin/05_flash_v2. A step of matrix products says so:
-# add_step(02_tiled_gemm GEMM).
+# add_step(05_flash_v2): steps/05_flash_v2/step.cu becomes bin/05_flash_v2. A step of matrix products or of row
+# softmaxes says so: add_step(02_tiled_gemm GEMM), add_step(03_online_softmax SOFTMAX).
 function(add_step name)
-  cmake_parse_arguments(PARSE_ARGV 1 step GEMM "" "")
+  cmake_parse_arguments(PARSE_ARGV 1 step "GEMM;SOFTMAX" "" "")
   add_library(step_${name} OBJECT)
   kernel_sources(step_${name} ${PROJECT_SOURCE_DIR}/steps/${name}/step.cu)
   target_link_libraries(step_${name} PUBLIC run)
@@ -87,6 +87,9 @@ function(add_step name)
   if(step_GEMM)
     set(main main_gemm)
     set(suite gemm_suite)
+  elseif(step_SOFTMAX)
+    set(main main_softmax)
+    set(suite softmax_suite)
   endif()
   set_target_properties(step_${name} PROPERTIES
     FLASHSTEPS_MAIN ${PROJECT_SOURCE_DIR}/common/run/${main}.cpp FLASHSTEPS_SUITE ${suite})

@@ -105,6 +105,15 @@ __global__ void block_sum_kernel(int count,
   out[thread] = result + 0.0f * smem.flags[thread];
 }
 
+__global__ void block_votes_kernel(int rounds,
+                                   const int* voters,  // [rounds]: a thread; any other number: nobody
+                                   int* out) {         // [rounds, threads]
+  for (int r = 0; r < rounds; ++r) {
+    const int thread = threadIdx.x;
+    out[r * static_cast<int>(blockDim.x) + thread] = __syncthreads_or(thread == voters[r]) != 0;
+  }
+}
+
 struct TransposeSmem {
   int tile[32][33];
 };
@@ -430,6 +439,13 @@ Votes votes(unsigned mask, unsigned predicates) {
   const device::Buffer all = zeros<int>("all", 32);
   launch(votes_kernel, 1, 32, 0, mask, predicates, ballot.as<unsigned>(), any.as<int>(), all.as<int>());
   return {download<unsigned>(ballot), download<int>(any), download<int>(all)};
+}
+
+std::vector<int> block_votes(int threads, const std::vector<int>& voters) {
+  const device::Buffer in = upload("voters", voters);
+  const device::Buffer out = zeros<int>("out", voters.size() * static_cast<std::size_t>(threads));
+  launch(block_votes_kernel, 1, threads, 0, static_cast<int>(voters.size()), in.as<const int>(), out.as<int>());
+  return download<int>(out);
 }
 
 std::vector<float> block_sum(const std::vector<float>& values, int threads) {

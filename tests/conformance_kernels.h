@@ -24,7 +24,9 @@ struct Votes {
 Votes votes(unsigned mask, unsigned predicates);
 
 std::vector<float> block_sum(const std::vector<float>& values, int threads);  // one block; barriers and a tree
-std::vector<int> warp_transpose();                                            // 32 × 32 through shared memory, __syncwarp
+// In round r thread voters[r] votes true, if there is one, and everyone keeps what __syncthreads_or() says: [rounds, threads].
+std::vector<int> block_votes(int threads, const std::vector<int>& voters);
+std::vector<int> warp_transpose();               // 32 × 32 through shared memory, __syncwarp
 std::vector<int> producer_consumer(int rounds);  // one warp fills, one adds up: bar.sync and bar.arrive on two barriers
 std::vector<int> divergent_loops();              // nested loops of different lengths, then a vote
 std::vector<unsigned> histogram(const std::vector<unsigned>& values, unsigned bins);         // global atomicAdd

@@ -63,6 +63,11 @@ def tiled_gemm():
     return built("02_tiled_gemm")
 
 
+@pytest.fixture
+def online_softmax():
+    return built("03_online_softmax")
+
+
 @pytest.fixture(scope="session")
 def backend(tmp_path_factory):
     """sim or gpu: which build the executables come from."""

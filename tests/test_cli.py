@@ -9,7 +9,7 @@ import time
 
 import numpy as np
 import pytest
-from conftest import BIN, ROOT, STEPS, Step, read_report
+from conftest import BIN, ROOT, STEPS, Step, built, read_report
 
 LAYER = ROOT / "data" / "minilm_layer"
 SMALL = ("--heads", "1", "--seq-q", "5", "--dim", "4")
@@ -94,6 +94,17 @@ def test_a_step_lists_its_variants_and_runs_by_default_within_seconds(name, tmp_
 def test_help_and_unknown_flags(name):
     assert "--variant" in Step(name).ok("--help").stdout
     assert "--frobnicate" in refused(Step(name), "--frobnicate")
+
+
+def test_all_leaves_a_demonstration_out_and_says_why_and_by_its_name_it_runs_and_is_rejected(tmp_path):
+    step = built("04_flash_v1")
+    report = step.report(tmp_path / "report.json", "--variant", "all")
+    reason = "wrong on purpose, to be rejected"
+    assert {"variant": "wrong_update", "reason": reason} in report["skipped"]
+    assert reason in step.ok("--list").stdout
+    done = step("--variant", "wrong_update")
+    assert done.returncode == 1
+    assert "wrong_update: O: row" in done.stderr
 
 
 # ---- right numbers ----

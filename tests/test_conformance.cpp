@@ -172,6 +172,18 @@ TEST_CASE("a block reduces through shared memory and uses that memory again") {
   no_findings();
 }
 
+TEST_CASE("__syncthreads_or tells every thread whether any voted true, round after round") {
+  const std::vector<int> voters = {0, -1, 95, 33, 33, -1, -1, 64};
+  for (const int threads : {1, 32, 96}) {
+    const std::vector<int> votes = conformance::block_votes(threads, voters);
+    for (std::size_t i = 0; i < votes.size(); ++i) {
+      const int voter = voters[i / static_cast<std::size_t>(threads)];
+      REQUIRE(votes[i] == (voter >= 0 && voter < threads));
+    }
+  }
+  no_findings();
+}
+
 TEST_CASE("__syncwarp orders shared memory within a warp") {
   const std::vector<int> out = conformance::warp_transpose();
   for (int row = 0; row < 32; ++row)

@@ -61,7 +61,7 @@ def test_no_access_of_our_kernels_escapes():
     assert "0 accesses escape" in done.stdout
 
 
-KERNEL = r"^__global__ void (?:__launch_bounds__\([^)]*\)\s+)?(\w+)\("
+KERNEL = r"^__global__ void (?:__launch_bounds__\((?:[^()]|\([^()]*\))*\)\s+)?(\w+)\("
 
 
 def test_every_kernel_of_the_steps_is_checked():
@@ -235,6 +235,18 @@ $__internal_0_$slow:
 _Z6helperv:
         /*0000*/                   RET.ABS.NODEC R20 0x0 ;
 """
+
+
+def test_a_helpers_lines_are_known_under_the_callers_name():
+    right = '\t//## File "{root}/common/device/memory.cuh", line 22 inlined at "{root}/common/device/memory.cuh", line 35\n'
+    frame = '\t//## File "{root}/%s", line 35 inlined at "{root}/steps/09_x/1.cuh", line 8\n'
+    kernel = '\t//## File "{root}/steps/09_x/1.cuh", line 8\n        /*0000*/  LDG.E.128 R4, desc[UR4][R2.64] ;\n'
+    header = '\t.section\t.text._Z4fourPKfPf,"ax",@progbits\n        .other          _Z4fourPKfPf,@"STO_CUDA_ENTRY STV_DEFAULT"\n_Z4fourPKfPf:\n'
+    misnamed = right.replace("common/device/memory.cuh", "steps/09_x/1.cuh") + frame % "steps/09_x/1.cuh"
+    for lines in (right + frame % "common/device/memory.cuh" + kernel, misnamed + kernel):
+        text = header + right + frame % "common/device/memory.cuh" + kernel + lines
+        ((_, four),) = sass_code.read_listing(text.replace("{root}", str(ROOT))).items()
+        assert {i.place for i in four.instructions} == {"steps/09_x/1.cuh:8"}
 
 
 def test_a_listing_is_read():

@@ -224,7 +224,7 @@ def test_quantities_have_a_prefix(value, text):
 PROBLEM = {"family": "attention", "batch": 1, "heads": 12, "seq_q": 207, "seq_k": 207, "dim": 32, "causal": False, "dtype": "fp32"}
 
 
-def write_bench(repository, *shapes, passed=True, problem=PROBLEM):
+def write_bench(repository, *shapes, passed=True, problem=PROBLEM, step="01_naive_mha"):
     """Committed benchmarks as `make gpu-check` writes them."""
     results = [
         {
@@ -239,7 +239,7 @@ def write_bench(repository, *shapes, passed=True, problem=PROBLEM):
     ]
     folder = repository / "results" / "h200"
     folder.mkdir(parents=True, exist_ok=True)
-    reports = [{"shape": shape, "step": "01_naive_mha", "results": results} for shape in shapes]
+    reports = [{"shape": shape, "step": step, "results": results} for shape in shapes]
     (folder / "bench.json").write_text(json.dumps(reports))
 
 
@@ -354,6 +354,91 @@ def test_peers_stand_in_one_table_and_wrong_results_in_none(repository):
         path.write_text(json.dumps(peers(("roof of mma.sync", "", 0.002, 1.0), ("tuned", verdict, 0.0025, 0.8))))
         with pytest.raises(tables.TableError, match="the result of tuned is wrong at 4k"):
             tables.make(repository, "gemm_peers", ["burst"])
+
+
+def attention_peers(**changes):
+    """As benchmarks/attention_peers.py writes it, of one cell; ours is 1.25 times as fast as FlashAttention-2, and cuDNN refused."""
+    spread = lambda value: {"median": value, "min": value * 0.9, "max": value * 1.1}
+
+    def contender(name, tflops, **of):
+        others = {"FlashAttention-2": of.get("fa2"), "roof of mma.sync": of.get("roof")}
+        return {
+            "name": name,
+            "verdict": "" if name == "roof of mma.sync" else "ok",
+            "tflops": spread(tflops),
+            "of": {other: spread(ratio) for other, ratio in others.items() if ratio},
+            "sustained_tflops": tflops / 2,
+            "sm_clock_mhz": 1500 if name == "tuned" else None,
+            **changes.get(name, {}),
+        }
+
+    contenders = [contender("roof of mma.sync", 640), contender("FlashAttention-2", 300), contender("tuned", 375, fa2=1.25, roof=0.6)]
+    problem = {"seq": 4096, "dim": 64, "causal": False, "dtype": "fp16"}
+    claims = [{"what": "speed", "value": 1.25, "target": 1.15}, {"what": "other", "value": 0.5, "target": None}]
+    return {"variants": ["tuned"], "cells": {"a cell": {"problem": problem, "contenders": contenders}}, "claims": claims}
+
+
+def test_attention_stands_beside_its_peers_and_wrong_results_in_no_table(repository):
+    for name, arguments in [("attention_peers", ["burst"]), ("attention_claims", [])]:
+        assert tables.make(repository, name, arguments) == ""
+    path = repository / "results" / "h200" / "attention_peers.json"
+    path.parent.mkdir(parents=True)
+    path.write_text(json.dumps(attention_peers()))
+    assert tables.make(repository, "attention_peers", ["burst"]).splitlines()[0::2] == [
+        "| TFLOP/s, bursts | `tuned` | FA2 | cuDNN | memory-efficient | of FA2 | of cuDNN | of the roof |",
+        "| a cell | 375 | 300 | - | - | 1.25 (1.12–1.38) | - | 0.60 (0.54–0.66) |",
+    ]
+    assert tables.make(repository, "attention_peers", ["sustained"]).splitlines()[2] == "| a cell | 188 (1500) | 150 | - | - | 320 |"
+    assert tables.make(repository, "attention_claims", []).splitlines()[2:] == ["| speed | 1.15 | 1.250 |", "| other | - | 0.500 |"]
+    with pytest.raises(tables.TableError, match="neither burst nor sustained"):
+        tables.make(repository, "attention_peers", ["fast"])
+    path.write_text(json.dumps(attention_peers(tuned={"verdict": "WRONG"})))
+    for name, arguments in [("attention_peers", ["burst"]), ("attention_claims", [])]:
+        with pytest.raises(tables.TableError, match="the result of tuned is wrong at a cell"):
+            tables.make(repository, name, arguments)
+
+
+def test_the_speed_of_attention_is_drawn_from_a_run_and_from_the_roof_alone():
+    sys.path.insert(0, str(ROOT / "tools" / "plots"))
+    import attention_speed
+
+    text = lambda figure: [label.get_text() for axes in figure.axes for label in axes.texts]
+    first, *others = attention_speed.draw(attention_peers(), 645).axes
+    drawn = {line.get_label(): list(line.get_ydata()) for line in first.get_lines() if not line.get_label().startswith("_")}
+    assert drawn == {"roof of mma.sync": [640]}
+    ours = next(bars for bars in first.containers if bars.get_label() == "ours: tuned")
+    assert list(ours.lines[0].get_ydata()) == [375]
+    assert [list(axes.get_lines()[0].get_ydata()) for axes in others] == [[645] * 4] * 3
+    assert text(attention_speed.draw({"cells": {}, "variants": []}, 645)) == ["no run is committed yet"] * 4
+
+
+SOFTMAX = {"family": "softmax", "rows": 1000, "cols": 2125, "dtype": "fp16"}
+
+
+def test_softmax_is_shown_as_a_rate_and_as_a_share_of_a_copy(repository):
+    assert tables.make(repository, "softmax", []) == ""
+    write_bench(repository, "long rows", problem=SOFTMAX, step="03_online_softmax")
+    (repository / "docs" / "machine").mkdir()
+    (repository / "docs" / "machine" / "h200.json").write_text(json.dumps({"ceilings": {"copy_bytes_per_second": {"value": 4.25e12}}}))
+    assert tables.make(repository, "softmax", []).splitlines() == [
+        "| x and y over time (share of a copy) | 1000 × 2125, fp16 |",
+        "| --- | ---: |",
+        "| `slow` | 4.25 GB/s (0.001) |",  # 8.5 MB in 2 ms
+        "| `fast` | 17 GB/s (0.004) |",
+    ]
+
+
+def test_steps_that_were_measured_at_the_same_problems_share_a_table_of_the_ladder(repository):
+    path = repository / "results" / "h200" / "bench.json"
+    reports = []
+    for step, problem in [("01_naive_mha", PROBLEM), ("04_flash_v1", PROBLEM), ("05_flash_v2", PROBLEM | {"dtype": "fp16"})]:
+        write_bench(repository, "tour", "ragged", problem=problem, step=step)
+        reports += json.loads(path.read_text())
+    path.write_text(json.dumps(reports))
+    first, second = tables.make(repository, "ladder", []).split("\n\n")
+    assert first.splitlines()[0] == "| step | variant | 12 heads, 207 tokens, d = 32 |"
+    assert [line.split("]")[0] for line in first.splitlines()[2:]] == ["| [01", "| [01", "| [04", "| [04"]
+    assert second.splitlines()[0::2] == ["| step | variant | 12 heads, 207 tokens, d = 32, fp16 |", "| [05](docs/05_flash_v2.md) | `slow` | 2 ms |"]
 
 
 def test_measured_ceilings_are_taken_over_and_those_of_other_programs_stay():

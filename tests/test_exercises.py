@@ -239,3 +239,60 @@ def test_padding_frees_the_loads_of_conflicts_and_not_the_stores(almost_right_lo
     lines = [line for line in result["counters"][0]["lines"] if line["space"] == "shared"]
     conflicting = {(line["op"], line["wavefronts"] > line["wavefronts_ideal"]) for line in lines}
     assert conflicting == {("ldmatrix", False), ("store", True)}
+
+
+# ---- exercises 2 and 3 of step 03: each fault alone ----
+
+SOFTMAX_FAULT = ROOT / "steps" / "03_online_softmax" / "exercises" / "2_find_the_fault"
+MERGE = ROOT / "steps" / "03_online_softmax" / "exercises" / "3_write_the_merge"
+SOFTMAX_FAULTS = {
+    "barrier": ("  __syncthreads();  // the states of all warps are written before any warp merges them\n", ""),
+    "factors": ("row = merge_states(row, load(&smem.states[w]));", "row = {fmaxf(row.m, load(&smem.states[w]).m), row.l + load(&smem.states[w]).l};"),
+    "empty": ("const float subtracted = device::safe_maximum(m);", "const float subtracted = m;"),
+}
+MERGE_FAULTS = {
+    "one_sided": ("a.l * device::exp2_fast(a.m - subtracted)", "a.l"),
+    "not_a_number": ("m == -INFINITY ? 0.0f : m;\n", "m;\n"),
+}
+
+
+def with_faults(folder, faults):
+    solution = (folder / "solution.cuh").read_text()
+    assert all(solution.count(right) == 1 for right, _ in faults.values())
+    build_kernels(folder, {name: solution.replace(right, wrong) for name, (right, wrong) in faults.items()})
+
+
+@pytest.fixture(scope="module")
+def faulty_softmaxes():
+    with_faults(SOFTMAX_FAULT, SOFTMAX_FAULTS)
+    with_faults(MERGE, MERGE_FAULTS)
+
+
+@pytest.mark.parametrize("seed", ["1", "2", "3"])
+def test_a_missing_barrier_is_a_race_whatever_comes_out(faulty_softmaxes, seed):
+    done = run_kernel(SOFTMAX_FAULT, "barrier", "--cols", "37", "--sim-seed", seed)
+    assert done.returncode == 1
+    assert re.search(r"(race|uninitialised read): .*Smem::states\[", done.stderr), done.stderr
+
+
+@pytest.mark.parametrize(
+    "folder, kernel, cols, right",
+    [
+        (SOFTMAX_FAULT, "factors", 1000, False),
+        (SOFTMAX_FAULT, "factors", 1, True),
+        (SOFTMAX_FAULT, "empty", 112, True),  # lane 16 of the last warp holds nothing, and meets lane 0, which does
+        (SOFTMAX_FAULT, "empty", 111, False),
+        (MERGE, "one_sided", 1000, False),
+        (MERGE, "not_a_number", 1000, True),
+        (MERGE, "not_a_number", 37, False),
+    ],
+)
+def test_what_a_fault_of_a_softmax_does_and_where_it_does_not_show(faulty_softmaxes, folder, kernel, cols, right):
+    done = run_kernel(folder, kernel, "--cols", str(cols))
+    assert done.returncode == (0 if right else 1), done.stdout + done.stderr
+    assert right or re.search(r"y: row \(\d+\)", done.stderr)
+
+
+@pytest.mark.parametrize("folder, kernel", [(SOFTMAX_FAULT, name) for name in SOFTMAX_FAULTS] + [(MERGE, name) for name in MERGE_FAULTS])
+def test_the_grader_rejects_every_faulty_softmax(faulty_softmaxes, folder, kernel):
+    assert not grader.grade_kernel(executable(folder, kernel), *grader.RUNS["03_online_softmax"], free_of_conflicts=False)

@@ -64,6 +64,7 @@ def test_blanked_text_keeps_every_place():
     [
         ("{\n  __syncthreads();\n}", "2 remove __syncthreads()", "{\n  ;\n}"),
         ("if (x) __syncwarp(mask & (1 << 3)); else y;", "1 remove __syncwarp(mask & (1 << 3))", "if (x) ; else y;"),
+        ("odd = __syncthreads_or(odd | f(x));", "1 remove __syncthreads_or(odd | f(x))", "odd = (odd | f(x));"),
         ("else __syncwarp();", "1 remove __syncwarp()", "else ;"),
         ("a;\n__syncwarp(\n    mask);\nb;", "2 remove __syncwarp( mask)", "a;\n\n;\nb;"),  # lines keep their numbers
         ("::__syncthreads ( ) ;", "1 remove ::__syncthreads ( )", " ;"),

@@ -13,6 +13,7 @@
 #include "common/problem/dtype.h"
 #include "common/problem/gemm.h"
 #include "common/problem/npy.h"
+#include "common/problem/softmax.h"
 #include "tests/catch.h"
 
 using problem::Attention;
@@ -20,6 +21,8 @@ using problem::Dtype;
 using problem::Gemm;
 using problem::GemmInputKind;
 using problem::InputKind;
+using problem::Softmax;
+using problem::SoftmaxInputKind;
 using problem::Tensor;
 
 namespace {
@@ -549,4 +552,53 @@ TEST_CASE("what is no file is refused too") {
   CHECK_THROWS_AS(problem::read_npy(folder / "missing.npy"), problem::InputError);
   CHECK_THROWS_AS(problem::read_npy(folder / ""), problem::InputError);
   CHECK_THROWS_AS(problem::write_npy(folder / "missing/a.npy", Tensor({1}), Dtype::fp32), problem::InputError);
+}
+
+TEST_CASE("the defaults and costs of a row softmax") {
+  const Softmax plain = problem::resolve(Softmax{.rows = 10, .cols = 30});
+  CHECK(plain == Softmax{10, 30, 30, 30, Dtype::fp32});
+  CHECK(problem::to_string(plain) == "rows 10, cols 30, ldx 30, ldy 30, fp32");
+  CHECK(plain.flops() == 5 * 10 * 30);
+  CHECK(plain.compulsory_bytes() == 2 * 10 * 30 * 4);
+  const Softmax padded = problem::resolve(Softmax{.rows = 10, .cols = 30, .ldx = 99, .dtype = Dtype::fp16});
+  const problem::KernelCost cost = problem::row_softmax_cost(padded, "three", 3);
+  CHECK(cost.kernel == "three");
+  CHECK(cost.bytes_read == 3 * 10 * 30 * 2);
+  CHECK(cost.bytes_written == 10 * 30 * 2);
+  const auto message = [](const Softmax& shape) {
+    try {
+      problem::resolve(shape);
+    } catch (const std::invalid_argument& error) {
+      return std::string(error.what());
+    }
+    return std::string();
+  };
+  CHECK(message({.rows = 0}) == "rows is 0; it must be 1 or more");
+  CHECK(message({.cols = (1 << 30) + 1}).find("cols is 1073741825; it must be at most") == 0);
+  CHECK(message({.cols = 30, .ldx = 29}) == "ldx is 29; it must be cols, 30, or more");
+  CHECK(message({.cols = 30, .ldy = -1}) == "ldy is -1; it must be cols, 30, or more");
+  CHECK(message({.rows = 1 << 30, .cols = 1 << 30}).find("too large") != std::string::npos);
+}
+
+TEST_CASE("the scores of a row softmax are of the kind that was asked for") {
+  const Softmax shape{.rows = 40, .cols = 500, .dtype = Dtype::fp16};
+  const auto x = [&](SoftmaxInputKind kind) { return problem::make_inputs(shape, 3, kind).values; };
+  const std::vector<float> normal = x(SoftmaxInputKind::normal), large = x(SoftmaxInputKind::large);
+  double squares = 0;
+  for (const float score : normal) {
+    squares += score * score;
+    CHECK(problem::round_to(Dtype::fp16, score) == score);
+  }
+  CHECK(std::abs(squares / 20000 - 1) < 0.05);
+  const std::vector<float> uniform = x(SoftmaxInputKind::uniform), one_hot = x(SoftmaxInputKind::one_hot);
+  const std::vector<float> descending = x(SoftmaxInputKind::descending);
+  for (std::size_t n = 0; n < normal.size(); ++n) {
+    CHECK(std::abs(large[n] - 100 * normal[n]) <= 0.1f * std::abs(normal[n]));
+    CHECK(uniform[n] == normal[n / 500 * 500]);
+    CHECK(std::abs(descending[n] - normal[n] + 120.0f * (n % 500) / 500) < 0.1f);
+  }
+  for (int row = 0; row < 40; ++row) {
+    CHECK(std::count_if(&one_hot[row * 500], &one_hot[row * 500] + 500, [](float score) { return score > 9; }) == 1);
+  }
+  CHECK(problem::make_inputs(shape, 4).values != normal);
 }

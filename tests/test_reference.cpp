@@ -13,6 +13,7 @@
 #include "common/problem/npy.h"
 #include "common/reference/attention.h"
 #include "common/reference/gemm.h"
+#include "common/reference/softmax.h"
 #include "tests/catch.h"
 
 using reference::AttentionSpec;
@@ -570,4 +571,38 @@ TEST_CASE("products of the wrong size and impossible shapes are refused") {
   CHECK_THROWS_AS(reference::product({1, 1, 2, 2, 3}, {0}, six, std::vector<float>(5)), std::invalid_argument);
   CHECK_THROWS_AS(reference::product({3, 2, 1, 1, 2}, {0}, six, six), std::invalid_argument);
   CHECK_THROWS_AS(reference::product({1, 1, 0, 2, 3}, {}, {}, six), std::invalid_argument);
+}
+
+TEST_CASE("a softmax of 1, 2, 3 by hand; a constant more changes nothing; −∞ takes no part, and alone gives zeros") {
+  const float none = -std::numeric_limits<float>::infinity();
+  const reference::SoftmaxSpec s{4, 3};
+  const std::vector<float> x = {1, 2, 3, 1001, 1002, 1003, none, none, none, 5, none, 5};
+  const std::vector<double> y = reference::softmax(s, reference::all_rows(s), x);
+  const double by_hand[] = {0.09003057317038046, 0.24472847105479764, 0.6652409557748219};
+  for (int j = 0; j < 3; ++j) {
+    CHECK(std::abs(y[j] - by_hand[j]) < 1e-15);
+    CHECK(y[3 + j] == y[j]);
+    CHECK(y[6 + j] == 0);
+  }
+  CHECK(std::vector<double>(y.begin() + 9, y.end()) == std::vector<double>{0.5, 0, 0.5});
+  CHECK(reference::softmax(s, {1}, x) == std::vector<double>(y.begin() + 3, y.begin() + 6));
+  const auto to_quarters = [](float value) { return std::round(4 * value) / 4; };
+  CHECK(reference::softmax_baseline(s, {0}, x, to_quarters) == std::vector<float>{0, 0.25f, 0.75f});
+}
+
+TEST_CASE("what fp32 rounding can do to a row of a softmax, and that −∞ does not") {
+  const reference::SoftmaxSpec s{2, 4};
+  const std::vector<float> x = {7, 7, 7, 7, -3, -std::numeric_limits<float>::infinity(), -3, -3};
+  const std::vector<double> expected = {0.25 * (1 + 14) * 0x1p-24, (1 + 6) * 0x1p-24 / 3};  // max y · u · (½ √4 + 2 max |x|)
+  const std::vector<double> rounding = reference::softmax_rounding(s, {0, 1}, x);
+  for (int row = 0; row < 2; ++row) CHECK(std::abs(rounding[row] / expected[row] - 1) < 1e-12);
+}
+
+TEST_CASE("many rows of a softmax are sampled, few are all taken, and wrong sizes are refused") {
+  const reference::SoftmaxRows rows = reference::sample_rows(reference::SoftmaxSpec{1000, 1});
+  CHECK(rows.size() == 64);
+  for (const int needed : {0, 1, 127, 128, 129, 998, 999}) CHECK(std::binary_search(rows.begin(), rows.end(), needed));
+  CHECK(reference::sample_rows(reference::SoftmaxSpec{64, 9}).size() == 64);
+  CHECK_THROWS_AS(reference::softmax({2, 3}, {0}, std::vector<float>(5)), std::invalid_argument);
+  CHECK_THROWS_AS(reference::softmax({0, 3}, {}, std::vector<float>()), std::invalid_argument);
 }

@@ -19,6 +19,7 @@ import sass
 import sass_code
 import sass_plan
 from code_listing import ROOT, Missing, demangled, from_root, in_source_order
+from mutate import make_nans
 from sass_plan import short
 from shapes import FIXED, LAYERED, REACHED
 from x86_code import Code, kernel_objects
@@ -98,10 +99,11 @@ def run_simulator(step, build):
     with tempfile.TemporaryDirectory() as folder:
         folder = Path(folder)
         shapes = [FIXED[step][shape] for shape in ("smallest", "ragged") if shape in FIXED[step]] + REACHED.get(step, [])
-        runs = [["--variant", "all", *shape] for shape in shapes]
+        runs = [shape if "--variant" in shape else ["--variant", "all", *shape] for shape in shapes]
         if step in LAYERED:
             runs.append(small_layer(folder))
         for run in runs:
+            run = [make_nans(folder / word, dim=int(word[4:])) if word.startswith("NANS") else word for word in run]
             report = folder / "report.json"
             command = [binary, *run, "--no-check", "--counters", "--json", report]
             done = subprocess.run([str(word) for word in command], capture_output=True, text=True, check=False)

@@ -5,6 +5,7 @@ Runs what is built in build/gpu and writes into --out:
     ceilings.json   what the GPU can do at most, by 00_ceilings (tools/ceilings.py takes it into docs/machine/)
     bench.json      the benchmarks' JSON, one entry per step and shape (docs/result.schema.json)
     gemm_peers.json step 02 beside cuBLAS and the roof of mma.sync, in turns (benchmarks/gemm_peers.cu)
+    attention_peers.json   step 05 beside PyTorch's kernels and the same roof (benchmarks/attention_peers.py), where a Python has PyTorch
     ncu_STEP.csv    Nsight Compute's raw page for every kernel of the step, at its three fixed shapes and a large one
     ncu_calibration.csv, ncu_calibration_ampere.csv   the same for the kernels of tests/calibration_*.cu, which the simulator's counters
                     are held to
@@ -151,6 +152,26 @@ def run_gemm_peers(check, about):
     (check.out / "gemm_peers.json").write_text(json.dumps({"machine": about, "shapes": shapes}, indent=1) + "\n")
 
 
+def python_with_torch():
+    """A Python that can import PyTorch; None where neither this one nor the one on PATH can."""
+    for python in filter(None, [sys.executable, shutil.which("python3")]):
+        if subprocess.run([python, "-c", "import torch"], capture_output=True, check=False).returncode == 0:
+            return python
+    return None
+
+
+def run_attention_peers(check, commit):
+    """attention_peers.json: what benchmarks/attention_peers.py measures and writes."""
+    python = python_with_torch()
+    if python is None:
+        print("attention_peers.json: not measured, because no Python here has PyTorch (torch), whose kernels are the peers")
+        return
+    path = check.out / "attention_peers.json"
+    path.unlink(missing_ok=True)
+    command = [python, "benchmarks/attention_peers.py", "--build", check.build, "--commit", commit, "--json", path.resolve()]
+    print(check.run("attention peers", command))
+
+
 def profile(check, name, program, metrics):
     """Nsight Compute's rows for every launch of a program, header and units first. If it refuses that many metrics, there are at least
     the counters; the failure stays on record."""
@@ -216,6 +237,8 @@ def main():
             run_ceilings(check, here)
         if "02_tiled_gemm" in steps:
             run_gemm_peers(check, here)
+        if "05_flash_v2" in steps:
+            run_attention_peers(check, here["commit"])
         path = args.out / "bench.json"
         others = [entry for entry in json.loads(path.read_text()) if entry["step"] not in steps] if args.step else []
         entries = sorted(others + run_benchmarks(check, steps), key=lambda entry: list(BENCHED).index(entry["step"]))

@@ -35,10 +35,27 @@ GEMM_SHAPES = [
     ["--m", "40", "--n", "265", "--k", "456", "--ldb", "464", "--ldc", "267"],
     ["--batch", "2", "--batch-a", "1", "--m", "97", "--n", "33", "--k", "320"],
 ]
+SOFTMAX_SHAPES = [
+    [],
+    ["--rows", "3", "--cols", "1"],
+    ["--rows", "5", "--cols", "37"],
+    ["--rows", "7", "--cols", "1003", "--ldx", "1007", "--ldy", "1005"],
+    ["--rows", "2", "--cols", "20000"],
+]
+FLASH_SHAPES = [
+    [],
+    ["--causal"],
+    ["--seq-q", "97", "--seq-k", "203", "--causal"],
+    ["--seq-q", "200", "--seq-k", "70", "--causal"],
+    ["--batch", "2", "--heads", "4", "--kv-heads", "2", "--seq-q", "5", "--seq-k", "300"],
+    ["--seq-q", "130", "--seq-k", "300", "--window", "180"],
+    ["--seq-q", "150", "--window", "40", "--causal"],
+]
 SEEDS = [["--sim-seed", seed] for seed in ("1", "2", "3")]
 COMPLETIONS = [["--sim-async", mode, *seed] for mode, seed in zip(("late", "eager", "random"), SEEDS)]
-RUNS = {"01_naive_mha": (ATTENTION_SHAPES, SEEDS), "02_tiled_gemm": (GEMM_SHAPES, COMPLETIONS)}
+RUNS = {"01_naive_mha": (ATTENTION_SHAPES, SEEDS), "03_online_softmax": (SOFTMAX_SHAPES, SEEDS), "04_flash_v1": (ATTENTION_SHAPES, SEEDS), "02_tiled_gemm": (GEMM_SHAPES, COMPLETIONS), "05_flash_v2": (FLASH_SHAPES, COMPLETIONS)}
 FREE_OF_CONFLICTS = {"02_tiled_gemm/3_write_the_b_load"}  # of these, shared memory may serve no wavefront more than it must
+NO_MORE_WORK = {"05_flash_v2/3_write_the_peeling"}  # and these may count nothing that the solution does not
 
 
 def results_of(*command):
@@ -104,10 +121,73 @@ def counted_conflicts():
     }
 
 
+def requested_bytes():
+    """What exercise 1 of step 04 asks for: of Algorithm 1 in two sizes of shared memory, counted; and by how much the paper's blocks
+    miss the budget at d = 128."""
+    n, d = 320, 64
+    numbers = {}
+    for name, variant in (("48k", "scalar_48k"), ("227k", "scalar")):
+        shape = ["--variant", variant, "--heads", "1", "--seq-q", str(n), "--dim", str(d), "--dtype", "fp16", "--no-check", "--counters"]
+        (result,) = results_of(BUILD / "bin" / "04_flash_v1", *shape).values()
+        exact = result["counters"][1]["exact"]
+        load, store = (32 * exact[f"l1tex__t_sectors_pipe_lsu_mem_global_op_{op}.sum"] for op in ("ld", "st"))
+        numbers |= {f"passes_{name}": store // (n * (4 * d + 8)), f"bytes_{name}": load + store}  # a pass stores O, l and m once
+    words, block = 227 * 1024 // 4, math.ceil(227 * 1024 // 4 / (4 * 128))
+    return numbers | {"words_beyond_the_budget": 4 * block * 128 + block * block - words}
+
+
+def predicted_transfers():
+    """What exercise 1 of step 03 asks for: bytes as the executable predicts them, sectors of a load as the simulator counts them, and a
+    merge by hand."""
+    step = BUILD / "bin" / "03_online_softmax"
+    large = results_of(step, "--variant", "all", "--rows", "64", "--cols", "4096", "--no-check")
+    moved = {
+        variant: 256 * sum(kernel["bytes_read"] + kernel["bytes_written"] for kernel in result["kernels"])  # 16384 rows are 256 × 64
+        for variant, result in large.items()
+    }
+    counted = results_of(step, "--variant", "all", "--rows", "64", "--cols", "1024", "--no-check", "--counters")
+    sectors = {}
+    for variant in ("three_pass", "warp_per_row", "vectorised"):
+        (kernel,) = counted[variant]["counters"]
+        requests, touched = (kernel["exact"][f"l1tex__t_{what}_pipe_lsu_mem_global_op_ld.sum"] for what in ("requests", "sectors"))
+        sectors[f"{variant}_sectors"] = touched / requests
+    return {
+        **{f"{variant}_bytes": moved[variant] for variant in ("three_pass", "online", "vectorised")},
+        "vectorised_microseconds": moved["vectorised"] / MEASURED_BANDWIDTH * 1e6,
+        **sectors,
+        "merged_m": 5,
+        "merged_l": 2 + math.exp(3 - 5) * (math.exp(-2) + math.exp(-1) + 1),
+    }
+
+
+def counted_tiles():
+    """What exercise 1 of step 05 asks for, of one head with 256 queries and keys and rows of 64 elements."""
+    shape = ["--heads", "1", "--seq-q", "256", "--dim", "64", "--no-check"]
+
+    def counted(variant, *mask):
+        (counters,) = counters_of(BUILD / "bin" / "05_flash_v2", "--variant", variant, *shape, *mask).values()
+        return counters
+
+    pipeline, registers = counted("pipeline"), counted("registers")
+    mma = "sm__inst_executed_pipe_tensor_op_hmma.sum"
+    return {
+        "copied_bytes": 32 * pipeline["l1tex__t_sectors_pipe_lsu_mem_global_op_ld.sum"],
+        "ldmatrix_file_4": pipeline["smsp__sass_inst_executed_op_ldsm.sum"],
+        "ldmatrix_file_5": registers["smsp__sass_inst_executed_op_ldsm.sum"],
+        "mma": registers[mma],
+        "causal_mma": counted("registers", "--causal")[mma],
+        "causal_window_64_mma": counted("registers", "--causal", "--window", "64")[mma],
+        "barriers_file_5": registers["sass__inst_executed_per_opcode.BAR"],
+    }
+
+
 EXPECTED = {
     "00_ceilings/1_predict_the_roofs": computed_roofs,
     "01_naive_mha/1_predict_bytes": predicted_bytes,
     "02_tiled_gemm/1_predict_conflicts": counted_conflicts,
+    "05_flash_v2/1_predict_counts": counted_tiles,
+    "03_online_softmax/1_predict_transfers": predicted_transfers,
+    "04_flash_v1/1_predict_bytes": requested_bytes,
 }
 
 
@@ -124,8 +204,9 @@ def grade_numbers(answers, expected_numbers):
     return right
 
 
-def grade_kernel(binary, shapes, schedules, free_of_conflicts):
-    """Runs the kernel at every shape under every schedule; stops at the first that fails and shows why."""
+def grade_kernel(binary, shapes, schedules, free_of_conflicts, solution=None):
+    """Runs the kernel at every shape under every schedule; stops at the first that fails and shows why. With a solution, nothing may be
+    counted of the kernel that is not of the solution."""
 
     def wrong(flags, why):
         print(f"wrong  {why}\nRun it yourself: {' '.join([str(binary.relative_to(ROOT)), *flags])}")
@@ -147,6 +228,11 @@ def grade_kernel(binary, shapes, schedules, free_of_conflicts):
             if wavefronts != ideal:
                 why = f"{shown}: C is right, but shared memory takes {wavefronts} wavefronts where {ideal} could do; --counters shows which lines"
                 return wrong([*shape, "--counters"], why)
+        if solution:
+            (counters,), (least,) = counters_of(binary, *shape).values(), counters_of(solution, *shape).values()
+            more = [f"{name} {count} where {least[name]} would do" for name, count in counters.items() if count > least[name]]
+            if more:
+                return wrong([*shape, "--counters"], f"{shown}: O is right, but not for the least work: {', '.join(more)}")
         print(f"right  {shown}, {len(schedules)} schedules{', no bank conflicts' if free_of_conflicts else ''}")
     return True
 
@@ -169,12 +255,13 @@ def main():
         answers = json.loads((folder / ("solution.json" if args.solution else "answers.json")).read_text())
         right = grade_numbers(answers, EXPECTED[exercise]())
     else:
-        target = f"exercise_{step}_{folder.name}_{which}"
-        build = ["cmake", "--build", BUILD, "--target", target]
+        target, solution = (f"exercise_{step}_{folder.name}_{kernel}" for kernel in (which, "solution"))
+        compared = exercise in NO_MORE_WORK
+        build = ["cmake", "--build", BUILD, "--target", target, *([solution] if compared else [])]
         built = subprocess.run(build, check=False, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
         if built.returncode != 0:
             print(f"It does not compile:\n{built.stdout}")
-        right = built.returncode == 0 and grade_kernel(BUILD / "exercises" / target, *RUNS[step], exercise in FREE_OF_CONFLICTS)
+        right = built.returncode == 0 and grade_kernel(BUILD / "exercises" / target, *RUNS[step], exercise in FREE_OF_CONFLICTS, BUILD / "exercises" / solution if compared else None)
     print("passed" if right else "not yet")
     sys.exit(0 if right else 1)
 

@@ -1,6 +1,7 @@
 """Finds what tools/mutate.py breaks: each mutant is one change of one source text, with a readable name.
 
-remove    a call that makes threads wait for something (the table CALLS): its statement becomes empty
+remove    a call that makes threads wait for something (the table CALLS): its statement becomes empty; of a barrier with a result
+          (VOTES), the argument remains
 weaken    a wait for all but the newest n copies: it lets one more be on its way
 shift     an index that the step's mutants.json marks: one more, or one less
 swap      two registers, or parts of an address, that it marks together: they change places
@@ -20,7 +21,7 @@ mutants.json stands beside a step's kernels, so that they stay clean to read:
       }
     }
 
-LAYER and NANS in a shape stand for folders of inputs that tools/mutate.py makes.
+LAYER, NANS and NANS64 in a shape stand for folders of inputs that tools/mutate.py makes.
 
 [[i]] stands for i; where a subscript must follow (after a name or a bracket), for [i]. A key of "equivalent" is a mutant's name,
 without the file and, if it holds for every line, without the line: "remove __syncthreads()", ":38 remove __syncthreads()".
@@ -45,6 +46,9 @@ CALLS = {
     "cp_async_wait_all": False,
     "cp_async_commit_group": False,
 }
+
+# Barriers whose result is used: without them, each thread has its own argument.
+VOTES = {"__syncthreads_or"}
 
 
 class MutationError(Exception):
@@ -165,7 +169,7 @@ def find_calls(file, text, calls=None):
     calls = CALLS if calls is None else calls
     code = code_only(text)
     found = []
-    for match in re.finditer(rf"\b({'|'.join(map(re.escape, calls))})\b", code):
+    for match in re.finditer(rf"\b({'|'.join(map(re.escape, [*calls, *VOTES]))})\b", code):
         try:
             call = call_at(code, match.end())
         except MutationError as error:
@@ -175,6 +179,9 @@ def find_calls(file, text, calls=None):
         template, parameters, end = call
         begin = match.start() - len(OBJECT.search(code, code.rfind("\n", 0, match.start()) + 1, match.start())[0])
         line, shown = line_of(text, begin), one_line(text[begin:end])
+        if match[1] in VOTES:
+            found.append(Mutant(file, line, f"remove {shown}", begin, end, text[begin:end], f"({text[slice(*parameters)]})"))
+            continue
         if not is_statement(code, begin, end):
             raise MutationError(f"{file}:{line}: {shown} is no statement of its own: it cannot be removed")
         emptied = "\n" * text.count("\n", begin, end)

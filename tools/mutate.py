@@ -23,6 +23,7 @@ import tempfile
 import zlib
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from signal import SIGXCPU, Signals
 
@@ -131,9 +132,9 @@ def make_layer(folder):
     return folder
 
 
-def make_nans(folder):
+def make_nans(folder, dim=8):
     """Inputs whose last key and value are NaN: under a causal mask the last query alone may see them."""
-    save_arrays(folder, dict.fromkeys("qkv", (1, 2, 11, 8)), 2)
+    save_arrays(folder, dict.fromkeys("qkv", (1, 2, 11, dim)), 2)
     for name in "kv":
         array = np.load(folder / f"{name}.npy")
         array[:, :, -1] = np.nan
@@ -142,7 +143,7 @@ def make_nans(folder):
 
 
 # Words of mutants.json that stand for folders of inputs, each with what makes it.
-INPUTS = {"LAYER": make_layer, "NANS": make_nans}
+INPUTS = {"LAYER": make_layer, "NANS": make_nans, "NANS64": partial(make_nans, dim=64)}
 
 
 def complaints(report):

@@ -139,6 +139,7 @@ SECTION = re.compile(r"\s*\.section\s+\.text\.([^,\s]+)")
 ENTRY = re.compile(r'\s*\.other\s+(\S+),@"STO_CUDA_ENTRY')
 LABEL = re.compile(r"([.$\w]+):$")
 LINE = re.compile(r'\s*//## File "([^"]*)", line (\d+)')
+HELPER = re.compile(r'//## File "([^"]*/common/device/[^"]*)", line (\d+) inlined at "\1", line (\d+)')  # in another of its file
 INSTRUCTION = re.compile(r"\s*/\*[0-9a-f]+\*/\s+(?:\{\s*)?(@!?U?P\w+\s+)?([A-Z][\w.]*)([^;]*);")
 USAGE = re.compile(r" Function (\S+):\n\s*REG:(\d+) STACK:(\d+)")
 
@@ -146,12 +147,13 @@ USAGE = re.compile(r" Function (\S+):\n\s*REG:(\d+) STACK:(\d+)")
 def read_listing(text):
     """The kernels in what nvdisasm -gi printed: {symbol: Kernel}"""
     sections, entries, frames, fresh, current = {}, set(), [], True, None
+    helpers = {(int(inner), int(outer)) for _, inner, outer in HELPER.findall(text)}
     for line in text.splitlines():
         if match := INSTRUCTION.match(line):
             fresh = True
             if current is not None:
                 labels = [] if match[2].startswith("RET") else re.findall(r"`\(([^)]+)\)", match[3])
-                place, *callers = places_of(frames)
+                place, *callers = places_of(without_misnamed(frames, helpers))
                 opcode = "NOP" if (match[1] or "").strip() == "@!PT" else match[2]  # never: ptxas puts such loads before LDGSTS
                 current.instructions.append(Instruction(opcode, match[1] is not None, place, labels, tuple(callers)))
         elif match := LINE.match(line):
@@ -170,6 +172,12 @@ def read_listing(text):
     for symbol, declaration in demangled(sections).items():
         sections[symbol].name = function_name(declaration)
     return {symbol: with_callees(sections[symbol], sections) for symbol in sections if symbol in entries}
+
+
+def without_misnamed(frames, helpers):
+    """nvcc may give the lines of load_if, which calls load, the name of the file that calls load_if: then these two frames say nothing."""
+    same_file = len(frames) > 2 and frames[0][0] == frames[1][0]
+    return frames[2:] if same_file and (frames[0][1], frames[1][1]) in helpers else frames
 
 
 def with_callees(kernel, sections):

@@ -17,6 +17,21 @@ FIXED = {
         "tour": ["--m", "207", "--n", "1152", "--k", "384"],
         "ragged": ["--m", "131", "--n", "77", "--k", "88"],
     },
+    "03_online_softmax": {
+        "smallest": ["--rows", "8", "--cols", "64"],
+        "tour": ["--rows", "2484", "--cols", "207", "--dtype", "fp32"],
+        "ragged": ["--rows", "5", "--cols", "34567"],
+    },
+    "04_flash_v1": {
+        "smallest": ["--heads", "1", "--seq-q", "64", "--dim", "32"],
+        "tour": ["--heads", "12", "--seq-q", "207", "--dim", "32"],
+        "ragged": ["--heads", "6", "--kv-heads", "2", "--seq-q", "97", "--seq-k", "203", "--dim", "64", "--causal"],
+    },
+    "05_flash_v2": {
+        "smallest": ["--heads", "1", "--seq-q", "64", "--dim", "32"],
+        "tour": ["--heads", "12", "--seq-q", "207", "--dim", "32"],
+        "ragged": ["--heads", "6", "--kv-heads", "2", "--seq-q", "97", "--seq-k", "203", "--dim", "64", "--causal"],
+    },
 }
 
 # Beyond these, what `make sass` runs, so that the simulator comes by every kernel and every line that accesses memory.
@@ -26,12 +41,39 @@ REACHED = {
         ["--m", "131", "--n", "77", "--k", "88", "--ldc", "80", "--dtype", "bf16"],
         ["--m", "131", "--n", "77", "--k", "88", "--dtype", "bf16"],
     ],
+    "03_online_softmax": [  # every size of file 5, with rows that begin and end between multiples of 16 bytes
+        ["--rows", "3", "--cols", str(most // part + 1), "--dtype", dtype]
+        for dtype, most in (("fp16", 65536), ("fp32", 32768))
+        for part in (512, 256, 64, 16, 8, 4, 2, 1)
+    ],
+    "04_flash_v1": [
+        ["--variant", variant, "--heads", "1", "--seq-q", "33", "--dim", dim, "--dtype", dtype]
+        for variant in ("all", "wrong_update")  # which all leaves out
+        for dim in ("32", "64", "128", "256")
+        for dtype in ("fp32", "fp16", "bf16")
+    ],
+    "05_flash_v2": [  # tiles without a mask between two edges; every width of a copy to rows of every length; NaNs in V
+        *(
+            [*flags, "--dtype", dtype]
+            for dtype in ("fp16", "bf16")
+            for flags in [
+                ["--heads", "1", "--seq-q", "70", "--seq-k", "300", "--dim", "64", "--window", "200"],
+                *(["--heads", "1", "--seq-q", "20", "--seq-k", "140", "--dim", str(dim - less)]
+                  for dim in (32, 64, 96, 128, 256) for less in (0, 1, 2, 4)),
+                *(["--input", f"NANS{dim}", "--causal"] for dim in (32, 64, 96, 128, 256)),
+            ]
+        ),
+        *(["--heads", "1", "--seq-q", "40", "--dim", dim, "--dtype", "fp32"] for dim in ("64", "128", "256")),
+    ],
 }
 
 # And one large shape for Nsight Compute: where memory is what a real model makes of it.
 PROFILED = {
     "01_naive_mha": {"4k": ["--heads", "16", "--seq-q", "4096", "--dim", "64"]},
     "02_tiled_gemm": {"4k": ["--m", "4096", "--n", "4096", "--k", "4096"]},
+    "03_online_softmax": {"16k×4k": ["--rows", "16384", "--cols", "4096"]},
+    "04_flash_v1": {"4k": ["--heads", "16", "--seq-q", "4096", "--dim", "64"]},
+    "05_flash_v2": {"4k": ["--heads", "16", "--seq-q", "4096", "--dim", "128"]},
 }
 
 # What the sanitizers run: small, because they slow a kernel down a hundredfold, and with every irregularity.
@@ -44,21 +86,19 @@ SANITIZED = {
         ["--m", "131", "--n", "77", "--k", "88"],
         ["--batch", "2", "--m", "161", "--n", "289", "--k", "72", "--ldc", "291", "--dtype", "bf16"],
     ],
-}
-
-# What the benchmarks run.
-BENCHED = {
-    "01_naive_mha": {
-        "tour": ["--heads", "12", "--seq-q", "207", "--dim", "32"],
-        "1k": ["--heads", "16", "--seq-q", "1024", "--dim", "64"],
-        "1k causal": ["--heads", "16", "--seq-q", "1024", "--dim", "64", "--causal"],
-        "4k": ["--heads", "16", "--seq-q", "4096", "--dim", "64"],
-        "4k causal": ["--heads", "16", "--seq-q", "4096", "--dim", "64", "--causal"],
-    },
-    "02_tiled_gemm": {
-        "4k": ["--m", "4096", "--n", "4096", "--k", "4096"],
-        "4k bf16": ["--m", "4096", "--n", "4096", "--k", "4096", "--dtype", "bf16"],
-    },
+    "03_online_softmax": [
+        ["--rows", "19", "--cols", "1003", "--ldx", "1005", "--ldy", "1013"],
+        ["--rows", "3", "--cols", "34567", "--dtype", "fp32"],
+    ],
+    "04_flash_v1": [
+        ["--batch", "2", "--heads", "4", "--kv-heads", "2", "--seq-q", "97", "--seq-k", "113", "--dim", "64"],
+        ["--heads", "3", "--seq-q", "203", "--seq-k", "113", "--dim", "96", "--causal", "--dtype", "bf16"],
+    ],
+    "05_flash_v2": [
+        ["--batch", "2", "--heads", "4", "--kv-heads", "2", "--seq-q", "97", "--seq-k", "203", "--dim", "64", "--causal"],
+        ["--heads", "3", "--seq-q", "203", "--seq-k", "113", "--dim", "33", "--causal", "--dtype", "bf16"],
+        ["--heads", "2", "--seq-q", "70", "--seq-k", "300", "--dim", "64", "--window", "200"],
+    ],
 }
 
 # What benchmarks/gemm_peers runs beside cuBLAS and the roof of mma.sync: arguments, and the variants (none: all).

@@ -3,6 +3,8 @@
 fragments.json                  which element of a matrix lies where in the registers of a warp (tests/fragments.cu)
 02_tiled_gemm_banks.json        where 8 rows of a tile lie in shared memory, and what an ldmatrix of them costs
 02_tiled_gemm_pipeline.json     the order of copies, barriers, ldmatrix and mma.sync
+05_flash_v2_tiles.json          which tiles of keys each tile of queries walks over, and where with a mask
+05_flash_v2_order.json          the order of copies, scores, softmax and P · V
 """
 
 import argparse
@@ -98,6 +100,65 @@ def order(variant, build):
     return {"mma_per_tile": sum(event["op"].startswith("mma.") for event in events) // K_TILES, "order": text}
 
 
+# ---- step 05: tiles of 64 queries and 64 keys, rows of 64 elements ----
+
+FLASH = "05_flash_v2"
+FLASH_TILE = 64
+FLASH_LENGTH = 420  # of queries and keys: the last tile has 36
+MASKS = {"dense": [], "causal": ["--causal"], "causal, window 150": ["--causal", "--window", "150"]}
+
+
+def flash_events(build, variant, seq_q, seq_k, *flags):
+    """What a warp of the last tile of queries did: of block 0."""
+    shape = ["--heads", "1", "--seq-q", str(seq_q), "--seq-k", str(seq_k), "--dim", "64", *flags]
+    ((_, events),) = trace(FLASH, build, "--variant", variant, *shape)
+    return events
+
+
+def copied_tile(event):
+    """The tile of keys that a load or a cp.async takes from K or V; None for other instructions."""
+    if "global" not in event or event["global"]["buffer"] not in ("k", "v"):
+        return None
+    return event["global"]["offsets"][0] // (FLASH_TILE * TILE_BYTES)
+
+
+def walk(build, queries, mask):
+    """The tiles of keys that the last of the first `queries` queries' tiles walks over, in order; those with a mask end in m. A round
+    begins with the barrier that hands over a tile, and only with a mask it asks for NaNs."""
+    keys = queries if "--causal" in mask else FLASH_LENGTH
+    events = flash_events(build, "registers", queries, keys, *mask)
+    tiles = dict.fromkeys(tile for tile in map(copied_tile, events) if tile is not None)
+    barriers = [event["op"] for event in events if event["op"].startswith("bar.")][1:]  # the first one is Q's
+    return " ".join(f"{tile}m" if op == "bar.red.or" else f"{tile}" for tile, op in zip(tiles, barriers, strict=True))
+
+
+def flash_order(build, variant):
+    """What the warp does, with the tile of keys that it is about, as [what, tile, how often]: K and V are loaded or copied; S, the mma of Q Kᵀ; X, the
+    softmax's shuffles; P, the mma of P · V; W, a wait; B, a barrier; Q, the queries."""
+    steps, tiles = [], dict.fromkeys("SXP", 4)  # the last tile that each was about: they go from 3 to 0
+    doing = transposed = None
+    for event in flash_events(build, variant, FLASH_TILE, 4 * FLASH_TILE):
+        op = event["op"]
+        if op.startswith("ldmatrix"):
+            transposed = op.endswith("trans")  # V's, for the mma that follow
+            continue
+        if op.startswith("mma.") or op == "__shfl_xor_sync":
+            kind = "X" if op.startswith("__") else "P" if transposed else "S"
+            tiles[kind] -= kind != doing
+            doing, step = kind, [kind, tiles[kind]]
+        elif "global" in event and op != "st.global":
+            step = [event["global"]["buffer"].upper(), copied_tile(event)]
+        elif op in ("bar.sync", "bar.red.or", "cp.async.wait_group"):
+            doing, step = None, ["W" if op.startswith("cp") else "B", None]
+        else:
+            continue
+        if steps and steps[-1][:2] == step:
+            steps[-1][2] += 1
+        else:
+            steps.append([*step, 1])
+    return [step for step in steps if step[1] != -1]  # the shuffles of the end, which add up l
+
+
 def write(out, build):
     """Makes all files anew in the folder."""
     out.mkdir(parents=True, exist_ok=True)
@@ -112,6 +173,15 @@ def write(out, build):
         text = json.dumps(content, indent=1)
         text = re.sub(r"\[\s+(\d[\d,\s]*\d)\s+\]", lambda found: "[" + " ".join(found[1].split()) + "]", text)  # a row a line
         (out / f"{STEP}_{name}.json").write_text(text + "\n")
+    rows = range(FLASH_TILE, FLASH_LENGTH + FLASH_TILE, FLASH_TILE)
+    walks = {name: [walk(build, min(row, FLASH_LENGTH), mask) for row in rows] for name, mask in MASKS.items()}
+    flash = {
+        "tiles": {"step": FLASH, "traced": "warp 0 of each tile of queries", "length": FLASH_LENGTH, "tile": FLASH_TILE, "walks": walks},
+        "order": {"step": FLASH, "traced": "block 0, warp 0", "variants": {name: flash_order(build, name) for name in ("ldmatrix", "registers", "overlap")}},
+    }  # fmt: skip
+    for name, content in flash.items():
+        text = re.sub(r"\[\s+([^][{}]+?)\s+\]", lambda found: "[" + " ".join(found[1].split()) + "]", json.dumps(content, indent=1))
+        (out / f"{FLASH}_{name}.json").write_text(text + "\n")
 
 
 def main():

@@ -25,8 +25,8 @@ inline constexpr float ln_2 = 0.693147180559945309f;   // ln(x) = log2(x) · ln_
 // 2^x by the hardware's instruction, to 2 ulp. 2^−∞ = 0; results below 2^−126 are 0.
 __device__ inline float exp2_fast(float x) { return ptx::ex2_approx_ftz(x); }
 
-// What a row's softmax knows of a part of its scores. As it stands, of an empty part.
-struct SoftmaxState {
+// What a row's softmax knows of a part of its scores. As it stands, of an empty part. Aligned, so that one access moves it.
+struct alignas(8) SoftmaxState {
   float m = -INFINITY;  // the largest score, base 2; −∞: no score, or all are masked
   float l = 0.0f;       // Σ 2^(x − m)
 };

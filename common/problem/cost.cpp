@@ -49,6 +49,11 @@ KernelCost transpose_cost(const Attention& shape) {
   return {"transpose_k", 0, c.k, c.k};
 }
 
+KernelCost flash_cost(const Attention& shape, std::string kernel) {
+  const Counts c = counts(shape);
+  return {std::move(kernel), shape.flops(), c.q + c.k + c.v, c.o + c.lse};
+}
+
 KernelCost linear_cost(std::string kernel, double rows, double in, double out) {
   return {std::move(kernel), 2 * rows * in * out, sizeof(float) * (rows * in + out * in + out), sizeof(float) * rows * out};
 }
@@ -56,6 +61,11 @@ KernelCost linear_cost(std::string kernel, double rows, double in, double out) {
 KernelCost gemm_cost(const Gemm& shape, std::string kernel) {
   const double c = static_cast<double>(bytes(shape.dtype)) * shape.batch * shape.m * shape.n;
   return {std::move(kernel), shape.flops(), shape.compulsory_bytes() - c, c};
+}
+
+KernelCost row_softmax_cost(const Softmax& shape, std::string kernel, int reads, int writes) {
+  const double once = shape.compulsory_bytes() / 2;
+  return {std::move(kernel), shape.flops(), reads * once, writes * once};
 }
 
 double h200_floor_seconds(const KernelCost& cost, Dtype dtype) {

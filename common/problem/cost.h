@@ -6,10 +6,12 @@
 
 #include "common/problem/attention.h"
 #include "common/problem/gemm.h"
+#include "common/problem/softmax.h"
 
 namespace problem {
 
-// What one kernel must do. Bytes are compulsory device-memory traffic: every array it touches moved once.
+// What one kernel must do. Bytes are compulsory device-memory traffic: every array it touches moved once. (Of flash v1's kernel
+// they are all that its loops request: to touch O again and again is its algorithm.)
 struct KernelCost {
   std::string kernel;
   double flops = 0;
@@ -23,9 +25,13 @@ KernelCost scores_cost(const Attention& shape);   // 2 · dim per live pair; rea
 KernelCost softmax_cost(const Attention& shape);  // 5 per live pair (max, subtract, exp, add, multiply); reads S; writes P, LSE
 KernelCost pv_cost(const Attention& shape);       // 2 · dim per live pair; reads P, V; writes O
 KernelCost transpose_cost(const Attention& shape);                               // K to [batch, kv_heads, dim, seq_k]
+KernelCost flash_cost(const Attention& shape, std::string kernel = "flash");     // all three in one: S and P stay on the chip
 KernelCost linear_cost(std::string kernel, double rows, double in, double out);  // y = x Wᵀ + b in fp32
 
 KernelCost gemm_cost(const Gemm& shape, std::string kernel = "gemm");  // of one kernel that reads A and B and writes C
+
+// Of one kernel that reads x `reads` times and writes y `writes` times; 5 FLOPs an element.
+KernelCost row_softmax_cost(const Softmax& shape, std::string kernel, int reads = 1, int writes = 1);
 
 // The least time that an H200 could take, in seconds: the longer of the bytes at 4.25 TB/s (a copy's rate) and the FLOPs at
 // 51 TFLOP/s in fp32, at 645 TFLOP/s in fp16 and bf16 (mma.sync alone). The rates were measured; launches cost nothing here.

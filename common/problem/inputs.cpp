@@ -5,6 +5,7 @@
 
 #include "common/problem/attention.h"
 #include "common/problem/gemm.h"
+#include "common/problem/softmax.h"
 
 namespace problem {
 namespace {
@@ -112,6 +113,27 @@ GemmInputs make_inputs(const Gemm& unresolved, std::uint64_t seed, GemmInputKind
     lift_and_drop(in.b, shape, 50.0f / static_cast<float>(shape.k), 1.0f);
   }
   return in;
+}
+
+Tensor make_inputs(const Softmax& unresolved, std::uint64_t seed, SoftmaxInputKind kind) {
+  const Softmax shape = resolve(unresolved);
+  Tensor x({shape.rows, shape.cols});
+  const float enlarge = kind == SoftmaxInputKind::large ? 100.0f : 1.0f;
+  fill(x, stream_of(seed, 0), shape.dtype, [&](float value) { return enlarge * value; });
+  const std::uint64_t places = stream_of(seed, 1);
+  for (std::int64_t row = 0; row < shape.rows; ++row) {
+    float* x_row = &x.values[row * shape.cols];
+    if (kind == SoftmaxInputKind::one_hot) {
+      float& chosen = x_row[splitmix(places, row) % static_cast<std::uint64_t>(shape.cols)];
+      chosen = round_to(shape.dtype, chosen + 16.0f);
+    }
+    for (int j = 1; j < shape.cols && kind == SoftmaxInputKind::uniform; ++j) x_row[j] = x_row[0];
+    for (int j = 0; j < shape.cols && kind == SoftmaxInputKind::descending; ++j) {
+      // A division before an addition: no compiler can fuse the two.
+      x_row[j] = round_to(shape.dtype, x_row[j] - 120.0f * static_cast<float>(j) / static_cast<float>(shape.cols));
+    }
+  }
+  return x;
 }
 
 }  // namespace problem

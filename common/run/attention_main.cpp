@@ -63,6 +63,7 @@ int list(const AttentionStep& step, const AttentionRequest& request) {
   for (const AttentionVariant& variant : step.variants) {
     print_variant(variant.name, variant.name == step.default_variant, variant.idea, to_string(variant.supports),
                   predict(variant, request.shape, request.layer.has_value()));
+    if (!variant.demonstration.empty()) std::cout << "    not among all: " << variant.demonstration << '\n';
   }
   if (step.linear) std::cout << "\n--layer DIR runs the whole layer around any of them.\n";
   return exit_good;

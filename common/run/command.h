@@ -43,8 +43,12 @@ auto chosen_variants(const Step& step, const CommonOptions& options, const Shape
                      const std::vector<ScratchNeed>& buffers) {
   auto selection =
       select(step.variants, options.variant.empty() ? step.default_variant : options.variant, [&](const auto& variant) {
-        const auto reason = refusal(variant.supports, shape);
-        return reason ? reason : shared_memory_refusal(variant.shared_bytes(shape));
+        std::optional<std::string> reason = refusal(variant.supports, shape);
+        if (!reason) reason = shared_memory_refusal(variant.shared_bytes(shape));
+        if constexpr (requires { variant.demonstration; }) {
+          if (options.variant == "all" && !variant.demonstration.empty()) reason = variant.demonstration;
+        }
+        return reason;
       });
   for (const auto* variant : selection.chosen) {
     std::vector<ScratchNeed> needs = variant->scratch(shape);

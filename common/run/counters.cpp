@@ -31,10 +31,11 @@ const char* name(Op op) {
   __builtin_unreachable();
 }
 
+// Without its namespace, and without template arguments, which may have namespaces of their own.
 std::string base_name(const std::string& kernel) {
-  const std::size_t end = kernel.find('<');
-  const std::size_t colons = kernel.rfind("::", end);
-  return colons == std::string::npos ? kernel : kernel.substr(colons + 2);
+  const std::string name = kernel.substr(0, kernel.find('<'));
+  const std::size_t colons = name.rfind("::");
+  return colons == std::string::npos ? name : name.substr(colons + 2);
 }
 
 // Why accesses of this kind are only estimates; empty if they are not.

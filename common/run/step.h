@@ -58,7 +58,8 @@ struct AttentionVariant {
   std::function<std::vector<ScratchNeed>(const problem::Attention&)> scratch;
   std::function<std::vector<problem::KernelCost>(const problem::Attention&)> cost;  // one entry per kernel, in launch order
   std::function<void(const AttentionLaunch&)> launch;
-  bool deterministic = true;  // two runs give the same bits
+  bool deterministic = true;       // two runs give the same bits
+  std::string demonstration = {};  // why "all" leaves it out: it is there to be rejected. Empty for all others
 };
 
 // y[row][o] = Σ_i x[row][i] · weight[o][i] + bias[o], fp32, in device memory.

@@ -96,7 +96,13 @@ void resolve_vote(Block&, Warp&, WarpCall* const calls[warp_size]) {
 void barrier(const std::source_location& where) {
   Lane& lane = lane_or_die();
   await_traced(lane, "bar.sync", 0, __builtin_return_address(0));
-  lane.block->arrive(lane, where);
+  lane.block->arrive(lane, false, where);
+}
+
+bool barrier_or(bool predicate, const std::source_location& where) {
+  Lane& lane = lane_or_die();
+  await_traced(lane, "bar.red.or", 0, __builtin_return_address(0));
+  return lane.block->arrive(lane, predicate, where);
 }
 
 void warp_barrier(std::uint32_t mask, const std::source_location& where) {

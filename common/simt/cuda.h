@@ -40,6 +40,7 @@ inline constexpr int warpSize = simt::warp_size;
 namespace simt {
 
 void barrier(const std::source_location& where);
+bool barrier_or(bool predicate, const std::source_location& where);
 void warp_barrier(std::uint32_t mask, const std::source_location& where);
 void bar_sync(int id, int threads, const std::source_location& where = std::source_location::current());
 void bar_arrive(int id, int threads, const std::source_location& where = std::source_location::current());
@@ -142,6 +143,9 @@ T shuffled(const char* name, Shuffle mode, unsigned mask, T value, int operand, 
 // ---- barriers ----
 
 inline void __syncthreads(const std::source_location where = std::source_location::current()) { simt::barrier(where); }
+inline int __syncthreads_or(int predicate, const std::source_location where = std::source_location::current()) {
+  return simt::barrier_or(predicate != 0, where);
+}
 inline void __syncwarp(unsigned mask = 0xffffffffu, const std::source_location where = std::source_location::current()) {
   simt::warp_barrier(mask, where);
 }

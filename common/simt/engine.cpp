@@ -6,6 +6,7 @@
 #include <set>
 #include <sstream>
 #include <thread>
+#include <utility>
 
 #include "common/simt/cuda.h"
 #include "common/simt/symbols.h"
@@ -108,6 +109,7 @@ void Block::begin(Run& run, std::uint64_t linear_index, Counters& counters) {
   random_ = options().seed * 0x2545f4914f6cdd1du + linear_index;
   threads_ = std::size_t{block.x} * block.y * block.z;
   exited_ = in_barrier_ = 0;
+  votes_ = false;
   shared_type_ = nullptr;
   stacks_.prepare(static_cast<int>(threads_));
   arena_.begin_block(shared_bytes);
@@ -269,11 +271,13 @@ void Block::check_aligned(const Warp& warp, WarpCall* const calls[warp_size]) {
   }
 }
 
-void Block::arrive(Lane& lane, const std::source_location& where) {
+bool Block::arrive(Lane& lane, bool vote, const std::source_location& where) {
   lane.state = Lane::State::in_barrier;
   lane.barrier_place = where;
   ++in_barrier_;
+  votes_ |= vote;
   lane.wait();
+  return voted_;  // the next barrier cannot open before this lane comes to it
 }
 
 // The barrier opens when every thread of the block has arrived or exited. True if it did.
@@ -294,6 +298,7 @@ bool Block::release_barrier() {
     }
   }
   in_barrier_ = 0;
+  voted_ = std::exchange(votes_, false);
   counters_->barrier(warps_.size());
   races_.full_barrier();
   return true;

@@ -135,7 +135,8 @@ class Block {
   void count_store() { ++stores_; }
   const void* shared_type() const { return shared_type_; }  // &type_anchor<Smem>; null before the kernel asked for it
   void set_shared_type(const void* anchor) { shared_type_ = anchor; }
-  void arrive(Lane& lane, const std::source_location& where);  // at __syncthreads()
+  // At __syncthreads(), which __syncthreads_or() is, too: returns whether any thread's vote was true.
+  bool arrive(Lane& lane, bool vote, const std::source_location& where);
   void arrive_named(Lane& lane, const BarrierCall& call);
   [[noreturn]] void stop(Lane& lane);       // ends the launch from within a lane
   [[noreturn]] void run_again(Lane& lane);  // the same, for the launch to run again, in order
@@ -165,6 +166,8 @@ class Block {
   std::size_t threads_ = 0;
   std::size_t exited_ = 0;
   std::size_t in_barrier_ = 0;
+  bool votes_ = false;  // of those in the barrier, one is true
+  bool voted_ = false;  // and when it last opened
   std::uint64_t stores_ = 0;
   const void* shared_type_ = nullptr;
   StackPool stacks_;

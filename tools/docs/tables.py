@@ -163,12 +163,15 @@ def described(report):
     if problem["family"] == "gemm":
         sizes = [problem["m"], problem["n"], problem["k"]]
         return (f"m = n = k = {sizes[0]}" if len(set(sizes)) == 1 else " × ".join(map(str, sizes))) + f", {problem['dtype']}"
+    if problem["family"] == "softmax":
+        return f"{problem['rows']} × {problem['cols']}, {problem['dtype']}"
     tokens = f"{problem['seq_q']} tokens"
     if problem["seq_k"] != problem["seq_q"]:
         tokens = f"{problem['seq_q']} queries, {problem['seq_k']} keys"
     batch = f"batch {problem['batch']}, " if problem["batch"] > 1 else ""
     causal = ", causal" if problem["causal"] else ""
-    return f"{batch}{problem['heads']} heads, {tokens}, d = {problem['dim']}{causal}"
+    dtype = "" if problem["dtype"] == "fp32" else f", {problem['dtype']}"
+    return f"{batch}{problem['heads']} heads, {tokens}, d = {problem['dim']}{causal}{dtype}"
 
 
 @table("times")
@@ -214,6 +217,91 @@ def gemm_peers_table(root, kind):
     return markdown(["TFLOP/s" + (" (share of the roof)" if kind == "burst" else ", sustained"), *columns], rows, "l" + "r" * len(columns))
 
 
+@table("softmax")
+def softmax_table(root):
+    """Step 03 at every shape that was measured: x read once and y written once over the median time, as a rate and, in brackets, as a
+    share of what a copy reaches."""
+    reports = [report for (step, _), report in benchmarks(root).items() if step == "03_online_softmax"]
+    if not reports:
+        return ""
+    copied = read_json(root, "docs/machine/h200.json")["ceilings"]["copy_bytes_per_second"]["value"]
+
+    def cell(result):
+        if result is None:
+            return "-"
+        problem = result["problem"]
+        moved = 2 * problem["rows"] * problem["cols"] * (4 if problem["dtype"] == "fp32" else 2)
+        rate = moved / (result["times_ms"]["median"] / 1000)
+        return f"{quantity(rate, 'B/s')} ({rate / copied:.3f})"
+
+    columns = {described(report): by_variant(report) for report in reports}
+    variants = dict.fromkeys(variant for named in columns.values() for variant in named)
+    rows = [[f"`{variant}`", *(cell(named.get(variant)) for named in columns.values())] for variant in variants]
+    return markdown(["x and y over time (share of a copy)", *columns], rows, "l" + "r" * len(columns))
+
+
+ROOF = "roof of mma.sync"
+OTHERS = {"FlashAttention-2": "FA2", "cuDNN": "cuDNN", "memory-efficient": "memory-efficient"}  # as the columns call them
+
+
+def attention_peers(root):
+    """(cells, variants) of attention_peers.json: {name: {contender: entry}}; nothing before it is committed. TableError where a result
+    was wrong."""
+    if not (root / RESULTS / "attention_peers.json").exists():
+        return {}, []
+    report = read_json(root, f"{RESULTS}/attention_peers.json")
+    cells = {name: {c["name"]: c for c in measured["contenders"]} for name, measured in report["cells"].items()}
+    for name, contenders in cells.items():
+        for contender, entry in contenders.items():
+            if entry["verdict"] != "ok" and contender != ROOF:  # which computes nothing that could be checked
+                raise TableError(f"attention_peers.json: the result of {contender} is wrong at {name}")
+    return cells, report["variants"]
+
+
+@table("attention_peers")
+def attention_peers_table(root, kind):
+    """Step 05 beside PyTorch's kernels, in one run: TFLOP/s in bursts with the speed over the others', or sustained with the clock. The
+    figures of others and of the roof are of the first variant."""
+    if kind not in ("burst", "sustained"):
+        raise TableError(f"attention_peers: {kind} is neither burst nor sustained")
+    cells, variants = attention_peers(root)
+    if not cells:
+        return ""
+
+    def rate(entry):
+        if entry is None:
+            return "-"
+        if kind == "burst":
+            return f"{entry['tflops']['median']:.0f}"
+        return f"{entry['sustained_tflops']:.0f}" + (f" ({entry['sm_clock_mhz']})" if entry["sm_clock_mhz"] else "")
+
+    def over(entry, other):
+        of = (entry or {"of": {}})["of"].get(other)
+        return f"{of['median']:.2f} ({of['min']:.2f}–{of['max']:.2f})" if of else "-"
+
+    contenders = [*variants, *OTHERS] + ([ROOF] if kind == "sustained" else [])
+    compared = [*OTHERS][:2] + [ROOF] if kind == "burst" else []
+    rows = [
+        [name, *(rate(cell.get(contender)) for contender in contenders), *(over(cell.get(variants[0]), other) for other in compared)]
+        for name, cell in cells.items()
+    ]
+    title = "TFLOP/s, bursts" if kind == "burst" else "TFLOP/s, sustained (SM clock, MHz)"
+    called = {variant: f"`{variant}`" for variant in variants} | OTHERS | {ROOF: "the roof"}
+    names = [*(called[contender] for contender in contenders), *(f"of {called[other]}" for other in compared)]
+    return markdown([title, *names], rows, "l" + "r" * len(names))
+
+
+@table("attention_claims")
+def attention_claims_table(root):
+    """What that run says of step 05's first variant, beside what was aimed at."""
+    cells, _ = attention_peers(root)
+    if not cells:
+        return ""
+    claims = read_json(root, f"{RESULTS}/attention_peers.json")["claims"]
+    rows = [[claim["what"], f"{claim['target']:.2f}" if claim["target"] else "-", f"{claim['value']:.3f}"] for claim in claims]
+    return markdown(["what", "at least", "measured"], rows, "lrr")
+
+
 # ---- the simulator ----
 
 
@@ -224,6 +312,24 @@ def parity_table(root):
     counts = read_json(root, f"{RESULTS}/parity.json")
     columns = ["launches", "compared", "different", "estimates", "estimates_different"]
     return markdown(header, [[f"`{step}`", *(count[c] for c in columns)] for step, count in counts.items()], "lrrrrr")
+
+
+@table("io_theorem")
+def io_theorem_table(root):
+    """Bytes that attention asks of memory, by formula and counted (tools/io_counts.py)."""
+    points = read_json(root, "results/sim/io_theorem.json")["points"]
+    rows = [
+        [
+            p["algorithm"] + (f", {p['kib']} KB" if p["kib"] else ""),
+            p["n"],
+            p["d"],
+            f"{p['predicted'] / 1e6:.3f}",
+            f"{p['counted'] / 1e6:.3f}",
+            f"{(p['counted'] / p['predicted'] - 1) * 100:.2f} %",
+        ]
+        for p in sorted(points, key=lambda p: (p["d"] != 64, p["d"], p["n"]))
+    ]
+    return markdown(["requested, one head, fp16", "N", "d", "expected, MB", "counted, MB", "more"], rows, "lrrrrr")
 
 
 @table("simulator_cost")
@@ -327,30 +433,24 @@ def profile_rows_table(root):
 
 # ---- the README's ladder ----
 
-LADDER_SHAPES = ("tour", "4k")
+LADDER_SHAPES = ("tour", "4k", "16k × 4k", "d 64 4096", "d 128 4096")
 
 
 @table("ladder")
 def ladder_table(root):
-    """Every variant of every step, in a table for each family of problems: the README's."""
-    families = {}
+    """Every variant of every step: the README's. Steps that were measured at the same problems share a table."""
+    by_step = {}
     for (step, shape), report in benchmarks(root).items():
         if shape in LADDER_SHAPES:
-            families.setdefault(report["results"][0]["problem"]["family"], {})[step, shape] = report
-    return "\n\n".join(family_ladder(reports) for reports in families.values())
-
-
-def family_ladder(reports):
-    """Of one family: {(step, shape): report}."""
-    headers = {shape: described(report) for (_, shape), report in reversed(reports.items())}
-    shapes = [shape for shape in LADDER_SHAPES if shape in headers]
-    rows = []
-    for step in sorted({step for step, _ in reports}):
-        named = [by_variant(reports[step, shape]) if (step, shape) in reports else {} for shape in shapes]
-        for variant in dict.fromkeys(variant for results in named for variant in results):
-            times = [median(results[variant]) if variant in results else "-" for results in named]
+            by_step.setdefault(step, []).append((LADDER_SHAPES.index(shape), described(report), by_variant(report)))
+    shared = {}  # {problems: rows}
+    for step, measured in sorted(by_step.items()):
+        columns = sorted(measured, key=lambda column: column[:2])
+        rows = shared.setdefault(tuple(problem for _, problem, _ in columns), [])
+        for variant in dict.fromkeys(variant for *_, results in columns for variant in results):
+            times = [median(results[variant]) if variant in results else "-" for *_, results in columns]
             rows.append([f"[{step[:2]}](docs/{step}.md)", f"`{variant}`", *times])
-    return markdown(["step", "variant", *(headers[shape] for shape in shapes)], rows, "ll" + "r" * len(shapes))
+    return "\n\n".join(markdown(["step", "variant", *problems], rows, "ll" + "r" * len(problems)) for problems, rows in shared.items())
 
 
 # ---- mutants, from what `make mutate UPDATE=1` wrote ----

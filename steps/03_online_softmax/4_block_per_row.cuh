@@ -1,0 +1,44 @@
+// Step 03, file 4: a block per row, merged through shared memory.
+//
+// A warp that walks a row of 16,384 columns makes 512 rounds, each with one load of a lane under way; and with few rows there
+// are few warps. Here a block of 8 warps shares the row: 64 rounds, and 8 times the loads under way. The bytes are file 3's.
+//
+// Lanes merge their states by shuffles as before. Then there are 8 states, one of each warp, and warps can only talk through
+// shared memory: each writes its state, and after a barrier every warp reads all 8 and merges them again. All warps do the same
+// work there, which costs nothing that could be saved: one warp alone would have to hand the result to the others, through a
+// second barrier.
+//
+//   Smem   states[8]   (m, l) of each warp, 8 bytes each
+//
+// A lane without a state of a warp brings the empty one, (−∞, 0): ⊕ leaves the others as they are.
+#pragma once
+
+#include "steps/03_online_softmax/3_warp_per_row.cuh"
+
+namespace online_softmax {
+
+constexpr int block_threads = 256;
+
+struct BlockSmem {
+  SoftmaxState states[block_threads / 32];
+};
+
+// Grid: over rows. Blocks of block_threads.
+template <class T>
+__global__ void block_per_row_softmax(Shape shape,
+                                      Rows<const T> x,  // [rows, cols]
+                                      Rows<T> y) {      // [rows, cols]
+  auto& smem = device::shared_storage<BlockSmem>();
+  const int i = blockIdx.x, thread = threadIdx.x;
+  const int warp = thread / 32, lane = thread % 32;
+
+  // [doc: block_merge]
+  const SoftmaxState mine = merge_lanes(state_of_columns(x.row(i), shape.cols, thread, block_threads));
+  if (lane == 0) store(&smem.states[warp], mine);
+  __syncthreads();  // the states of all warps are written before any warp merges them
+  const SoftmaxState row = merge_lanes(lane < block_threads / 32 ? load(&smem.states[lane]) : SoftmaxState{});
+  // [/doc: block_merge]
+  write_columns(x.row(i), y.row(i), shape.cols, thread, block_threads, row);
+}
+
+}  // namespace online_softmax

@@ -1,0 +1,68 @@
+// Step 03, file 7: parts that wait for each other.
+//
+// File 6 reads x twice because its blocks end before the row's state is known. Here a block keeps its part in registers, makes
+// its state known, waits until the states of all parts of its row are there, and writes y from what it holds: 2 transfers, for
+// rows as long as the registers of the whole device.
+//
+//   states[rows][parts]   each part's (m, l)
+//   arrived[rows]         how many of a row's states are written; the last element deals out the work
+//   Smem                  states[8]   (m, l) of each warp;   ticket   which part this block takes
+//
+// A block that waits for others may wait for ever: if blocks that wait fill the device, the one that they wait for cannot
+// start. So parts are not taken by blockIdx, whose order nobody promises, but by a ticket: a counter that each block raises
+// when it starts. Parts are then started in order, row by row. The oldest unfinished row either has all its parts started, or
+// all the blocks that are on the device are its own, fewer than its parts: then there is room for one more. So every row ends,
+// as long as the device has room for the blocks of one row. The host sees to that.
+//
+// The order of an exchange: state, fence, count — count, fence, states. A fence makes what its thread wrote before it visible
+// before what it writes after; without the first one the count may be seen before the state.
+#pragma once
+
+#include "steps/03_online_softmax/6_split_rows.cuh"
+
+namespace online_softmax {
+
+struct HeldPartsSmem {
+  SplitSmem warps;
+  int ticket;
+};
+
+// Grid: over count. Blocks of split_threads.
+__global__ void clear_arrivals(int count, int* arrived) {  // [count]
+  const int n = blockIdx.x * split_threads + threadIdx.x;
+  if (n < count) arrived[n] = 0;
+}
+
+// Grid: over rows · parts. Blocks of split_threads.
+template <class T>
+__global__ void __launch_bounds__(split_threads, 1024 / split_threads)
+    held_parts_softmax(Shape shape, Split split,
+                       Rows<const T> x,       // [rows, cols]
+                       SoftmaxState* states,  // [rows, parts]
+                       int* arrived,          // [rows + 1], all 0
+                       Rows<T> y) {           // [rows, cols]
+  auto& smem = device::shared_storage<HeldPartsSmem>();
+  const int thread = threadIdx.x;
+  if (thread == 0) smem.ticket = atomicAdd(&arrived[shape.rows], 1);
+  __syncthreads();  // the ticket is there before anyone reads it
+  const int ticket = smem.ticket, i = ticket / split.parts, part = ticket % split.parts;
+  HeldPart<T> held = part_of_row(x.row(i), shape.cols, split, part);
+  held.load_row(x.row(i));
+  const SoftmaxState mine = merge_warps<split_threads>(smem.warps, held.warp_state());
+
+  // [doc: exchange]
+  if (thread == 0) {
+    store(&states[ticket], mine);
+    __threadfence();  // the state is there before it is counted
+    atomicAdd(&arrived[i], 1);
+    while (atomicAdd(&arrived[i], 0) < split.parts) {  // an atomic, because it asks L2: a load may find an old value in L1
+    }
+    __threadfence();  // all states were counted before any is read
+  }
+  __syncthreads();  // thread 0 has seen all parts arrive before anyone reads their states
+  const SoftmaxState row = merge_parts(&states[std::size_t(i) * split.parts], split.parts);
+  // [/doc: exchange]
+  held.store_row(y.row(i), row);
+}
+
+}  // namespace online_softmax

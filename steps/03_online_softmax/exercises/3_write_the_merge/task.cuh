@@ -1,0 +1,69 @@
+// Exercise 3 of step 03: the merge operator.
+//
+// A row is cut into four parts, a warp for each. Lanes, too, hold parts, and so does a single score: (x, 1). Everything meets
+// in merge(), with scores in base 2: device::exp2_fast(x) is 2^x. Yours to write are two short functions. A part may be empty,
+// (−∞, 0), on either side or on both. A row may consist of −∞ alone; then y is 0.
+#pragma once
+
+#include "steps/03_online_softmax/rows.cuh"
+
+namespace exercise {
+
+using namespace online_softmax;
+
+constexpr int parts = 4, threads = 32 * parts;
+
+struct Part {
+  float m;  // the largest score, base 2; −∞: none
+  float l;  // Σ 2^(x − m)
+};
+
+struct Smem {
+  float m[parts], l[parts];
+};
+
+// a ⊕ b
+__device__ inline Part merge(Part a, Part b) {
+  return {fmaxf(a.m, b.m), a.l + b.l};  // yours to write
+}
+
+// What to add to every score's exponent, and what to multiply its power of two by: y = 2^(x + shift) · factor.
+struct Finish {
+  float shift, factor;
+};
+__device__ inline Finish finish_row(Part row) {
+  return {-row.m, 1.0f};  // yours to write
+}
+
+// Grid: over rows. Blocks of `threads`. Part w, a quarter of the columns, goes to warp w; short rows leave parts empty.
+__global__ void softmax(Shape shape,
+                        Rows<const float> x,  // [rows, cols]
+                        Rows<float> y) {      // [rows, cols]
+  auto& smem = device::shared_storage<Smem>();
+  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+  const float* x_row = x.row(blockIdx.x);  // [cols]
+  float* y_row = y.row(blockIdx.x);        // [cols]
+  const int length = ceil_div(shape.cols, parts);
+  const int begin = min(warp * length, shape.cols), end = min(begin + length, shape.cols);
+
+  Part mine = {-INFINITY, 0.0f};
+  for (int j = begin + lane; j < end; j += 32) mine = merge(mine, {x_row[j] * device::log2_e, 1.0f});
+  for (int distance = 16; distance > 0; distance /= 2) {
+    const float m = __shfl_xor_sync(0xffffffffu, mine.m, distance), l = __shfl_xor_sync(0xffffffffu, mine.l, distance);
+    mine = merge(mine, {m, l});
+  }
+  if (lane == 0) {
+    smem.m[warp] = mine.m;
+    smem.l[warp] = mine.l;
+  }
+  __syncthreads();  // all parts are written before any warp merges them
+  Part row = {-INFINITY, 0.0f};
+  for (int p = parts - 1; p >= 0; --p) row = merge({smem.m[p], smem.l[p]}, row);
+
+  const Finish finish = finish_row(row);
+  for (int j = begin + lane; j < end; j += 32) {
+    y_row[j] = device::exp2_fast(fmaf(x_row[j], device::log2_e, finish.shift)) * finish.factor;
+  }
+}
+
+}  // namespace exercise

@@ -1,0 +1,210 @@
+// Step 03, host side: what the step offers, sizes, launches.
+#include "steps/03_online_softmax/2_online.cuh"
+#include "steps/03_online_softmax/host.h"
+
+namespace {
+
+using namespace online_softmax;
+using problem::Dtype;
+using problem::KernelCost;
+using run::SoftmaxLaunch;
+using run::SoftmaxVariant;
+
+void launch_three_pass(const SoftmaxLaunch& l) {
+  with_type(l.shape.dtype, [&]<class T>(T) { launch_rows<T>(l, three_pass_softmax<T>, row_threads, row_threads, 0); });
+}
+void launch_online(const SoftmaxLaunch& l) {
+  with_type(l.shape.dtype, [&]<class T>(T) { launch_rows<T>(l, two_pass_softmax<T>, row_threads, row_threads, 0); });
+}
+void launch_warp_per_row(const SoftmaxLaunch& l) {
+  with_type(l.shape.dtype,
+            [&]<class T>(T) { launch_rows<T>(l, warp_per_row_softmax<T>, warps_per_block, 32 * warps_per_block, 0); });
+}
+void launch_block_per_row(const SoftmaxLaunch& l) {
+  with_type(l.shape.dtype,
+            [&]<class T>(T) { launch_rows<T>(l, block_per_row_softmax<T>, 1, block_threads, sizeof(BlockSmem)); });
+}
+
+// One instantiation of file 5: rows of up to `chunks` chunks.
+struct Vectorised {
+  int chunks;
+  std::size_t shared_bytes;
+  void (*launch)(const SoftmaxLaunch&);
+};
+
+template <int group, int most>
+void launch_groups(const SoftmaxLaunch& l) {
+  with_type(l.shape.dtype, [&]<class T>(T) { launch_vectorised<T, group, most>(l); });
+}
+
+template <int group, int most>
+constexpr Vectorised vectorised{group * most, sizeof(WarpStatesSmem<vectorised_block(group)>), launch_groups<group, most>};
+
+constexpr Vectorised sizes[] = {vectorised<32, 1>,  vectorised<32, 4>,  vectorised<64, 8>,  vectorised<128, 8>,
+                                vectorised<256, 8>, vectorised<512, 8>, vectorised<1024, 8>};
+constexpr int tuned_chunks =
+    512 * 8;  // longer rows leave one block to a multiprocessor: it computes, and no bytes are under way
+
+// The least that holds the rows, or none: then they are too long, or x and y are aligned differently.
+const Vectorised* holding(const Softmax& s, int most = 1 << 30) {
+  const auto at =
+      std::find_if(std::begin(sizes), std::end(sizes), [&](const Vectorised& v) { return chunks_of(s) <= v.chunks; });
+  return aligned_alike(s) && at != std::end(sizes) && at->chunks <= most ? at : nullptr;
+}
+
+void launch_vectorised_rows(const SoftmaxLaunch& l) {
+  const Vectorised* size = holding(l.shape);
+  size ? size->launch(l) : launch_block_per_row(l);
+}
+
+void launch_split_rows(const SoftmaxLaunch& l) {
+  if (!aligned_alike(l.shape)) return launch_block_per_row(l);
+  const Split split = split_of(l.shape);
+  const auto blocks = static_cast<unsigned>(l.shape.rows * split.parts);
+  SoftmaxState* states = l.scratch.get<SoftmaxState>("states");
+  with_type(l.shape.dtype, [&]<class T>(T) {
+    device::launch(split_states_softmax<T>, blocks, split_threads, sizeof(SplitSmem), shape_of(l.shape), split, x_of<T>(l),
+                   states);
+    device::launch(split_write_softmax<T>, blocks, split_threads, 0, shape_of(l.shape), split, x_of<T>(l),
+                   static_cast<const SoftmaxState*>(states), y_of<T>(l));
+  });
+}
+
+// The blocks of a row must all be on the device at once: file 7's launch bounds promise 4 to a multiprocessor. The simulator
+// has room for as many as 66 multiprocessors.
+bool can_wait(const Softmax& s) {
+  const int multiprocessors = device::properties().backend == "sim" ? 66 : device::properties().multiprocessors;
+  return aligned_alike(s) && split_of(s).parts <= multiprocessors * (1024 / split_threads);
+}
+
+void launch_held_parts(const SoftmaxLaunch& l) {
+  if (!can_wait(l.shape)) return launch_split_rows(l);
+  const Split split = split_of(l.shape);
+  int* arrived = l.scratch.get<int>("arrived");
+  const int count = l.shape.rows + 1;
+  device::launch(clear_arrivals, static_cast<unsigned>(ceil_div(count, split_threads)), split_threads, 0, count, arrived);
+  with_type(l.shape.dtype, [&]<class T>(T) {
+    device::launch(held_parts_softmax<T>, static_cast<unsigned>(l.shape.rows * split.parts), split_threads,
+                   sizeof(HeldPartsSmem), shape_of(l.shape), split, x_of<T>(l), l.scratch.get<SoftmaxState>("states"), arrived,
+                   y_of<T>(l));
+  });
+}
+
+void launch_tuned(const SoftmaxLaunch& l) {
+  const Vectorised* size = holding(l.shape, tuned_chunks);
+  size ? size->launch(l) : launch_held_parts(l);
+}
+
+// ---- what each needs and costs ----
+
+std::vector<run::ScratchNeed> no_scratch(const Softmax&) { return {}; }
+std::vector<run::ScratchNeed> states_of_parts(const Softmax& s) {
+  return {{"states", sizeof(SoftmaxState) * static_cast<std::size_t>(s.rows) * split_of(s).parts}};
+}
+std::vector<run::ScratchNeed> states_and_arrivals(const Softmax& s) {
+  std::vector<run::ScratchNeed> needs = states_of_parts(s);
+  needs.push_back({"arrived", sizeof(int) * (static_cast<std::size_t>(s.rows) + 1)});
+  return needs;
+}
+std::vector<run::ScratchNeed> tuned_scratch(const Softmax& s) {
+  return holding(s, tuned_chunks) ? no_scratch(s) : states_and_arrivals(s);
+}
+
+std::vector<KernelCost> block_cost(const Softmax& s) { return {problem::row_softmax_cost(s, "block_per_row_softmax", 2)}; }
+std::vector<KernelCost> vectorised_cost(const Softmax& s) {
+  return holding(s) ? std::vector{problem::row_softmax_cost(s, "vectorised_softmax")} : block_cost(s);
+}
+std::vector<KernelCost> split_cost(const Softmax& s) {
+  if (!aligned_alike(s)) return block_cost(s);
+  const double states = static_cast<double>(states_of_parts(s)[0].bytes);
+  KernelCost first = problem::row_softmax_cost(s, "split_states_softmax", 1, 0);
+  KernelCost second = problem::row_softmax_cost(s, "split_write_softmax");
+  first.flops *= 0.6;  // maximum, subtract, exp and add of five, and again subtract, exp and multiply
+  second.flops *= 0.4;
+  first.bytes_written = states;
+  second.bytes_read += states;
+  return {first, second};
+}
+std::vector<KernelCost> held_parts_cost(const Softmax& s) {
+  if (!can_wait(s)) return split_cost(s);
+  KernelCost cost = problem::row_softmax_cost(s, "held_parts_softmax");
+  const double states = static_cast<double>(states_of_parts(s)[0].bytes), arrived = sizeof(int) * (s.rows + 1.0);
+  cost.bytes_read += states + arrived;
+  cost.bytes_written += states + arrived;
+  return {{"clear_arrivals", 0, 0, arrived}, cost};
+}
+std::vector<KernelCost> tuned_cost(const Softmax& s) {
+  return holding(s, tuned_chunks) ? vectorised_cost(s) : held_parts_cost(s);
+}
+
+std::size_t vectorised_shared_bytes(const Softmax& s) { return holding(s) ? holding(s)->shared_bytes : sizeof(BlockSmem); }
+std::size_t split_shared_bytes(const Softmax&) { return std::max(sizeof(SplitSmem), sizeof(BlockSmem)); }
+std::size_t held_parts_shared_bytes(const Softmax& s) { return can_wait(s) ? sizeof(HeldPartsSmem) : split_shared_bytes(s); }
+std::size_t tuned_shared_bytes(const Softmax& s) {
+  return holding(s, tuned_chunks) ? vectorised_shared_bytes(s) : held_parts_shared_bytes(s);
+}
+
+// A variant of one kernel that reads x so many times.
+SoftmaxVariant variant(std::string name, std::string idea, std::string kernel, int reads, std::size_t shared_bytes,
+                       std::function<void(const SoftmaxLaunch&)> launch) {
+  return {std::move(name),
+          std::move(idea),
+          {},
+          [=](const Softmax&) { return shared_bytes; },
+          no_scratch,
+          [=](const Softmax& s) { return std::vector{problem::row_softmax_cost(s, kernel, reads)}; },
+          std::move(launch)};
+}
+
+}  // namespace
+
+const run::SoftmaxStep& run::this_softmax_step() {
+  static const SoftmaxStep step = [] {
+    SoftmaxStep s;
+    s.name = "03_online_softmax";
+    s.question = "How often must a softmax read its row?";
+    s.default_shape.rows = 64;
+    s.default_shape.cols = 1000;
+    s.default_shape.dtype = Dtype::fp16;
+    s.default_variant = "tuned";
+    s.variants = {
+        variant("three_pass", "safe softmax: maximum, sum, result; one thread per row", "three_pass_softmax", 3, 0,
+                launch_three_pass),
+        variant("online", "maximum and sum in one pass", "two_pass_softmax", 2, 0, launch_online),
+        variant("warp_per_row", "lanes merge their states by shuffles; 2^x for exp", "warp_per_row_softmax", 2, 0,
+                launch_warp_per_row),
+        variant("block_per_row", "warps merge theirs through shared memory", "block_per_row_softmax", 2, sizeof(BlockSmem),
+                launch_block_per_row),
+        {"vectorised",
+         "16 bytes an access, and the row stays in registers: x is read once",
+         {},
+         vectorised_shared_bytes,
+         no_scratch,
+         vectorised_cost,
+         launch_vectorised_rows},
+        {"split_rows",
+         "a row in parts, a block each; a second kernel merges and writes",
+         {},
+         split_shared_bytes,
+         states_of_parts,
+         split_cost,
+         launch_split_rows},
+        {"held_parts",
+         "parts stay in registers while their states are exchanged",
+         {},
+         held_parts_shared_bytes,
+         states_and_arrivals,
+         held_parts_cost,
+         launch_held_parts},
+        {"tuned",
+         "rows up to 64 KB in one block, longer ones in parts",
+         {},
+         tuned_shared_bytes,
+         tuned_scratch,
+         tuned_cost,
+         launch_tuned},
+    };
+    return s;
+  }();
+  return step;
+}

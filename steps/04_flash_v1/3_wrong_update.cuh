@@ -1,0 +1,22 @@
+// Step 04, file 3: the update that many explanations print, to be rejected.
+//
+// P̃ of a block was computed with the block's own maximum m̃. Line 12 therefore brings it to the row's new maximum by a factor
+// e^(m̃ − m_new), just as it brings the O of the keys before by e^(m − m_new). Leave the first factor out, and everything still
+// looks right: shapes, finite values, a plausible size. l is right, so LSE is right. O is wrong, wherever a block comes whose
+// maximum is not the row's maximum so far: its values get too much weight. It happens to be right where every block has a
+// larger maximum than those before it, or only one block exists.
+//
+// The kernel is file 1's. Nothing but the update differs.
+#pragma once
+
+#include "steps/04_flash_v1/1_scalar.cuh"
+
+namespace flash_v1 {
+
+struct WrongUpdate {
+  __device__ float operator()(const device::MergedSoftmax& merged, float l_before, float o, float pv) const {
+    return (merged.first * l_before * o + pv) * device::inverse_sum(merged.state.l);
+  }
+};
+
+}  // namespace flash_v1

@@ -1,0 +1,85 @@
+// Step 04: FlashAttention's first algorithm. S and P stay on the chip; O, l and m do not.
+//
+// Host side: what the step offers, and what each kernel is predicted to ask of memory.
+#include "steps/04_flash_v1/3_wrong_update.cuh"
+#include "steps/04_flash_v1/host.h"
+
+namespace {
+
+using namespace flash_v1;
+using problem::Dtype;
+
+constexpr int kib = 1024;
+
+template <int smem_bytes>
+BlockSizes scalar_sizes(const Attention& a) {
+  return with_budget<smem_bytes>(a.dim, []<class B>(B) { return B::sizes; });
+}
+
+template <int smem_bytes>
+std::size_t scalar_shared_bytes(const Attention& a) {
+  return with_budget<smem_bytes>(a.dim, []<class B>(B) { return sizeof(ScalarSmem<B>); });
+}
+
+BlockSizes tensor_sizes(const Attention& a) {
+  return with_tensor_tile(a.dim, []<class Tile>(Tile) { return BlockSizes{Tile::rows, Tile::keys}; });
+}
+
+std::size_t tensor_shared_bytes(const Attention& a) {
+  return with_tensor_tile(a.dim, []<class Tile>(Tile) { return sizeof(TensorSmem<__half, Tile>); });  // bfloat16 is as large
+}
+
+template <int smem_bytes, class Update = PapersUpdate>
+run::AttentionVariant scalar(std::string name, std::string idea) {
+  run::AttentionSupport supports;
+  supports.dtypes = {Dtype::fp32, Dtype::fp16, Dtype::bf16};
+  return {std::move(name),
+          std::move(idea),
+          supports,
+          scalar_shared_bytes<smem_bytes>,
+          state_needs,
+          [](const Attention& a) { return cost_of(a, scalar_sizes<smem_bytes>(a), "algorithm_1"); },
+          launch_scalar<smem_bytes, Update>};
+}
+
+}  // namespace
+
+const run::AttentionStep& run::this_step() {
+  static const AttentionStep step = [] {
+    AttentionSupport halves;
+    halves.dtypes = {Dtype::fp16, Dtype::bf16};
+    halves.dims = {32, 64, 96, 128, 256};
+    AttentionStep s;
+    s.name = "04_flash_v1";
+    s.question = "What does attention move when S and P never leave the chip?";
+    s.default_shape.heads = 4;
+    s.default_shape.kv_heads = 4;
+    s.default_shape.seq_q = 128;
+    s.default_shape.seq_k = 128;
+    s.default_shape.dim = 64;
+    s.default_shape.dtype = Dtype::fp16;
+    s.default_variant = "scalar";
+    s.variants = {
+        scalar<48 * kib>("scalar_48k", "Algorithm 1 with the 48 KB of shared memory that every GPU gives"),
+        scalar<99 * kib>("scalar_99k", "the same with the 99 KB of an RTX 30 or 40: fewer passes over Q and O"),
+        scalar<227 * kib>("scalar", "the same with all that one multiprocessor of an H200 has"),
+        {"tensor_cores", "mma.sync and ldmatrix; S and P in registers", halves, tensor_shared_bytes, state_needs,
+         [](const Attention& a) { return cost_of(a, tensor_sizes(a), "algorithm_1_tensor_cores"); }, launch_tensor_cores},
+        scalar<48 * kib, WrongUpdate>("wrong_update", "the update that many explanations print: no factor on P·V"),
+    };
+    s.variants.back().demonstration = "wrong on purpose, to be rejected";
+    s.estimates = [](const Attention& a) {
+      std::vector<run::Estimate> estimates;
+      estimates.push_back({"algorithm_1", device::Space::shared, device::Op::load,
+                           "nvcc unrolls the sums, and reads four neighbouring elements of Q or P at once"});
+      for (const device::Op op : {device::Op::load, device::Op::store}) {
+        if (a.dim % 32 == 0) break;
+        estimates.push_back({"algorithm_1", device::Space::global, op,
+                             "rows are no multiple of 32 elements, so lanes leave the copying loops in different rounds"});
+      }
+      return estimates;
+    };
+    return s;
+  }();
+  return step;
+}

@@ -1,0 +1,127 @@
+// Step 05, file 1: the algorithm alone.
+//
+// Step 04 walks over the keys outside and the queries inside, so O, m and l go to device memory and back for every tile of
+// keys. Here the loops change places: a block keeps its tile of queries, with O, m and l in registers, and walks over the keys.
+// O is divided by l once, at the end. Blocks need nothing of each other. Everything is fp32 and plain multiply-adds.
+//
+//   block   32 queries, 8 warps; tiles of 32 keys
+//   warp    4 queries: lane j has the score of key j, and columns j, j + 32, … of O
+//   Smem    q[32][dim]        as fp32, all along
+//           k[32][dim + 1]    of one tile; a row more on by one bank, so that 32 lanes read 32 keys from 32 banks
+//           v[32][dim]        of the same tile
+//
+// What to expect: K and V are read once for 32 queries, not once for each: (2 · Tr · seq_k · dim) elements for Tr tiles of
+// queries. O, m and l are never read. Five loads from shared memory for four multiply-adds, so these are the bound: 128 bytes a
+// cycle give 0.8 multiply-adds of a warp, where four could be done. Files 2 and later are about that.
+#pragma once
+
+#include "steps/05_flash_v2/tile.cuh"
+
+namespace flash_v2 {
+
+constexpr int scalar_rows = 32;  // queries of a block
+constexpr int scalar_keys = 32;  // of a tile: one for each lane
+constexpr int scalar_threads = 256;
+constexpr int rows_of_warp = scalar_rows / (scalar_threads / 32);
+
+template <int columns>
+struct ScalarSmem {
+  float q[scalar_rows][32 * columns];
+  float k[scalar_keys][32 * columns + 1];
+  float v[scalar_keys][32 * columns];
+};
+
+// Element t of row i of a head, as fp32; zero from row `rows` on.
+template <class T>
+__device__ float element_or_zero(const Heads<const T>& matrix, int batch, int head, int i, int t, int rows) {
+  return i < rows ? to_float(load(&matrix.row(batch, head, i)[t])) : 0.0f;
+}
+
+// Grid: x over tiles of queries, y over heads, z over the batch. Blocks of scalar_threads. dim ≤ 32 · columns.
+template <class T, int columns>
+__global__ void __launch_bounds__(scalar_threads) flash_scalar(AttentionShape shape,
+                                                               Heads<const T> q,  // [batch, heads, seq_q, dim]
+                                                               Heads<const T> k,  // [batch, kv_heads, seq_k, dim]
+                                                               Heads<const T> v,  // [batch, kv_heads, seq_k, dim]
+                                                               Heads<T> o,        // [batch, heads, seq_q, dim]
+                                                               float* lse) {      // [batch, heads, seq_q]
+  auto& smem = device::shared_storage<ScalarSmem<columns>>();
+  const QueryTile tile = query_tile(shape, scalar_rows);
+  const KeyTiles tiles = key_tiles(shape, tile.first, tile.count, scalar_keys);
+  const int lane = threadIdx.x % 32;
+  const int row = threadIdx.x / 32 * rows_of_warp;  // the warp's first, within the tile
+  const float scale = shape.scale * device::log2_e;
+
+  for (int i = threadIdx.x / 32; i < scalar_rows; i += scalar_threads / 32) {
+    for (int t = lane; t < shape.dim; t += 32) {
+      smem.q[i][t] = element_or_zero(q, tile.batch, tile.head, tile.first + i, t, shape.seq_q);
+    }
+  }
+  float sums[rows_of_warp][columns] = {};  // of O, not yet divided
+  SoftmaxState states[rows_of_warp];
+  // [doc: scalar_loop]
+  for (int j = tiles.end - 1; j >= tiles.begin; --j) {  // from right to left
+    const int first = j * scalar_keys;
+    for (int i = threadIdx.x / 32; i < scalar_keys; i += scalar_threads / 32) {
+      for (int t = lane; t < shape.dim; t += 32) {
+        smem.k[i][t] = element_or_zero(k, tile.batch, tile.kv_head, first + i, t, shape.seq_k);
+        smem.v[i][t] = element_or_zero(v, tile.batch, tile.kv_head, first + i, t, shape.seq_k);
+      }
+    }
+    __syncthreads();  // the tiles, and in the first round Q, are written before anyone reads them
+
+    float p[rows_of_warp] = {};  // scores of key first + lane, and then their exponentials
+    for (int t = 0; t < shape.dim; ++t) {
+      const float key = smem.k[lane][t];
+#pragma unroll
+      for (int r = 0; r < rows_of_warp; ++r) p[r] += smem.q[row + r][t] * key;
+    }
+#pragma unroll
+    for (int r = 0; r < rows_of_warp; ++r) {
+      const int i = tile.first + row + r;
+      const bool seen = first + lane >= shape.first_key(i) && first + lane < shape.end_key(i);
+      const float score = seen ? p[r] * scale : -INFINITY;
+      float m = fmaxf(states[r].m, score);
+      for (int other = 16; other > 0; other /= 2) m = fmaxf(m, __shfl_xor_sync(all_lanes, m, other));
+      const float factor = device::rescale_factor(states[r].m, m);
+      p[r] = device::exp2_fast(score - device::safe_maximum(m));
+      states[r] = {m, states[r].l * factor + p[r]};  // l: of this lane's keys; added up at the end
+#pragma unroll
+      for (int c = 0; c < columns; ++c) sums[r][c] *= factor;
+    }
+    for (int key = 0; key < scalar_keys; ++key) {
+      float value[columns];
+#pragma unroll
+      for (int c = 0; c < columns; ++c) value[c] = 32 * c + lane < shape.dim ? smem.v[key][32 * c + lane] : 0.0f;
+#pragma unroll
+      for (int r = 0; r < rows_of_warp; ++r) {
+        const int i = tile.first + row + r;
+        const float probability = __shfl_sync(all_lanes, p[r], key);
+        // A key that the row does not see adds nothing, not even 0 · NaN.
+        if (first + key < shape.first_key(i) || first + key >= shape.end_key(i)) continue;
+#pragma unroll
+        for (int c = 0; c < columns; ++c) sums[r][c] += probability * value[c];
+      }
+    }
+    __syncthreads();  // everyone has read the tiles before the next ones overwrite them
+  }
+  // [/doc: scalar_loop]
+#pragma unroll
+  for (int r = 0; r < rows_of_warp; ++r) {
+    SoftmaxState state = states[r];
+    for (int other = 16; other > 0; other /= 2) state.l += __shfl_xor_sync(all_lanes, state.l, other);
+    const int i = tile.first + row + r;
+    if (i >= shape.seq_q) continue;
+    const float inverse = device::inverse_sum(state.l);
+#pragma unroll
+    for (int c = 0; c < columns; ++c) {
+      const int column = 32 * c + lane;
+      if (column < shape.dim) store(&o.row(tile.batch, tile.head, i)[column], from_float<T>(sums[r][c] * inverse));
+    }
+    if (lane == 0) {
+      lse[(static_cast<std::int64_t>(tile.batch) * shape.heads + tile.head) * shape.seq_q + i] = device::log_sum_exp(state);
+    }
+  }
+}
+
+}  // namespace flash_v2

@@ -1,0 +1,117 @@
+// Step 05, file 4: copies beside the multiplications.
+//
+// In file 3 a tile is a sequence: load, wait for device memory, store, barrier, multiply, barrier. cp.async (step 02, file 7)
+// needs no register and does not wait. With two stages the next tile of K and V comes while this one is multiplied, and one
+// barrier a tile is enough: behind it the tile is there for everyone, and everyone has finished with the tile before, whose
+// stage the next copies fill.
+//
+//   Smem   q[64][dim]
+//          stage[2]     each with k[64][dim] and v[64][dim]; everything swizzled
+//
+// What to expect: the time of the copies disappears behind the mma. What remains are instructions beside the mma: a
+// multiplication and a subtraction for each score before its exponential, comparisons for masks that most tiles do not need,
+// votes, and Q's ldmatrix again in every tile. File 5 is about these.
+#pragma once
+
+#include "steps/05_flash_v2/3_ldmatrix.cuh"
+
+namespace flash_v2 {
+
+template <class T, int dim>
+struct PipelineSmem {
+  struct Stage {
+    alignas(16) T k[tile_keys][dim];
+    alignas(16) T v[tile_keys][dim];
+  };
+  alignas(16) T q[tile_rows][dim];
+  Stage stage[2];
+};
+
+// Starts to copy `count` rows of a head, from `first` on, to swizzled rows of shared memory; rows from `end` on become zeros.
+template <class T, int count, int dim>
+__device__ void copy_rows(T (&to)[count][dim], const Heads<const T>& from, int batch, int head, int first, int end) {
+#pragma unroll 4
+  for (int i = 0; i < count * dim / chunk; i += tile_threads) {
+    const int mine = i + threadIdx.x;
+    const int row = mine / (dim / chunk), column = mine % (dim / chunk) * chunk;
+    const bool inside = first + row < end;
+    ptx::cp_async_16(&to[row][swizzled<dim>(row, column)], &from.row(batch, head, inside ? first + row : 0)[column],
+                     inside ? 16 : 0);
+  }
+}
+
+// Grid: x over tiles of queries, y over heads, z over the batch. Blocks of tile_threads.
+template <class T, int dim>
+__global__ void __launch_bounds__(tile_threads, 2) flash_pipeline(AttentionShape shape,
+                                                                  Heads<const T> q,  // [batch, heads, seq_q, dim]
+                                                                  Heads<const T> k,  // [batch, kv_heads, seq_k, dim]
+                                                                  Heads<const T> v,  // [batch, kv_heads, seq_k, dim]
+                                                                  Heads<T> o,        // [batch, heads, seq_q, dim]
+                                                                  float* lse) {      // [batch, heads, seq_q]
+  auto& smem = device::shared_storage<PipelineSmem<T, dim>>();
+  const QueryTile tile = query_tile(shape, tile_rows);
+  const KeyTiles tiles = key_tiles(shape, tile.first, tile.count, tile_keys);
+  const int warp_row = threadIdx.x / 32 * warp_rows;  // within the tile
+  const float scale = shape.scale * device::log2_e;
+  RowKeys rows[2];
+  visible_keys(shape, tile.first + warp_row, rows);
+
+  const auto copy_tile = [&](int j) {
+    auto& stage = smem.stage[j % 2];
+    copy_rows(stage.k, k, tile.batch, tile.kv_head, j * tile_keys, shape.seq_k);
+    copy_rows(stage.v, v, tile.batch, tile.kv_head, j * tile_keys, shape.seq_k);
+    ptx::cp_async_commit_group();
+  };
+
+  float sums[dim / 8][4] = {};  // of O, not yet divided
+  SoftmaxState states[2];
+  // [doc: pipeline_loop]
+  if (tiles.begin < tiles.end) {
+    copy_rows(smem.q, q, tile.batch, tile.head, tile.first, shape.seq_q);
+    copy_tile(tiles.end - 1);
+  }
+  for (int j = tiles.end - 1; j >= tiles.begin; --j) {
+    auto& stage = smem.stage[j % 2];
+    ptx::cp_async_wait_group<0>();  // this thread's part of the tile has come, and of Q
+    const bool odd = __syncthreads_or(own_non_finite<T, tile_threads>(stage.v));
+    // Behind this barrier everyone's part has come; and everyone has read the other stage, which is filled next.
+    if (j > tiles.begin) copy_tile(j - 1);
+    // [/doc: pipeline_loop]
+    const int first = j * tile_keys;
+
+    float s[score_pieces][4] = {};
+#pragma unroll
+    for (int step = 0; step < dim; step += 16) {
+      std::uint32_t q_piece[4];
+      load_q(q_piece, smem.q, warp_row, step);
+#pragma unroll
+      for (int p = 0; p < score_pieces; p += 2) {
+        std::uint32_t k_pieces[4];
+        load_k(k_pieces, stage.k, 8 * p, step);
+        mma_two<T>(s[p], s[p + 1], q_piece, k_pieces);
+      }
+    }
+#pragma unroll
+    for (int p = 0; p < score_pieces; ++p) {
+#pragma unroll
+      for (int e = 0; e < 4; ++e) s[p][e] *= scale;
+    }
+    mask_scores(s, rows, first);
+    softmax_tile(s, states, sums);
+    if (odd) set_apart_non_finite<T>(sums, stage.v, rows, first);
+#pragma unroll
+    for (int step = 0; step < tile_keys / 16; ++step) {
+      std::uint32_t p_piece[4];
+      as_operand<T>(p_piece, s, step);
+#pragma unroll
+      for (int p = 0; p < dim / 8; p += 2) {
+        std::uint32_t v_pieces[4];
+        load_v(v_pieces, stage.v, 16 * step, 8 * p);
+        mma_two<T>(sums[p], sums[p + 1], p_piece, v_pieces);
+      }
+    }
+  }
+  finish_rows<T, true>(sums, states, shape, tile, tile.first + warp_row, o, lse);
+}
+
+}  // namespace flash_v2

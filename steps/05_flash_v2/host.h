@@ -1,0 +1,22 @@
+// Step 05, host side: the launch of a kernel whose blocks each have a tile of queries. Shared by step.cu, the exercises and the
+// tests.
+#pragma once
+
+#include "common/run/step.h"
+#include "steps/05_flash_v2/tile.cuh"
+
+namespace flash_v2 {
+
+template <class T>
+using Kernel = void (*)(AttentionShape, Heads<const T>, Heads<const T>, Heads<const T>, Heads<T>, float*);
+
+// A block for each tile of `rows` queries, of each head and batch entry.
+template <class T>
+void launch_tiles(const run::AttentionLaunch& l, Kernel<T> kernel, int rows, int threads, std::size_t shared_bytes) {
+  const dim3 grid(static_cast<unsigned>(ceil_div(l.shape.seq_q, rows)), static_cast<unsigned>(l.shape.heads),
+                  static_cast<unsigned>(l.shape.batch));
+  device::launch(kernel, grid, threads, shared_bytes, l.device_shape(), l.q.as<const T>(), l.k.as<const T>(), l.v.as<const T>(),
+                 l.o.as<T>(), l.lse);
+}
+
+}  // namespace flash_v2

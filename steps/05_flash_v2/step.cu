@@ -1,0 +1,209 @@
+// Step 05, host side: what the step offers, sizes, launches.
+#include "common/run/step.h"
+#include "steps/05_flash_v2/1_scalar.cuh"
+#include "steps/05_flash_v2/2_tensor_cores.cuh"
+#include "steps/05_flash_v2/3_ldmatrix.cuh"
+#include "steps/05_flash_v2/4_pipeline.cuh"
+#include "steps/05_flash_v2/5_registers.cuh"
+#include "steps/05_flash_v2/6_overlap.cuh"
+#include "steps/05_flash_v2/7_tuned.cuh"
+#include "steps/05_flash_v2/8_any_dim.cuh"
+#include "steps/05_flash_v2/host.h"
+
+namespace {
+
+using namespace flash_v2;
+using problem::Attention;
+using problem::Dtype;
+using run::AttentionLaunch;
+using run::AttentionSupport;
+using run::AttentionVariant;
+
+// Calls f(T{}) with the element type of the problem.
+template <class F>
+void with_type(Dtype dtype, F f) {
+  if (dtype == Dtype::fp32) return f(float{});
+  if (dtype == Dtype::fp16) return f(__half{});
+  f(__nv_bfloat16{});
+}
+template <class F>
+void with_16_bit_type(Dtype dtype, F f) {
+  if (dtype == Dtype::fp16) return f(__half{});
+  f(__nv_bfloat16{});
+}
+
+// A compile-time constant as an argument.
+template <int n>
+using Constant = std::integral_constant<int, n>;
+
+// Calls f with the first of these constants that is at least `value`.
+template <int n, int... more, class F>
+auto with_at_least(int value, F f) {
+  if constexpr (sizeof...(more) > 0) {
+    if (value > n) return with_at_least<more...>(value, f);
+  }
+  return f(Constant<n>{});
+}
+
+template <class F>
+auto with_scalar_columns(int dim, F f) {  // 32 columns for each lane of a warp
+  return with_at_least<2, 4, 8>(ceil_div(dim, 32), f);
+}
+
+void launch_scalar(const AttentionLaunch& l) {
+  with_type(l.shape.dtype, [&]<class T>(T) {
+    with_scalar_columns(l.shape.dim, [&](auto columns) {
+      launch_tiles<T>(l, flash_scalar<T, columns>, scalar_rows, scalar_threads, sizeof(ScalarSmem<columns>));
+    });
+  });
+}
+std::size_t scalar_bytes(const Attention& a) {
+  return with_scalar_columns(a.dim, [](auto columns) { return sizeof(ScalarSmem<columns>); });
+}
+
+// Kernels of files 2 to 6: for one type and one head dim, a kernel and its shared memory.
+template <class T, int dim>
+struct TensorCores {
+  static constexpr auto kernel = flash_tensor_cores<T, dim>;
+  using Smem = TensorCoreSmem<T, dim>;
+};
+template <class T, int dim>
+struct Ldmatrix {
+  static constexpr auto kernel = flash_ldmatrix<T, dim>;
+  using Smem = TensorCoreSmem<T, dim>;
+};
+template <class T, int dim>
+struct Pipeline {
+  static constexpr auto kernel = flash_pipeline<T, dim>;
+  using Smem = PipelineSmem<T, dim>;
+};
+template <class T, int dim>
+struct Registers {
+  static constexpr auto kernel = flash_registers<T, dim>;
+  using Smem = RecycledSmem<T, dim>;
+};
+template <class T, int dim>
+struct Overlap {
+  static constexpr auto kernel = flash_overlap<T, dim>;
+  using Smem = OverlapSmem<T, dim>;
+};
+// And of file 8, for dims padded to `dim`.
+template <class T, int dim>
+struct AnyDim {
+  static constexpr auto kernel = flash_any_dim<T, dim>;
+  using Smem = typename AnyDimTile<T, dim>::Smem;
+};
+
+template <template <class, int> class Tiled, int... dims>
+void launch_tiled(const AttentionLaunch& l) {
+  with_16_bit_type(l.shape.dtype, [&]<class T>(T) {
+    with_at_least<dims...>(l.shape.dim, [&](auto dim) {
+      using K = Tiled<T, dim>;
+      launch_tiles<T>(l, K::kernel, tile_rows, tile_threads, sizeof(typename K::Smem));
+    });
+  });
+}
+template <template <class, int> class Tiled, int... dims>
+std::size_t tiled_bytes(const Attention& a) {
+  using H = __half;  // a __nv_bfloat16 is as large
+  return with_at_least<dims...>(a.dim, [](auto dim) { return sizeof(typename Tiled<H, dim>::Smem); });
+}
+
+// File 7 where it can, file 8 elsewhere.
+bool is_tuned_dim(int dim) { return dim == 32 || dim == 64 || dim == 96 || dim == 128 || dim == 256; }
+
+template <bool Const>
+bool has_tuned_rows(const device::AnyHeads<Const>& x) {  // of elements of 16 bits
+  return reinterpret_cast<std::uintptr_t>(x.data) % 16 == 0 && (x.batch_stride | x.head_stride | x.row_stride) % chunk == 0 &&
+         x.row_stride <= tuned_max_row_stride;
+}
+void launch_tuned(const AttentionLaunch& l) {
+  if (!is_tuned_dim(l.shape.dim) || !has_tuned_rows(l.q) || !has_tuned_rows(l.k) || !has_tuned_rows(l.v) ||
+      !has_tuned_rows(l.o)) {
+    return launch_tiled<AnyDim, 32, 64, 96, 128, 256>(l);
+  }
+  with_16_bit_type(l.shape.dtype, [&]<class T>(T) {
+    with_at_least<32, 64, 96, 128, 256>(l.shape.dim, [&](auto dim) {
+      using Tile = TunedTile<dim>;
+      launch_tiles<T>(l, flash_tuned<T, Tile>, Tile::rows, tile_threads, sizeof(TunedSmem<T, Tile>));
+    });
+  });
+}
+std::size_t tuned_bytes(const Attention& a) {  // never less than file 8's
+  return with_at_least<32, 64, 96, 128, 256>(a.dim, [](auto dim) { return sizeof(TunedSmem<__half, TunedTile<dim>>); });
+}
+
+std::vector<run::ScratchNeed> no_scratch(const Attention&) { return {}; }
+
+// A variant of one kernel.
+AttentionVariant variant(std::string name, std::string idea, const AttentionSupport& supports, std::string kernel,
+                         std::function<std::size_t(const Attention&)> shared_bytes,
+                         std::function<void(const AttentionLaunch&)> launch) {
+  return {std::move(name),  std::move(idea),
+          supports,         std::move(shared_bytes),
+          no_scratch,       [=](const Attention& a) { return std::vector{problem::flash_cost(a, kernel)}; },
+          std::move(launch)};
+}
+
+template <template <class, int> class Tiled, int... dims>
+AttentionVariant tiled(std::string name, std::string idea, const AttentionSupport& supports, std::string kernel) {
+  return variant(std::move(name), std::move(idea), supports, std::move(kernel), tiled_bytes<Tiled, dims...>,
+                 launch_tiled<Tiled, dims...>);
+}
+
+}  // namespace
+
+const run::AttentionStep& run::this_step() {
+  static const AttentionStep step = [] {
+    AttentionSupport any;
+    any.dtypes = {Dtype::fp32, Dtype::fp16, Dtype::bf16};
+    any.window = true;
+    AttentionSupport any_16_bit = any;
+    any_16_bit.dtypes = {Dtype::fp16, Dtype::bf16};
+    AttentionSupport whole = any_16_bit;
+    whole.dims = {32, 64, 128};
+    AttentionSupport short_rows = whole;  // two sets of scores beside longer rows of O do not fit into the registers
+    short_rows.dims = {32, 64};
+    AttentionStep s;
+    s.name = "05_flash_v2";
+    s.question = "How fast is attention when a tile of queries stays on the chip until it is done?";
+    s.default_shape.heads = 4;
+    s.default_shape.kv_heads = 4;
+    s.default_shape.seq_q = 128;
+    s.default_shape.seq_k = 128;
+    s.default_shape.dim = 64;
+    s.default_shape.dtype = Dtype::fp16;
+    s.default_variant = "tuned";
+    s.variants = {
+        variant("scalar", "the algorithm alone: queries outside, keys inside, O in registers", any, "flash_scalar",
+                scalar_bytes, launch_scalar),
+        tiled<TensorCores, 32, 64, 128>("tensor_cores", "mma.sync for both products; P stays in the registers it came out in",
+                                        whole, "flash_tensor_cores"),
+        tiled<Ldmatrix, 32, 64, 128>("ldmatrix", "fragments by ldmatrix, V's by ldmatrix.trans, from swizzled rows", whole,
+                                     "flash_ldmatrix"),
+        tiled<Pipeline, 32, 64, 128>("pipeline", "cp.async, two stages: one barrier for each tile of keys", whole,
+                                     "flash_pipeline"),
+        tiled<Registers, 32, 64, 128>("registers", "Q in registers, scale and maximum in one FMA, masks only at the edges",
+                                      whole, "flash_registers"),
+        tiled<Overlap, 32, 64>("overlap", "the next tile's scores are issued before this tile's softmax", short_rows,
+                               "flash_overlap"),
+        {"tuned", "32 rows a warp, a reference maximum that seldom moves, copies and exponentials dealt among the mma",
+         any_16_bit, tuned_bytes, no_scratch,
+         [](const Attention& a) {
+           return std::vector{problem::flash_cost(a, is_tuned_dim(a.dim) ? "flash_tuned" : "flash_any_dim")};
+         },
+         launch_tuned},
+        tiled<AnyDim, 32, 64, 96, 128, 256>("any_dim", "rows of any length at any address: narrower copies, padding with zeros",
+                                            any_16_bit, "flash_any_dim"),
+    };
+    s.estimates = [](const Attention& a) {
+      const char* type = a.dtype == Dtype::fp32 ? "float" : a.dtype == Dtype::fp16 ? "__half" : "__nv_bfloat16";
+      const int columns = with_scalar_columns(a.dim, [](auto constant) { return int{constant}; });
+      return std::vector<run::Estimate>{{std::string("flash_scalar<") + type + ", " + std::to_string(columns) + ">",
+                                         device::Space::shared, device::Op::load,
+                                         "nvcc reads four neighbouring elements of Q's row in one access, the source one"}};
+    };
+    return s;
+  }();
+  return step;
+}

@@ -1,0 +1,48 @@
+// Step 03: every variant is right at every shape, in both types.
+#include "common/run/softmax_execute.h"
+#include "common/run/softmax_step.h"
+#include "tests/catch.h"
+#include "tests/softmax_suite.h"
+
+namespace {
+
+using problem::Dtype;
+using problem::Softmax;
+
+const run::SoftmaxStep& step() { return run::this_softmax_step(); }
+
+}  // namespace
+
+TEST_CASE("every variant is right over the whole shape list, in fp32 and fp16") {
+  for (const Dtype dtype : {Dtype::fp32, Dtype::fp16}) {
+    const auto cases = suite::softmax_shapes(dtype);
+    for (const run::SoftmaxVariant& variant : step().variants) {
+      CHECK(suite::passes(variant, cases) == static_cast<int>(cases.size()));
+    }
+  }
+}
+
+TEST_CASE("rows, permutations, shifts, NaN and infinity are handled as a softmax must, in short rows and in parts") {
+  for (const run::SoftmaxVariant& variant : step().variants) {
+    for (const Dtype dtype : {Dtype::fp32, Dtype::fp16}) {
+      suite::rows_are_independent(variant, problem::resolve({.rows = 5, .cols = 203, .ldx = 208, .ldy = 216, .dtype = dtype}));
+      for (const int cols : {203, 36001}) {
+        const Softmax shape = problem::resolve({.rows = 3, .cols = cols, .dtype = dtype});
+        suite::follows_permutations_and_shifts(variant, shape);
+        suite::contains_nan_and_infinity(variant, shape);
+      }
+    }
+    suite::rows_are_independent(variant, problem::resolve({.rows = 2, .cols = 40000, .dtype = Dtype::fp16}));
+  }
+}
+
+TEST_CASE("every size of file 5 is right just below and at the end of what it holds") {
+  const run::SoftmaxVariant& vectorised = step().variants[4];
+  REQUIRE(vectorised.name == "vectorised");
+  for (const int chunks : {32, 128, 512, 1024, 2048, 4096, 8192}) {
+    for (const int more : {-1, 0, 1}) {
+      const Softmax shape = problem::resolve({.rows = 2, .cols = chunks * 8 + more, .dtype = Dtype::fp16});
+      CHECK(suite::passes(vectorised, {{shape}}) == 1);
+    }
+  }
+}

@@ -1,0 +1,75 @@
+// Step 05, what only the simulator can tell: results do not depend on the schedule or on when copies land, and device memory
+// moves what the formula says.
+#include "common/run/execute.h"
+#include "tests/attention_suite.h"
+#include "tests/catch.h"
+
+TEST_CASE("every variant is right, and none is reported, under eight schedules in every completion mode") {
+  problem::Attention causal;  // three tiles of keys, the last ones peeled; the first queries see none
+  causal.heads = 2;
+  causal.seq_q = 150;
+  causal.seq_k = 140;
+  causal.dim = 32;
+  causal.causal = true;
+  problem::Attention window = causal;  // masks on both sides
+  window.causal = false;
+  window.seq_q = 70;
+  window.seq_k = 200;
+  window.window = 75;
+  problem::Attention one_tile = causal;
+  one_tile.heads = 1;
+  one_tile.seq_q = 5;
+  one_tile.seq_k = 17;
+  one_tile.dim = 64;
+  problem::Attention odd = causal;  // refused by those that know whole dims only
+  odd.seq_q = 20;
+  odd.dim = 33;
+  std::vector<suite::Case> cases;
+  for (problem::Attention shape : {causal, window, one_tile, odd}) {
+    shape.dtype = problem::Dtype::fp16;
+    cases.push_back({problem::resolve(shape)});
+  }
+  for (const run::AttentionVariant& variant : run::this_step().variants) {
+    const int taken = variant.supports.dims.empty() ? 4 : 3;
+    for (std::uint64_t seed = 1; seed <= 8; ++seed) {
+      for (const auto mode : {device::AsyncMode::late, device::AsyncMode::eager, device::AsyncMode::random}) {
+        if (variant.name == "scalar" && mode != device::AsyncMode::late) continue;  // it copies nothing asynchronously
+        device::configure({seed, mode, static_cast<int>(seed % 3)});
+        INFO("seed " << seed << ", completion mode " << static_cast<int>(mode));
+        CHECK(suite::passes(variant, cases, seed) == taken);
+      }
+    }
+  }
+  device::configure({});
+}
+
+TEST_CASE("device memory moves what the formula says: 2 Tr Sk d e + 2 Sq d e + 4 Sq bytes a head") {
+  // Tr tiles of queries each read K and V; Q is read and O written once; LSE is fp32. Dense, and whole tiles.
+  for (const auto& [length, dim] : {std::pair{64, 64}, {192, 64}, {256, 32}, {128, 128}}) {
+    problem::Attention asked;
+    asked.heads = asked.kv_heads = 2;
+    asked.seq_q = asked.seq_k = length;
+    asked.dim = dim;
+    asked.dtype = problem::Dtype::fp16;
+    const problem::Attention s = problem::resolve(asked);
+    const problem::AttentionInputs inputs = problem::make_inputs(s, 81);
+    for (const run::AttentionVariant& variant : run::this_step().variants) {
+      if (run::refusal(variant.supports, s)) continue;
+      run::ExecuteOptions options;
+      options.check = false;
+      options.counters = true;
+      const run::Outcome outcome = run::execute(variant, s, inputs, options);
+      REQUIRE(outcome.counters.size() == 1);
+      const device::KernelCounters& counters = outcome.counters.front();
+      double moved = static_cast<double>(counters.bytes_stored);
+      for (const device::LineCounters& line : counters.lines) {
+        if (line.space == device::Space::global && line.op != device::Op::store)
+          moved += 32.0 * static_cast<double>(line.sectors);
+      }
+      const double rows = static_cast<double>(length) / counters.grid[0];  // of a tile of queries
+      const double bytes = 2.0 * (length / rows) * length * dim * 2 + 2.0 * length * dim * 2 + 4.0 * length;
+      INFO(variant.name << ", length " << length << ", dim " << dim);
+      CHECK(moved == 2 * bytes);  // two heads
+    }
+  }
+}
