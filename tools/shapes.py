@@ -101,6 +101,45 @@ SANITIZED = {
     ],
 }
 
+# What the benchmarks run.
+BENCHED = {
+    "01_naive_mha": {
+        "tour": ["--heads", "12", "--seq-q", "207", "--dim", "32"],
+        "1k": ["--heads", "16", "--seq-q", "1024", "--dim", "64"],
+        "1k causal": ["--heads", "16", "--seq-q", "1024", "--dim", "64", "--causal"],
+        "4k": ["--heads", "16", "--seq-q", "4096", "--dim", "64"],
+        "4k causal": ["--heads", "16", "--seq-q", "4096", "--dim", "64", "--causal"],
+    },
+    "02_tiled_gemm": {
+        "4k": ["--m", "4096", "--n", "4096", "--k", "4096"],
+        "4k bf16": ["--m", "4096", "--n", "4096", "--k", "4096", "--dtype", "bf16"],
+    },
+    "03_online_softmax": {
+        "tour": ["--rows", "2484", "--cols", "207", "--dtype", "fp32"],
+        "16k × 4k": ["--rows", "16384", "--cols", "4096"],
+        "16k × 4k fp32": ["--rows", "16384", "--cols", "4096", "--dtype", "fp32"],
+        "4k × 16k": ["--rows", "4096", "--cols", "16384"],
+        "4k × 16k fp32": ["--rows", "4096", "--cols", "16384", "--dtype", "fp32"],
+        "1k × 64k": ["--rows", "1024", "--cols", "65536"],
+        "1k × 64k fp32": ["--rows", "1024", "--cols", "65536", "--dtype", "fp32"],
+        "64 × 1M": ["--rows", "64", "--cols", "1048576"],
+        "64 × 1M fp32": ["--rows", "64", "--cols", "1048576", "--dtype", "fp32"],
+    },
+    "04_flash_v1": {
+        "tour": ["--heads", "12", "--seq-q", "207", "--dim", "32"],
+        "1k": ["--heads", "16", "--seq-q", "1024", "--dim", "64"],
+        "4k": ["--heads", "16", "--seq-q", "4096", "--dim", "64"],
+        "4k causal": ["--heads", "16", "--seq-q", "4096", "--dim", "64", "--causal"],
+    },
+    "05_flash_v2": {  # beside peers, and at more sizes: benchmarks/attention_peers.py
+        "tour": ["--heads", "12", "--seq-q", "207", "--dim", "32"],
+        "4k": ["--heads", "16", "--seq-q", "4096", "--dim", "64"],
+        "4k causal": ["--heads", "16", "--seq-q", "4096", "--dim", "64", "--causal"],
+        "4k d 128": ["--heads", "16", "--seq-q", "4096", "--dim", "128"],
+        "4k d 128 causal": ["--heads", "16", "--seq-q", "4096", "--dim", "128", "--causal"],
+    },
+}
+
 # What benchmarks/gemm_peers runs beside cuBLAS and the roof of mma.sync: arguments, and the variants (none: all).
 FAST = ["pipeline", "tuned", "tuned_99k", "edges", "any_k"]
 GEMM_PEERS = {
