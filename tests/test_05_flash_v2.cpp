@@ -318,3 +318,18 @@ TEST_CASE("Q scaled in fp16 beforehand: the errors that the page shows") {
     CHECK(before.lse > (large ? 500 : 200) * after.lse);
   }
 }
+
+TEST_CASE("a running maximum that starts at 0 would lose rows whose scores are all far below") {
+  for (const run::AttentionVariant& variant : step().variants) {
+    for (const bool causal : {false, true}) {
+      const Attention s = shape(1, 2, 1, 97, 203, 64, causal);
+      AttentionInputs inputs = problem::make_inputs(s, 51);
+      for (float& x : inputs.q.values) x = std::abs(x) + 1.0f;
+      for (float& x : inputs.k.values) x = -std::abs(x) - 8.0f;  // scores of −100 and less
+      for (problem::Tensor* tensor : {&inputs.q, &inputs.k}) {
+        for (float& x : tensor->values) x = problem::round_to(s.dtype, x);
+      }
+      clean(variant, s, inputs);
+    }
+  }
+}

@@ -6,13 +6,14 @@ steps/NN_name/plan.json says what nvcc may make of each kernel, by the arithmeti
      "round": "64 steps of k",                           what the table of loops counts
      "kernels": {"kernel<T>": {
          "registers": 128,                               at most
+         "stack": 80,                                    bytes, at most; 0 if not given
          "loops": [{"HMMA": 64, "LDSM": 24, "LDG": 8,    of one round of each loop with HMMA, those with the most first
                     "rounds": 1,                         how many of them make a round of the table; 1 if not given
                     "why": "…"}],
          "why": "…"}}}
 
-HMMA, LDSM and LDGSTS are compared always, other instructions where the plan names them. Local memory is never planned: registers that
-are spilled lie there, and arrays that need an address.
+HMMA, LDSM and LDGSTS are compared always, other instructions where the plan names them. What lies in local memory (the stack) are
+registers that are spilled, and arrays that need an address: a plan that allows it says why.
 """
 
 import json
@@ -52,7 +53,8 @@ def problems_of(plan, kernels):
 def differences(entry, kernel):
     if kernel.registers > entry["registers"]:
         yield f"at most {entry['registers']} registers are planned, {kernel.registers} are there"
-    if kernel.stack or kernel.counts["LDL"] or kernel.counts["STL"]:
+    stack = entry.get("stack", 0)
+    if kernel.stack > stack or stack == 0 and (kernel.counts["LDL"] or kernel.counts["STL"]):
         yield f"spills, or an array in local memory: {kernel.stack} bytes of stack, {kernel.counts['LDL']} LDL, {kernel.counts['STL']} STL"
     loops = entry.get("loops", [])
     if len(loops) != len(kernel.tensor_loops):

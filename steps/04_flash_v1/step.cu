@@ -72,6 +72,8 @@ const run::AttentionStep& run::this_step() {
       std::vector<run::Estimate> estimates;
       estimates.push_back({"algorithm_1", device::Space::shared, device::Op::load,
                            "nvcc unrolls the sums, and reads four neighbouring elements of Q or P at once"});
+      estimates.push_back({"algorithm_1", device::Space::shared, device::Op::store,
+                           "lanes leave the loops over a tile in different rounds; on the hardware some then store apart"});
       for (const device::Op op : {device::Op::load, device::Op::store}) {
         if (a.dim % 32 == 0) break;
         estimates.push_back({"algorithm_1", device::Space::global, op,

@@ -144,6 +144,8 @@ __global__ void __launch_bounds__(tile_threads, 2) flash_tuned(AttentionShape sh
   // ---- what a warp holds ----
   float sums[slices][dim / 8][4] = {};  // of O, not yet divided
   SoftmaxState states[slices][2];       // l: of this lane's keys
+#pragma unroll
+  for (int s = 0; s < slices; ++s) states[s][0] = states[s][1] = SoftmaxState{};  // nvcc 13.0 would begin states[1] with zeros
   std::uint32_t q_pieces[Tile::keeps_q ? steps : 1][slices][4];
   // Where this lane's rows of fragments begin, in bytes: of Q, and of V by columns; of K.
   const int a_from = ((lane % 16) * dim + swizzled<dim>(lane % 16, lane / 16 * chunk)) * element;
