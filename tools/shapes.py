@@ -73,7 +73,7 @@ PROFILED = {
     "02_tiled_gemm": {"4k": ["--m", "4096", "--n", "4096", "--k", "4096"]},
     "03_online_softmax": {"16k×4k": ["--rows", "16384", "--cols", "4096"]},
     "04_flash_v1": {"4k": ["--heads", "16", "--seq-q", "4096", "--dim", "64"]},
-    "05_flash_v2": {"4k": ["--heads", "16", "--seq-q", "4096", "--dim", "128"]},
+    "05_flash_v2": {"4k-d128": ["--heads", "16", "--seq-q", "4096", "--dim", "128"]},
 }
 
 # What the sanitizers run: small, because they slow a kernel down a hundredfold, and with every irregularity.
@@ -135,8 +135,8 @@ BENCHED = {
         "tour": ["--heads", "12", "--seq-q", "207", "--dim", "32"],
         "4k": ["--heads", "16", "--seq-q", "4096", "--dim", "64"],
         "4k causal": ["--heads", "16", "--seq-q", "4096", "--dim", "64", "--causal"],
-        "4k d 128": ["--heads", "16", "--seq-q", "4096", "--dim", "128"],
-        "4k d 128 causal": ["--heads", "16", "--seq-q", "4096", "--dim", "128", "--causal"],
+        "4k-d128": ["--heads", "16", "--seq-q", "4096", "--dim", "128"],
+        "4k-d128 causal": ["--heads", "16", "--seq-q", "4096", "--dim", "128", "--causal"],
     },
 }
 

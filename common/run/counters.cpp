@@ -69,10 +69,11 @@ constexpr const char* copies_vary =
     "in how many wavefronts a cp.async stores what lies scattered is not modelled, nor what its own sector metrics add to that";
 
 // Of cp.async, ldmatrix and mma.sync, where the kernel has them.
-std::vector<Metric> ampere_metrics(const KernelCounters& counters) {
+std::vector<Metric> ampere_metrics(const KernelCounters& counters, const std::vector<Estimate>& estimates) {
   std::vector<Metric> all;
   const std::string wavefronts = "sm__sass_l1tex_data_pipe_lsu_wavefronts_mem_shared_op_";
   std::uint64_t copies = 0, copy_wavefronts = 0;
+  std::string executed_reason;  // copies that a predicate turns off are executed, but no requests: those stay exact
   for (const Op op : {Op::copy_through_l1, Op::copy_past_l1}) {
     const std::string suffix = op == Op::copy_through_l1 ? "_cache_access.sum" : "_cache_bypass.sum";
     const std::uint64_t requests = sum(counters, Space::global, op, &LineCounters::requests);
@@ -80,11 +81,12 @@ std::vector<Metric> ampere_metrics(const KernelCounters& counters) {
     all.push_back({"sm__sass_l1tex_t_requests_pipe_lsu_mem_global_op_ldgsts" + suffix, requests, ""});
     all.push_back({"sm__sass_l1tex_t_sectors_pipe_lsu_mem_global_op_ldgsts" + suffix,
                    sum(counters, Space::global, op, &LineCounters::sectors), copies_vary});
+    if (executed_reason.empty()) executed_reason = reason_for(counters, estimates, Space::global, op);
     copies += sum(counters, Space::global, op, &LineCounters::instructions);
     copy_wavefronts += sum(counters, Space::global, op, &LineCounters::wavefronts);
   }
   if (copies > 0) {
-    all.push_back({"smsp__inst_executed_op_ldgsts.sum", copies, ""});
+    all.push_back({"smsp__inst_executed_op_ldgsts.sum", copies, executed_reason});
     all.push_back({wavefronts + "ldgsts.sum", copy_wavefronts, copies_vary});
   }
   if (const std::uint64_t loads = sum(counters, Space::shared, Op::matrix_load, &LineCounters::requests)) {
@@ -137,7 +139,7 @@ std::vector<Metric> metrics(const KernelCounters& counters, const std::vector<Es
   all.push_back({"memory_l1_wavefronts_shared_ideal", sum(counters, &LineCounters::wavefronts_ideal), shared_reason});
   all.push_back({"sass__inst_executed_per_opcode.BAR", counters.barriers, ""});
   all.push_back({"sass__inst_executed_per_opcode.SHFL", counters.shuffles, ""});
-  const std::vector<Metric> more = ampere_metrics(counters);
+  const std::vector<Metric> more = ampere_metrics(counters, estimates);
   all.insert(all.end(), more.begin(), more.end());
   return all;
 }
