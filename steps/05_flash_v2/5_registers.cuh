@@ -68,22 +68,23 @@ __device__ void softmax_folded(float (&s)[pieces][4], float c, SoftmaxState (&st
     float largest = -INFINITY;
 #pragma unroll
     for (int p = 0; p < pieces; ++p) largest = fmaxf(largest, fmaxf(s[p][2 * r], s[p][2 * r + 1]));
-    const float m = fmaxf(states[r].m, quad_maximum(largest) * c);
+    float m = states[r].m;
+    m = fmaxf(m, quad_maximum(largest) * c);
     const float factor = device::rescale_factor(states[r].m, m), subtract = device::safe_maximum(m);
     float l = states[r].l * factor;  // of this lane's keys; added up at the end
 #pragma unroll
     for (int p = 0; p < pieces; ++p) {
 #pragma unroll
-      for (int e = 2 * r; e < 2 * r + 2; ++e) {
-        s[p][e] = device::exp2_fast(fmaf(s[p][e], c, -subtract));
-        l += s[p][e];
+      for (int e = 0; e < 2; ++e) {
+        s[p][2 * r + e] = device::exp2_fast(fmaf(s[p][2 * r + e], c, -subtract));
+        l += s[p][2 * r + e];
       }
     }
     states[r] = {m, l};
 #pragma unroll
     for (int p = 0; p < columns; ++p) {
-      o[p][2 * r] *= factor;
-      o[p][2 * r + 1] *= factor;
+#pragma unroll
+      for (int e = 0; e < 2; ++e) o[p][2 * r + e] *= factor;
     }
   }
 }

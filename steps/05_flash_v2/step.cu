@@ -200,6 +200,8 @@ const run::AttentionStep& run::this_step() {
       return std::vector<run::Estimate>{
           {"flash_scalar", device::Space::shared, device::Op::load,
            "nvcc reads four neighbouring elements of Q's row in one access, the source one"},
+          {"flash_any_dim", device::Space::global, device::Op::store,
+           "nvcc makes one instruction of the stores of two ways to write O, where both are possible"},
           {"flash_tuned", device::Space::global, device::Op::copy_past_l1,
            "nvcc puts a predicate on the copies of the next tile, so that those of a tile that is not there count as executed"},
       };
