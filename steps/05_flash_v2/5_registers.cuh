@@ -67,7 +67,9 @@ __device__ void softmax_folded(float (&s)[pieces][4], float c, SoftmaxState (&st
   for (int r = 0; r < 2; ++r) {
     float largest = -INFINITY;
 #pragma unroll
-    for (int p = 0; p < pieces; ++p) largest = fmaxf(largest, fmaxf(s[p][2 * r], s[p][2 * r + 1]));
+    for (int p = 0; p < pieces; ++p) {
+      largest = fmaxf(largest, fmaxf(s[p][2 * r], s[p][2 * r + 1]));  // in registers, which no hook sees
+    }
     float m = states[r].m;
     m = fmaxf(m, quad_maximum(largest) * c);
     const float factor = device::rescale_factor(states[r].m, m), subtract = device::safe_maximum(m);
@@ -80,7 +82,8 @@ __device__ void softmax_folded(float (&s)[pieces][4], float c, SoftmaxState (&st
         l += s[p][2 * r + e];
       }
     }
-    states[r] = {m, l};
+    states[r].m = m;
+    states[r].l = l;  // in a register, which no hook sees
 #pragma unroll
     for (int p = 0; p < columns; ++p) {
 #pragma unroll

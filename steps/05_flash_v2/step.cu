@@ -196,15 +196,18 @@ const run::AttentionStep& run::this_step() {
         tiled<AnyDim, 32, 64, 96, 128, 256>("any_dim", "rows of any length at any address: narrower copies, padding with zeros",
                                             any_16_bit, "flash_any_dim"),
     };
-    s.estimates = [](const Attention&) {
-      return std::vector<run::Estimate>{
+    s.estimates = [](const Attention& a) {
+      std::vector<run::Estimate> estimates{
           {"flash_scalar", device::Space::shared, device::Op::load,
            "nvcc reads four neighbouring elements of Q's row in one access, the source one"},
-          {"flash_any_dim", device::Space::global, device::Op::store,
-           "nvcc makes one instruction of the stores of two ways to write O, where both are possible"},
           {"flash_tuned", device::Space::global, device::Op::copy_past_l1,
            "nvcc puts a predicate on the copies of the next tile, so that those of a tile that is not there count as executed"},
       };
+      if (a.dim <= 64 && a.dtype == Dtype::fp16) {
+        estimates.push_back({"flash_any_dim", device::Space::global, device::Op::store,
+                             "nvcc makes one instruction of the stores of two ways to write O, where both are possible"});
+      }
+      return estimates;
     };
     return s;
   }();
