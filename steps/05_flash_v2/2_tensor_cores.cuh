@@ -102,7 +102,8 @@ __global__ void __launch_bounds__(tile_threads) flash_tensor_cores(AttentionShap
                                                                    float* lse) {      // [batch, heads, seq_q]
   auto& smem = device::shared_storage<TensorCoreSmem<T, dim>>();
   const QueryTile tile = query_tile(shape, tile_rows);
-  const KeyTiles tiles = key_tiles(shape, tile.first, tile.count, tile_keys);
+  KeyTiles tiles = key_tiles(shape, tile.first, tile.count, tile_keys);
+  tiles.free_begin = tiles.free_end = tiles.begin;  // until file 5 every tile gets a mask
   const int g = threadIdx.x % 32 / 4, t = threadIdx.x % 4;
   const int warp_row = threadIdx.x / 32 * warp_rows;  // within the tile
   const float scale = shape.scale * device::log2_e;
@@ -116,6 +117,7 @@ __global__ void __launch_bounds__(tile_threads) flash_tensor_cores(AttentionShap
   }
   float sums[dim / 8][4] = {};  // of O, not yet divided
   SoftmaxState states[2];
+  bool put_back = false;  // what was taken out of V
   for (int j = tiles.end - 1; j >= tiles.begin; --j) {
     const int first = j * tile_keys;
     bool odd = false;  // whether V has infinities or NaNs
@@ -154,8 +156,8 @@ __global__ void __launch_bounds__(tile_threads) flash_tensor_cores(AttentionShap
     mask_scores(s, rows, first);
     softmax_tile(s, states, sums);
     if (odd) {
-      add_non_finite<T, tile_keys>(sums, rows, first, [&](int key, int column) { return &smem.v[key][column]; });
       clear_non_finite<T, tile_threads>(smem.v);
+      put_back = true;
     }
     // [doc: tensor_core_values]
 #pragma unroll
@@ -173,6 +175,7 @@ __global__ void __launch_bounds__(tile_threads) flash_tensor_cores(AttentionShap
     __syncthreads();  // everyone has read the tiles before the next ones overwrite them
   }
   finish_rows<T, true>(sums, states, shape, tile, tile.first + warp_row, o, lse);
+  if (put_back) put_back_non_finite<T, tile_threads>(shape, tile, tiles, tile_keys, v, o);
 }
 
 }  // namespace flash_v2

@@ -48,15 +48,6 @@ __device__ void load_v(std::uint32_t (&v_pieces)[4], const T (&v)[keys][dim], in
   ptx::ldmatrix_x4_trans(v_pieces, &v[row][swizzled<dim>(row, column + lane / 16 * chunk)]);
 }
 
-// The rare case of a tile of V, the first key of which is `first`, that holds infinities or NaNs. All threads of the block.
-template <class T, int keys, int dim>
-__device__ void set_apart_non_finite(float (&sums)[dim / 8][4], T (&v)[keys][dim], const RowKeys (&rows)[2], int first) {
-  add_non_finite<T, keys>(sums, rows, first, [&](int key, int column) {
-    return &v[key][swizzled<dim>(key, column / chunk * chunk) + column % chunk];
-  });
-  clear_non_finite<T, tile_threads>(v);
-}
-
 // C += A · B for two pieces of B as ldmatrix.x4 brings them.
 template <class T>
 __device__ void mma_two(float (&first)[4], float (&second)[4], const std::uint32_t (&a)[4], const std::uint32_t (&b)[4]) {
@@ -75,7 +66,8 @@ __global__ void __launch_bounds__(tile_threads) flash_ldmatrix(AttentionShape sh
                                                                float* lse) {      // [batch, heads, seq_q]
   auto& smem = device::shared_storage<TensorCoreSmem<T, dim>>();
   const QueryTile tile = query_tile(shape, tile_rows);
-  const KeyTiles tiles = key_tiles(shape, tile.first, tile.count, tile_keys);
+  KeyTiles tiles = key_tiles(shape, tile.first, tile.count, tile_keys);
+  tiles.free_begin = tiles.free_end = tiles.begin;    // until file 5 every tile gets a mask
   const int warp_row = threadIdx.x / 32 * warp_rows;  // within the tile
   const float scale = shape.scale * device::log2_e;
   RowKeys rows[2];
@@ -88,6 +80,7 @@ __global__ void __launch_bounds__(tile_threads) flash_ldmatrix(AttentionShape sh
   }
   float sums[dim / 8][4] = {};  // of O, not yet divided
   SoftmaxState states[2];
+  bool put_back = false;  // what was taken out of V
   for (int j = tiles.end - 1; j >= tiles.begin; --j) {
     const int first = j * tile_keys;
     bool odd = false;  // whether V has infinities or NaNs
@@ -121,7 +114,10 @@ __global__ void __launch_bounds__(tile_threads) flash_ldmatrix(AttentionShape sh
     }
     mask_scores(s, rows, first);
     softmax_tile(s, states, sums);
-    if (odd) set_apart_non_finite<T>(sums, smem.v, rows, first);
+    if (odd) {
+      clear_non_finite<T, tile_threads>(smem.v);
+      put_back = true;
+    }
 #pragma unroll
     for (int step = 0; step < tile_keys / 16; ++step) {
       std::uint32_t p_piece[4];
@@ -137,6 +133,7 @@ __global__ void __launch_bounds__(tile_threads) flash_ldmatrix(AttentionShape sh
     __syncthreads();  // everyone has read the tiles before the next ones overwrite them
   }
   finish_rows<T, true>(sums, states, shape, tile, tile.first + warp_row, o, lse);
+  if (put_back) put_back_non_finite<T, tile_threads>(shape, tile, tiles, tile_keys, v, o);
 }
 
 }  // namespace flash_v2

@@ -50,7 +50,8 @@ __global__ void __launch_bounds__(tile_threads, 2) flash_pipeline(AttentionShape
                                                                   float* lse) {      // [batch, heads, seq_q]
   auto& smem = device::shared_storage<PipelineSmem<T, dim>>();
   const QueryTile tile = query_tile(shape, tile_rows);
-  const KeyTiles tiles = key_tiles(shape, tile.first, tile.count, tile_keys);
+  KeyTiles tiles = key_tiles(shape, tile.first, tile.count, tile_keys);
+  tiles.free_begin = tiles.free_end = tiles.begin;    // until file 5 every tile gets a mask
   const int warp_row = threadIdx.x / 32 * warp_rows;  // within the tile
   const float scale = shape.scale * device::log2_e;
   RowKeys rows[2];
@@ -65,6 +66,7 @@ __global__ void __launch_bounds__(tile_threads, 2) flash_pipeline(AttentionShape
 
   float sums[dim / 8][4] = {};  // of O, not yet divided
   SoftmaxState states[2];
+  bool put_back = false;  // what was taken out of V
   // [doc: pipeline_loop]
   if (tiles.begin < tiles.end) {
     copy_rows(smem.q, q, tile.batch, tile.head, tile.first, shape.seq_q);
@@ -98,7 +100,10 @@ __global__ void __launch_bounds__(tile_threads, 2) flash_pipeline(AttentionShape
     }
     mask_scores(s, rows, first);
     softmax_tile(s, states, sums);
-    if (odd) set_apart_non_finite<T>(sums, stage.v, rows, first);
+    if (odd) {
+      clear_non_finite<T, tile_threads>(stage.v);
+      put_back = true;
+    }
 #pragma unroll
     for (int step = 0; step < tile_keys / 16; ++step) {
       std::uint32_t p_piece[4];
@@ -112,6 +117,7 @@ __global__ void __launch_bounds__(tile_threads, 2) flash_pipeline(AttentionShape
     }
   }
   finish_rows<T, true>(sums, states, shape, tile, tile.first + warp_row, o, lse);
+  if (put_back) put_back_non_finite<T, tile_threads>(shape, tile, tiles, tile_keys, v, o);
 }
 
 }  // namespace flash_v2

@@ -146,6 +146,7 @@ __global__ void __launch_bounds__(tile_threads) flash_registers(AttentionShape s
 
   float sums[dim / 8][4] = {};  // of O, not yet divided
   SoftmaxState states[2];
+  bool put_back = false;  // what was taken out of V
   std::uint32_t q_pieces[dim / 16][4];
   // [doc: recycled_q]
   if (tiles.begin < tiles.end) {
@@ -166,7 +167,10 @@ __global__ void __launch_bounds__(tile_threads) flash_registers(AttentionShape s
     scores<T, dim>(s, q_pieces, stage_of(j).k);
     if constexpr (masked) mask_scores(s, rows, j * tile_keys);
     softmax_folded(s, c, states, sums);
-    if (odd) set_apart_non_finite<T>(sums, stage_of(j).v, rows, j * tile_keys);
+    if (odd) {
+      clear_non_finite<T, tile_threads>(stage_of(j).v);
+      put_back = true;
+    }
     add_values<T>(sums, s, stage_of(j).v);
   };
   // [doc: peeled_loops]
@@ -179,6 +183,7 @@ __global__ void __launch_bounds__(tile_threads) flash_registers(AttentionShape s
   for (; j >= tiles.begin; --j) round(j, std::true_type{});
   // [/doc: peeled_loops]
   finish_rows<T, true>(sums, states, shape, tile, tile.first + warp_row, o, lse);
+  if (put_back) put_back_non_finite<T, tile_threads>(shape, tile, tiles, tile_keys, v, o);
 }
 
 }  // namespace flash_v2

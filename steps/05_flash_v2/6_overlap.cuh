@@ -58,6 +58,7 @@ __global__ void __launch_bounds__(tile_threads, 2) flash_overlap(AttentionShape 
 
   float sums[dim / 8][4] = {};  // of O, not yet divided
   SoftmaxState states[2];
+  bool put_back = false;  // what was taken out of V
   std::uint32_t q_pieces[dim / 16][4];
   float s[score_pieces][4] = {};
   int j = tiles.end - 1;
@@ -85,7 +86,10 @@ __global__ void __launch_bounds__(tile_threads, 2) flash_overlap(AttentionShape 
     if (j > tiles.begin) scores<T, dim>(next, q_pieces, stage_of(j - 1).k);
     if constexpr (masked) mask_scores(s, rows, j * tile_keys);
     softmax_folded(s, c, states, sums);
-    if (odd) set_apart_non_finite<T>(sums, stage_of(j).v, rows, j * tile_keys);
+    if (odd) {
+      clear_non_finite<T, tile_threads>(stage_of(j).v);
+      put_back = true;
+    }
     add_values<T>(sums, s, stage_of(j).v);
 #pragma unroll
     for (int p = 0; p < score_pieces; ++p) {
@@ -101,6 +105,7 @@ __global__ void __launch_bounds__(tile_threads, 2) flash_overlap(AttentionShape 
 #pragma unroll 1
   for (; j >= tiles.begin; --j) round(std::true_type{});
   finish_rows<T, true>(sums, states, shape, tile, tile.first + warp_row, o, lse);
+  if (put_back) put_back_non_finite<T, tile_threads>(shape, tile, tiles, tile_keys, v, o);
 }
 
 }  // namespace flash_v2

@@ -103,6 +103,7 @@ __global__ void __launch_bounds__(tile_threads, 1) flash_any_dim(AttentionShape 
 
   float sums[padded / 8][4] = {};  // of O, not yet divided
   SoftmaxState states[2];
+  bool put_back = false;  // what was taken out of V
   if (tiles.begin < tiles.end) {
     copy_padded_rows(smem.q, q, tile.batch, tile.head, tile.first, shape.seq_q, shape.dim, width);
     copy_tile(tiles.end - 1);
@@ -133,7 +134,10 @@ __global__ void __launch_bounds__(tile_threads, 1) flash_any_dim(AttentionShape 
       mask_scores(s, rows, j * Tile::keys);
     }
     softmax_folded(s, c, states, sums);
-    if (odd) set_apart_non_finite<T>(sums, stage.v, rows, j * Tile::keys);
+    if (odd) {
+      clear_non_finite<T, tile_threads>(stage.v);
+      put_back = true;
+    }
     add_values<T>(sums, s, stage.v);
   };
   int j = tiles.end - 1;
@@ -144,6 +148,7 @@ __global__ void __launch_bounds__(tile_threads, 1) flash_any_dim(AttentionShape 
 #pragma unroll 1
   for (; j >= tiles.begin; --j) round(j, std::true_type{});
   finish_rows<T, false>(sums, states, shape, tile, tile.first + warp_row, o, lse);
+  if (put_back) put_back_non_finite<T, tile_threads>(shape, tile, tiles, Tile::keys, v, o);
 }
 
 }  // namespace flash_v2

@@ -115,8 +115,8 @@ __device__ inline void mask_scores(float (&s)[pieces][4], const RowKeys (&rows)[
 //
 // A row's probability of a key that it does not see is 0, and 0 · NaN is NaN: through P · V a NaN in V would reach rows that do
 // not see it. So in tiles with a mask each thread looks at the chunks of V that it copied itself, before the barrier that hands
-// the tile to everyone, and the barrier counts votes (__syncthreads_or). If there is such an element, which is rare, it is
-// added to the rows that see it, and then set to 0 in shared memory; P · V goes on as ever.
+// the tile to everyone, and the barrier counts votes (__syncthreads_or). If there is such an element, which is rare, it is set
+// to 0 in shared memory, P · V goes on as ever, and at the end it is put back where it belongs.
 
 // Which of the two elements of a word are infinite or NaN: bits 15 and 31. Where the exponent is all ones, adding one to it
 // carries into the sign.
@@ -145,11 +145,10 @@ __device__ inline bool own_non_finite(const T (&v)[keys][dim]) {
   return found;
 }
 
-// Those of this thread's chunks become 0. Two barriers: everyone has read the tile before, and finds the zeros behind.
+// All of a tile's become 0. All threads of the block, behind the barrier that counted the votes.
 template <class T, int threads, int keys, int dim>
 __device__ inline void clear_non_finite(T (&v)[keys][dim]) {
   const auto cleared = [](std::uint32_t word) { return word & ~((non_finite<T>(word) >> 15) * 0xffffu); };
-  __syncthreads();  // everyone has read what was not finite before it is cleared
 #pragma unroll 1
   for (int i = threadIdx.x; i < keys * dim / chunk; i += threads) {
     uint4* words = reinterpret_cast<uint4*>(&v[0][0]) + i;
@@ -159,46 +158,8 @@ __device__ inline void clear_non_finite(T (&v)[keys][dim]) {
   __syncthreads();  // everyone has cleared its chunks before anyone reads the tile again
 }
 
-// Adds ∞ to the sums of each row that sees an ∞ in V, −∞ where it sees a −∞, and both, which is NaN, where it sees a NaN. Who
-// sees what is a product of matrices, too: of ones for visible keys with 1 for an ∞, 32 for a −∞, 33 for a NaN. Of 16 keys
-// there are at most 16 of each. `first` is the tile's first key; place(key, column) is where an element of V lies, by its key
-// in the tile.
-template <class T, int keys, int pieces, class Place>
-__device__ inline void add_non_finite(float (&sums)[pieces][4], const RowKeys (&rows)[2], int first, Place place) {
-  const int g = threadIdx.x % 32 / 4, t = threadIdx.x % 4;
-  const auto mark = [](T value) {
-    const float x = to_float(value);
-    return x == INFINITY ? 1.0f : x == -INFINITY ? 32.0f : x != x ? 33.0f : 0.0f;
-  };
-#pragma unroll 1
-  for (int i = 0; i < keys / 16 * pieces; ++i) {  // not unrolled: rare code must not cost registers
-    const int step = i / pieces * 16, piece = i % pieces;
-    std::uint32_t seen[4], marks[2];
-#pragma unroll
-    for (int w = 0; w < 4; ++w) {
-      const int j = first + step + 2 * t + w / 2 * 8;
-      const RowKeys& row = rows[w % 2];
-      seen[w] = packed<T>(j >= row.first && j < row.end ? 1.0f : 0.0f, j + 1 >= row.first && j + 1 < row.end ? 1.0f : 0.0f);
-    }
-#pragma unroll
-    for (int w = 0; w < 2; ++w) {
-      const int key = step + 2 * t + 8 * w, column = 8 * piece + g;
-      marks[w] = packed<T>(mark(load(place(key, column))), mark(load(place(key + 1, column))));
-    }
-    float found[4] = {};
-    ptx::mma_m16n8k16<T>(found, seen, marks);
-#pragma unroll
-    for (int e = 0; e < 4; ++e) {
-      const int n = static_cast<int>(found[e]);
-      const float addend = n == 0 ? -0.0f : (n % 32 > 0 ? INFINITY : 0.0f) - (n / 32 > 0 ? INFINITY : 0.0f);
-#pragma unroll
-      for (int p = 0; p < pieces; ++p) sums[p][e] += p == piece ? addend : -0.0f;  // registers have no run-time index
-    }
-  }
-}
-
-// Where only the outputs are held back: adds the infinities and NaNs of V, of the tiles with a mask, to the rows of O that see
-// them, in device memory. For kernels whose registers are short. All threads of the block, after O is stored.
+// Adds the infinities and NaNs of V, of the tiles with a mask, to the rows of O that see them, in device memory: whatever else
+// a row's sum holds, that makes it what P · V would have made. All threads of the block, after O is stored.
 template <class T, int threads>
 __device__ void put_back_non_finite(const AttentionShape& shape, const QueryTile& tile, const KeyTiles& tiles, int keys,
                                     const Heads<const T>& v, const Heads<T>& o) {

@@ -22,7 +22,8 @@ __global__ void __launch_bounds__(tile_threads) flash(AttentionShape shape,
                                                       float* lse) {           // [batch, heads, seq_q]
   auto& smem = device::shared_storage<Smem>();
   const QueryTile tile = query_tile(shape, tile_rows);
-  const KeyTiles tiles = key_tiles(shape, tile.first, tile.count, tile_keys);
+  KeyTiles tiles = key_tiles(shape, tile.first, tile.count, tile_keys);
+  tiles.free_begin = tiles.free_end = tiles.begin;    // every tile gets a mask
   const int warp_row = threadIdx.x / 32 * warp_rows;  // within the tile
   const float c = fabsf(shape.scale) * device::log2_e;
   RowKeys rows[2];
@@ -39,6 +40,7 @@ __global__ void __launch_bounds__(tile_threads) flash(AttentionShape shape,
 
   float sums[exercise_dim / 8][4] = {};  // of O, not yet divided
   SoftmaxState states[2];
+  bool put_back = false;  // what was taken out of V
   std::uint32_t q_pieces[exercise_dim / 16][4];
   copy_rows(smem.stage[1].q, q, tile.batch, tile.head, tile.first, shape.seq_q);
   ptx::cp_async_commit_group();
@@ -55,12 +57,16 @@ __global__ void __launch_bounds__(tile_threads) flash(AttentionShape shape,
     scores<__half, exercise_dim>(s, q_pieces, stage_of(j).k);
     mask_scores(s, rows, j * tile_keys);
     softmax_folded(s, c, states, sums);
-    if (odd) set_apart_non_finite<__half>(sums, stage_of(j).v, rows, j * tile_keys);
+    if (odd) {
+      clear_non_finite<__half, tile_threads>(stage_of(j).v);
+      put_back = true;
+    }
     add_values<__half>(sums, s, stage_of(j).v);
     __syncthreads();  // everyone has read the tile before the one after the next overwrites it
     copy_tile(j - 2);
   }
   finish_rows<__half, true>(sums, states, shape, tile, tile.first + warp_row, o, lse);
+  if (put_back) put_back_non_finite<__half, tile_threads>(shape, tile, tiles, tile_keys, v, o);
 }
 
 }  // namespace exercise

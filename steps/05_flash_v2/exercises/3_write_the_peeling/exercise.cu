@@ -24,6 +24,7 @@ __global__ void __launch_bounds__(tile_threads) flash(AttentionShape shape,
 
   float sums[exercise_dim / 8][4] = {};  // of O, not yet divided
   SoftmaxState states[2];
+  bool put_back = false;  // what was taken out of V
   std::uint32_t q_pieces[exercise_dim / 16][4];
   copy_rows(smem.stage[1].q, q, tile.batch, tile.head, tile.first, shape.seq_q);
   ptx::cp_async_wait_all();
@@ -41,7 +42,10 @@ __global__ void __launch_bounds__(tile_threads) flash(AttentionShape shape,
     scores<__half, exercise_dim>(s, q_pieces, stage.k);
     if constexpr (masked) mask_scores(s, rows, j * tile_keys);
     softmax_folded(s, c, states, sums);
-    if (odd) set_apart_non_finite<__half>(sums, stage.v, rows, j * tile_keys);
+    if (odd) {
+      clear_non_finite<__half, tile_threads>(stage.v);
+      put_back = true;
+    }
     add_values<__half>(sums, s, stage.v);
   };
   int j = tiles.end - 1;
@@ -49,6 +53,7 @@ __global__ void __launch_bounds__(tile_threads) flash(AttentionShape shape,
   for (; j >= tiles.free_begin; --j) round(j, std::false_type{});
   for (; j >= tiles.begin; --j) round(j, std::true_type{});
   finish_rows<__half, true>(sums, states, shape, tile, tile.first + warp_row, o, lse);
+  if (put_back) put_back_non_finite<__half, tile_threads>(shape, tile, tiles, tile_keys, v, o);
 }
 
 }  // namespace exercise
