@@ -103,7 +103,7 @@ def run_simulator(step, build):
         if step in LAYERED:
             runs.append(small_layer(folder))
         for run in runs:
-            run = [make_nans(folder / word, dim=int(word[4:])) if word.startswith("NANS") else word for word in run]
+            run = [make_nans(folder / word, dim=int(word[4:])) if str(word).startswith("NANS") else word for word in run]
             report = folder / "report.json"
             command = [binary, *run, "--no-check", "--counters", "--json", report]
             done = subprocess.run([str(word) for word in command], capture_output=True, text=True, check=False)
