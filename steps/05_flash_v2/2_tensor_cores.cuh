@@ -94,12 +94,13 @@ __device__ void as_operand(std::uint32_t (&p)[4], const float (&s)[pieces][4], i
 
 // Grid: x over tiles of queries, y over heads, z over the batch. Blocks of tile_threads.
 template <class T, int dim>
-__global__ void __launch_bounds__(tile_threads) flash_tensor_cores(AttentionShape shape,
-                                                                   Heads<const T> q,  // [batch, heads, seq_q, dim]
-                                                                   Heads<const T> k,  // [batch, kv_heads, seq_k, dim]
-                                                                   Heads<const T> v,  // [batch, kv_heads, seq_k, dim]
-                                                                   Heads<T> o,        // [batch, heads, seq_q, dim]
-                                                                   float* lse) {      // [batch, heads, seq_q]
+__global__ void __launch_bounds__(tile_threads, dim <= 64 ? 4 : 3)
+    flash_tensor_cores(AttentionShape shape,
+                       Heads<const T> q,  // [batch, heads, seq_q, dim]
+                       Heads<const T> k,  // [batch, kv_heads, seq_k, dim]
+                       Heads<const T> v,  // [batch, kv_heads, seq_k, dim]
+                       Heads<T> o,        // [batch, heads, seq_q, dim]
+                       float* lse) {      // [batch, heads, seq_q]
   auto& smem = device::shared_storage<TensorCoreSmem<T, dim>>();
   const QueryTile tile = query_tile(shape, tile_rows);
   KeyTiles tiles = key_tiles(shape, tile.first, tile.count, tile_keys);
@@ -107,8 +108,6 @@ __global__ void __launch_bounds__(tile_threads) flash_tensor_cores(AttentionShap
   const int g = threadIdx.x % 32 / 4, t = threadIdx.x % 4;
   const int warp_row = threadIdx.x / 32 * warp_rows;  // within the tile
   const float scale = shape.scale * device::log2_e;
-  RowKeys rows[2];
-  visible_keys(shape, tile.first + warp_row, rows);
 
   for (int i = threadIdx.x; i < tile_rows * dim / chunk; i += tile_threads) {
     const int row = i / (dim / chunk), column = i % (dim / chunk) * chunk;
@@ -153,6 +152,8 @@ __global__ void __launch_bounds__(tile_threads) flash_tensor_cores(AttentionShap
 #pragma unroll
       for (int e = 0; e < 4; ++e) s[p][e] *= scale;
     }
+    RowKeys rows[2];
+    visible_keys(shape, tile.first + warp_row, rows);  // anew in each round: that frees registers
     mask_scores(s, rows, first);
     softmax_tile(s, states, sums);
     if (odd) {

@@ -91,7 +91,6 @@ __global__ void __launch_bounds__(tile_threads, 1) flash_any_dim(AttentionShape 
   const QueryTile tile = query_tile(shape, tile_rows);
   const KeyTiles tiles = key_tiles(shape, tile.first, tile.count, Tile::keys);
   const int warp_row = threadIdx.x / 32 * warp_rows;  // within the tile
-  const float c = fabsf(shape.scale) * device::log2_e;
 
   const int width = min(copy_width(q), min(copy_width(k), copy_width(v)));
   const auto copy_tile = [&](int j) {
@@ -133,7 +132,7 @@ __global__ void __launch_bounds__(tile_threads, 1) flash_any_dim(AttentionShape 
       visible_keys(shape, tile.first + warp_row, rows);  // anew in each round: at dim 256 no register is left
       mask_scores(s, rows, j * Tile::keys);
     }
-    softmax_folded(s, c, states, sums);
+    softmax_folded(s, fabsf(shape.scale) * device::log2_e, states, sums);
     if (odd) {
       clear_non_finite<T, tile_threads>(stage.v);
       put_back = true;
