@@ -142,8 +142,18 @@ def make_nans(folder, dim=8):
     return folder
 
 
+def make_stripes(folder):
+    """Inputs with one NaN in every row of V, one column further right every two keys: each row of O shows which keys it has seen."""
+    save_arrays(folder, dict.fromkeys("qkv", (1, 1, 256, 128)), 3)
+    values = np.load(folder / "v.npy")
+    keys = np.arange(256)
+    values[:, :, keys, keys // 2] = np.nan
+    np.save(folder / "v.npy", values)
+    return folder
+
+
 # Words of mutants.json that stand for folders of inputs, each with what makes it.
-INPUTS = {"LAYER": make_layer, "NANS": make_nans, "NANS64": partial(make_nans, dim=64)}
+INPUTS = {"LAYER": make_layer, "NANS": make_nans, "NANS64": partial(make_nans, dim=64), "STRIPES": make_stripes}
 
 
 def complaints(report):

@@ -170,7 +170,7 @@ __device__ void put_back_non_finite(const AttentionShape& shape, const QueryTile
     T* to = &o.row(tile.batch, tile.head, i)[column];
     float sum = to_float(load(to));
 #pragma unroll 1
-    for (int j = max(shape.first_key(i), tiles.begin * keys); j < shape.end_key(i); ++j) {
+    for (int j = shape.first_key(i); j < shape.end_key(i); ++j) {
       if (j >= tiles.free_begin * keys && j < tiles.free_end * keys) continue;
       const float x = to_float(load(&v.row(tile.batch, tile.kv_head, j)[column]));
       if (x - x != 0.0f) sum += x;  // ∞ − ∞ is NaN, too
