@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+from dataclasses import replace
 
 import pytest
 from conftest import BIN, ROOT
@@ -395,16 +396,24 @@ def document(*results, shapes=None):
 
 
 def test_a_part_of_the_results_can_be_renewed_as_long_as_the_rest_fits():
-    first, second = mutant(), mutants.Mutant("1_a.cuh", 3, "remove __syncwarp()", 5, 6, "a", "b")
-    old = [mutate.summarise(one, [mutate.Run("default", 1, ["race"])]) for one in (first, second)]
-    new = mutate.summarise(second, [mutate.Run("default", 1, ["hang"])])
+    first = mutant()
+    second = mutants.Mutant("1_a.cuh", 3, "remove __syncwarp()", 5, 6, "a", "b", ("default",))
+    runs = lambda kind: [mutate.Run("default", seed, [kind]) for seed in mutate.SEEDS]
+    old = [mutate.summarise(one, runs("race")) for one in (first, second)]
+    new = mutate.summarise(second, runs("hang"))
     assert mutate.merged(document(new), document(*old), [first, second]) == [old[0], new]
     assert mutate.merged(document(*old), None, [first, second]) == old
-    for older in (None, document(*old, shapes={}), document(old[1])):
+    explained = mutate.merged(document(new), document(*old), [replace(first, equivalent="a reason"), second])
+    assert explained == [old[0] | {"equivalent": "a reason"}, new]
+    elsewhere = {"default": [], "other": ["--seq-q", "3"]}
+    assert mutate.merged(document(new, shapes=elsewhere), document(*old), [first, second]) == [old[0], new]
+    other_runs = old[0] | {"runs": 6}
+    for older in (None, document(*old, shapes={}), document(*old, shapes={"default": ["--dim", "3"]}), document(old[1]),
+                  document(other_runs, old[1])):  # fmt: skip
         with pytest.raises(mutate.UsageError, match="missing: 1_a.cuh:2 remove"):
             mutate.merged(document(new), older, [first, second])
-    with pytest.raises(mutate.UsageError, match="changed: 1_a.cuh:2 remove"):
-        mutate.merged(document(new), document(*old), [mutant("a reason"), second])
+    with pytest.raises(mutate.UsageError, match="missing: 1_a.cuh:2 remove"):
+        mutate.merged(document(new), document(*old), [replace(first, after="c"), second])
 
 
 def test_results_are_written_one_mutant_a_line():

@@ -284,17 +284,32 @@ def outdated(document, mutants, shapes):
     return lines + ["the shapes or the seeds are others"] * ((document["shapes"], document["seeds"]) != (shapes, list(SEEDS)))
 
 
+def fitting(older, mutants, shapes):
+    """Of an older document, what still holds: {id: result}. The source is as it was, and so are the mutant's shapes and the seeds.
+    Why a mutant is equivalent may have been said since."""
+    if not older or older["seeds"] != list(SEEDS):
+        return {}
+    there = {result["id"]: result for result in older["mutants"]}
+    known = {}
+    for mutant in mutants:
+        result = there.get(mutant.id)
+        if result is None or (result["before"], result["after"]) != (mutant.before, mutant.after):
+            continue
+        same_shapes = all(older["shapes"].get(shape) == shapes[shape] for shape in mutant.shapes)
+        if same_shapes and result["runs"] in (1, len(SEEDS) * len(mutant.shapes)):  # 1: it does not compile
+            known[mutant.id] = result | {"equivalent": mutant.equivalent}
+    return known
+
+
 def merged(document, older, mutants):
     """The results of all mutants: those of this run, and for the rest those of an older file that still fit."""
-    known = {}
-    if older and (older["shapes"], older["seeds"]) == (document["shapes"], document["seeds"]):
-        known = {result["id"]: result for result in older["mutants"]}
+    known = fitting(older, mutants, document["shapes"])
     known |= {result["id"]: result for result in document["mutants"]}
     everything = document | {"mutants": [known[mutant.id] for mutant in mutants if mutant.id in known]}
     differences = outdated(everything, mutants, document["shapes"])
     if differences:
         more = [f"and {len(differences) - 5} more"] * (len(differences) > 5)
-        raise UsageError("\n  ".join(["the results in results/mutants do not fit any more; run all mutants:", *differences[:5], *more]))
+        raise UsageError("\n  ".join(["the results in results/mutants do not fit any more; run --missing:", *differences[:5], *more]))
     return everything["mutants"]
 
 
@@ -374,11 +389,14 @@ def parse_arguments(words):
     parser.add_argument("--jobs", metavar="N", type=whole_number(1), default=os.cpu_count(), help="at a time (default: one per core)")
     parser.add_argument("--json", metavar="FILE", type=Path, help="write the results there (default: build/mutants/NAME.json, where all ran)")
     parser.add_argument("--update", action="store_true", help="put them into results/mutants/, for the book; with --only: among the others there")
+    parser.add_argument("--missing", action="store_true", help="with --update: run only those whose results there no longer fit")
     parser.add_argument("--keep", metavar="DIR", type=Path, help="keep each mutant there: its sources, its program, its last report")
     parser.add_argument("--build", metavar="DIR", type=Path, default=ROOT / "build" / "sim", help="a finished sim build (default: build/sim)")
     args = parser.parse_args(words)
     if args.update and (args.sample or args.json):
         parser.error("--update goes neither with --sample nor with --json")
+    if args.missing and not args.update:
+        parser.error("--missing goes with --update")
     return args
 
 
@@ -423,12 +441,15 @@ def mutate(args):
     folder = step_named(args.step)
     mutants, shapes = find(folder)
     chosen = choose(mutants, args.only, args.sample, args.seed)
-    if args.list:
-        print("\n".join(mutant.id for mutant in chosen))
-        return 0
     describe = lambda results: {"step": folder.name, "seeds": list(SEEDS), "shapes": shapes, "mutants": results}
     committed = ROOT / "results" / "mutants" / f"{folder.name}.json"
     older = json.loads(committed.read_text()) if args.update and committed.exists() else None
+    if args.missing:
+        there = fitting(older, mutants, shapes)
+        chosen = [mutant for mutant in chosen if mutant.id not in there]
+    if args.list:
+        print("\n".join(mutant.id for mutant in chosen))
+        return 0
     if args.update:  # before the work: will its results go together with those that stay?
         merged(describe([summarise(mutant, []) for mutant in chosen]), older, mutants)
     if args.keep:

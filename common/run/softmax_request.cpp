@@ -32,12 +32,12 @@ SoftmaxRequest make_request(const SoftmaxStep& step, const SoftmaxFlags& flags, 
   if (!options.input) {
     shape.rows = flags.rows.value_or(shape.rows);
     shape.cols = flags.cols.value_or(shape.cols);
-    return {.shape = problem::resolve(shape), .seed = options.seed.value_or(default_seed), .folder = {}, .x = {}};
+    return {.shape = problem::resolve(shape), .seed = options.seed.value_or(default_seed), .folder = {}, .inputs = {}};
   }
   problem::Tensor x = read_softmax_input(*options.input, shape.dtype);
   shape.rows = fixed_by_file("--rows", flags.rows, x.shape[0], *options.input);
   shape.cols = fixed_by_file("--cols", flags.cols, x.shape[1], *options.input);
-  return {.shape = problem::resolve(shape), .seed = {}, .folder = *options.input, .x = std::move(x)};
+  return {.shape = problem::resolve(shape), .seed = {}, .folder = *options.input, .inputs = std::move(x)};
 }
 
 }  // namespace run

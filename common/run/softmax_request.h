@@ -22,7 +22,7 @@ struct SoftmaxRequest {
   problem::Softmax shape;  // resolved
   std::optional<std::uint64_t> seed;
   std::filesystem::path folder;
-  std::optional<problem::Tensor> x;
+  std::optional<problem::Tensor> inputs;  // x
 };
 
 // x.npy [rows, cols], float16 or float32; the values are rounded to `dtype`. Throws InputError, naming the file.

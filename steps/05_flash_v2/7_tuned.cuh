@@ -214,7 +214,6 @@ __global__ void __launch_bounds__(tile_threads, 2) flash_tuned(AttentionShape sh
   for (; j >= tiles.free_begin; --j) round(j, std::false_type{});
 #pragma unroll 1
   for (; j >= tiles.begin; --j) round(j, std::true_type{});
-  ptx::cp_async_wait_group<0>();  // nothing is under way
 #pragma unroll
   for (int s = 0; s < slices; ++s) {
     finish_rows<T, true>(sums[s], states[s], shape, tile, tile.first + warp_row + 16 * s, o, lse);
