@@ -4,7 +4,7 @@
     tools/mutate.py --step 01 --list    which there are
 
 Each mutant (tools/mutants.py finds them) is made in a copy of the step's folder, compiled and linked as build/sim does it, and
-run at every shape of the step's mutants.json under each of three schedules. Exit status 0: all were caught, or mutants.json
+run at every shape of the step's mutants.json under each of three schedules; a shape may also be one of the step's tests. Exit status 0: all were caught, or mutants.json
 explains why nothing can notice them. 1: one was not, or one that is explained was caught after all. 2: bad usage.
 """
 
@@ -34,6 +34,7 @@ ROOT = Path(__file__).resolve().parent.parent
 SEEDS = (1, 2, 3)  # of the simulator's schedules
 WALL_SECONDS = 600  # more than any run takes, even on a busy machine; what ends a run that hangs is its processor time
 WRONG_RESULT = "wrong result"
+FAILED_TEST = "failed test"
 
 
 class UsageError(Exception):
@@ -73,21 +74,30 @@ class Builder:
         return done.stdout
 
     def __call__(self, tree):
-        """Builds tree/steps/STEP into tree/program. Returns (program, None), or (None, the first error)."""
-        new_object, program = str(tree / "step.o"), tree / "program"
+        """Builds tree/steps/STEP into a program there. Returns (program, None), or (None, the first error)."""
         source = str(tree / "steps" / self.step / "step.cu")
         # Warnings are no errors here: a mutant that only looks wrong shall meet the simulator. And reports name the sources as if
         # they lay in the repository.
-        replaced = {self.object: new_object, self.compile[-1]: source, "-Werror": "-w"}
+        replaced = {self.object: str(tree / "step.o"), self.compile[-1]: source, "-Werror": "-w"}
         command = [self.compile[0], f"-I{tree}", f"-ffile-prefix-map={tree}={ROOT}"]
         command += [replaced.get(word, word) for word in self.compile[1:]]
-        link = [{self.object: new_object, self.program: str(program)}.get(word, word) for word in self.link]
-        for words in (command, link):
-            done = subprocess.run(words, cwd=self.build, capture_output=True, text=True, errors="replace", check=False)
-            if done.returncode != 0:
-                errors = [line for line in done.stderr.splitlines() if "error" in line] or done.stderr.splitlines()
-                return None, errors[0].replace(f"{tree}/", "") if errors else f"exit status {done.returncode}"
-        return program, None
+        error = self._run(command, tree)
+        return (None, error) if error else self.linked(tree)
+
+    def linked(self, tree):
+        """The program from what was compiled before."""
+        program = tree / Path(self.program).name
+        replaced = {self.object: str(tree / "step.o"), self.program: str(program)}
+        error = self._run([replaced.get(word, word) for word in self.link], tree)
+        return (None, error) if error else (program, None)
+
+    def _run(self, words, tree):
+        """The first error; None if there is none."""
+        done = subprocess.run(words, cwd=self.build, capture_output=True, text=True, errors="replace", check=False)
+        if done.returncode == 0:
+            return None
+        errors = [line for line in done.stderr.splitlines() if "error" in line] or done.stderr.splitlines()
+        return errors[0].replace(f"{tree}/", "") if errors else f"exit status {done.returncode}"
 
 
 def copy_step(step, tree, mutant=None):
@@ -171,10 +181,22 @@ def places(text):
     return re.findall(r" at ((?:\w+/)+[\w.]+:\d+) by ", text) or re.findall(r" at ((?:\w+/)+[\w.]+:\d+)", text)[:1]
 
 
+def is_test(arguments):
+    return arguments[:1] == ["--test"]
+
+
+def seeds_of(arguments):
+    """The schedules of a shape; a test chooses its own."""
+    return SEEDS[:1] if is_test(arguments) else SEEDS
+
+
 def run(program, shape, arguments, seed, cpu_seconds, report):
-    """Runs a program at one shape under one schedule, on one worker, so that the same run gives the same report."""
+    """Runs a program at one shape under one schedule, on one worker, so that the same run gives the same report; or a test of the
+    step's test program."""
     variant = [] if "--variant" in arguments else ["--variant", "all"]
     command = [program, *variant, *arguments, "--sim-seed", seed, "--sim-workers", 1, "--json", report]
+    if is_test(arguments):
+        command = [program, arguments[1]]
     limited = ["sh", "-c", f'ulimit -c 0; ulimit -S -t {cpu_seconds}; exec "$0" "$@"', *map(str, command)]
     report.unlink(missing_ok=True)
     try:
@@ -187,6 +209,9 @@ def run(program, shape, arguments, seed, cpu_seconds, report):
         return Run(shape, seed, ["hang"], "did not end", ended=False)
     if done.returncode < 0:
         return Run(shape, seed, [f"crash ({Signals(-done.returncode).name})"], done.stderr.strip(), ended=False)
+    if is_test(arguments):
+        failed = done.returncode != 0
+        return Run(shape, seed, [FAILED_TEST] * failed, f"{arguments[1]}: failed" * failed, ended=not failed)
     if done.returncode not in (0, 1):
         return Run(shape, seed, ["refused launch"], done.stderr.strip(), ended=False)
     kinds, text = complaints(json.loads(report.read_text()))
@@ -201,9 +226,22 @@ class Laboratory:
     def __init__(self, step, shapes, folder, build, keep=None):
         self.step, self.folder, self.keep = step, folder, keep
         self.builder = Builder(build, step)
+        with_tests = any(is_test(shape) for shape in shapes.values())
+        self.test_builder = Builder(build, step, f"tests/test_{step}") if with_tests else None
         inputs = {word: str(make((keep or folder) / word)) for word, make in INPUTS.items()}
         self.shapes = {name: [inputs.get(word, word) for word in shape] for name, shape in shapes.items()}
         self.cpu_seconds = dict.fromkeys(shapes, 60)
+
+    def program_of(self, shape, program, tree):
+        """What runs at a shape: the step's program, or its tests', linked when they are first needed."""
+        if not is_test(self.shapes[shape]):
+            return program
+        tests = tree / Path(self.test_builder.program).name
+        if not tests.exists():
+            _, error = self.test_builder.linked(tree)
+            if error:
+                raise UsageError(f"{self.test_builder.program} cannot be linked: {error}")
+        return tests
 
     def tree(self, name):
         """A folder for that mutant alone, with a readable name."""
@@ -219,7 +257,8 @@ class Laboratory:
             raise UsageError(f"the step as it is does not compile: {error}")
         for shape in shapes:
             before = resource.getrusage(resource.RUSAGE_CHILDREN)
-            done = run(program, shape, self.shapes[shape], SEEDS[0], self.cpu_seconds[shape], tree / "report.json")
+            fitting_program = self.program_of(shape, program, tree)
+            done = run(fitting_program, shape, self.shapes[shape], SEEDS[0], self.cpu_seconds[shape], tree / "report.json")
             after = resource.getrusage(resource.RUSAGE_CHILDREN)
             seconds = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
             self.cpu_seconds[shape] = math.ceil(3 + 10 * seconds)
@@ -235,8 +274,9 @@ class Laboratory:
         program, error = self.builder(tree)
         runs = [Run("", 0, ["compiler"], error, ended=False)] if error else []
         for shape in mutant.shapes if program else ():
-            for seed in SEEDS:
-                runs.append(run(program, shape, self.shapes[shape], seed, self.cpu_seconds[shape], tree / "report.json"))
+            fitting_program = self.program_of(shape, program, tree)
+            for seed in seeds_of(self.shapes[shape]):
+                runs.append(run(fitting_program, shape, self.shapes[shape], seed, self.cpu_seconds[shape], tree / "report.json"))
         if not self.keep:
             shutil.rmtree(tree)
         return runs
@@ -296,7 +336,8 @@ def fitting(older, mutants, shapes):
         if result is None or (result["before"], result["after"]) != (mutant.before, mutant.after):
             continue
         same_shapes = all(older["shapes"].get(shape) == shapes[shape] for shape in mutant.shapes)
-        if same_shapes and result["runs"] in (1, len(SEEDS) * len(mutant.shapes)):  # 1: it does not compile
+        all_runs = sum(len(seeds_of(shapes[shape])) for shape in mutant.shapes)
+        if same_shapes and (result["runs"] == all_runs or "compiler" in result["by"]):
             known[mutant.id] = result | {"equivalent": mutant.equivalent}
     return known
 

@@ -455,7 +455,8 @@ def ladder_table(root):
 
 # ---- mutants, from what `make mutate UPDATE=1` wrote ----
 
-WRONG = "wrong result"  # what the checker says; all else in a mutant's "by" is the simulator's, or how the program ended
+WRONG = "wrong result"  # what the checker says; all else in a mutant's "by" is the simulator's, a test's, or how the program ended
+FAILED = "failed test"
 ENDED = ("hang", "crash", "refused", "compiler")
 DONE = {"remove": "calls removed", "weaken": "waits weakened", "swap": "registers swapped", "shift": "indices shifted"}
 
@@ -466,11 +467,13 @@ def mutation_results(root, step):
 
 def noticed_by(mutant):
     """Who noticed a mutant, over all its runs."""
-    findings = [kind for kind in mutant["by"] if kind != WRONG and not kind.startswith(ENDED)]
+    findings = [kind for kind in mutant["by"] if kind not in (WRONG, FAILED) and not kind.startswith(ENDED)]
     if not mutant["caught"]:
         return "nobody can: it is equivalent" if mutant["equivalent"] else "nobody"
     if not findings:
-        return "the checker alone" if WRONG in mutant["by"] else "neither: it hung, crashed or was refused"
+        if WRONG in mutant["by"]:
+            return "the checker alone"
+        return "a test of the step alone" if FAILED in mutant["by"] else "neither: it hung, crashed or was refused"
     if WRONG in mutant["by"]:
         return "the simulator and the checker"
     races = all("race" in kind for kind in findings)
