@@ -73,7 +73,7 @@ REACHED = {
 PROFILED = {
     "01_naive_mha": {"4k": ["--heads", "16", "--seq-q", "4096", "--dim", "64"]},
     "02_tiled_gemm": {"4k": ["--m", "4096", "--n", "4096", "--k", "4096"]},
-    "03_online_softmax": {"16k×4k": ["--rows", "16384", "--cols", "4096"]},
+    "03_online_softmax": {"16k × 4k": ["--rows", "16384", "--cols", "4096"]},
     "04_flash_v1": {"4k": ["--heads", "16", "--seq-q", "4096", "--dim", "64"]},
     "05_flash_v2": {"4k-d128": ["--heads", "16", "--seq-q", "4096", "--dim", "128"]},
 }

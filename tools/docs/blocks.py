@@ -2,6 +2,7 @@
 
 import difflib
 import re
+import shlex
 
 import quotes
 import tables
@@ -36,7 +37,7 @@ def tabulated(root, lines, begin, comment, registry):
     """The same for a results comment; the end marker is not replaced."""
     if RESULTS_END not in lines[begin:]:
         raise BlockError(f"{RESULTS_END} is missing")
-    name, *arguments = comment["words"].split()
+    name, *arguments = shlex.split(comment["words"])
     text = tables.make(root, name, arguments, registry)
     return ["", *text.splitlines(), ""] if text else [], lines.index(RESULTS_END, begin)
 

@@ -4,7 +4,7 @@ import json
 
 from profiling import ncu
 from profiling.bounds import verdict
-from profiling.launch import ROWS, cell, from_ncu
+from profiling.launch import ROWS, cell, from_ncu, per_cent
 from profiling.machine import machine, quantity
 
 
@@ -57,7 +57,7 @@ def by_kernel(launches, device):
             [
                 f"`{name}`",
                 quantity(launch.seconds, "s") if launch.seconds else "-",
-                f"{100 * floor / launch.seconds:.2g} %" if floor and launch.seconds else "-",
+                per_cent(100 * floor / launch.seconds) if floor and launch.seconds else "-",
                 verdict(launch, device).text,
             ]
         )
