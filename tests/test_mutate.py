@@ -336,6 +336,25 @@ def test_a_run_that_ends_badly_is_caught_too(tmp_path, script, kinds):
     assert done.kinds == kinds
 
 
+@pytest.mark.parametrize(
+    ("script", "kinds"),
+    [("exit 0", []), ("exit 3", ["failed test"]), ("kill -SEGV $$", ["crash (SIGSEGV)"])],
+)  # fmt: skip
+def test_a_test_of_the_step_may_notice_too(tmp_path, script, kinds):
+    program = tmp_path / "program"
+    program.write_text(f"#!/bin/sh\n[ \"$1\" = 'one\\, \\[two\\]' ] || exit 9\n{script}\n")
+    program.chmod(0o755)
+    assert mutate.run(program, "a test", ["--test", "one, [two]"], 1, 5, tmp_path / "report.json").kinds == kinds
+
+
+def test_a_test_that_is_not_there_is_an_error(tmp_path):
+    program = tmp_path / "program"
+    program.write_text("#!/bin/sh\necho No tests ran\n")
+    program.chmod(0o755)
+    with pytest.raises(mutate.UsageError, match="has no test “one”"):
+        mutate.run(program, "a test", ["--test", "one"], 1, 5, tmp_path / "report.json")
+
+
 def mutant(equivalent=None):
     return mutants.Mutant("1_a.cuh", 2, "remove __syncthreads()", 0, 1, "a", "b", ("default",), equivalent)
 

@@ -21,7 +21,7 @@ mutants.json stands beside a step's kernels, so that they stay clean to read:
       }
     }
 
-LAYER, NANS, NANS64 and STRIPES in a shape stand for folders of inputs that tools/mutate.py makes. The shape ["--test", "name"] is the
+LAYER, NANS and NANS64 in a shape stand for folders of inputs that tools/mutate.py makes. The shape ["--test", "name"] is the
 test of that name in the step's test program.
 
 [[i]] stands for i; where a subscript must follow (after a name or a bracket), for [i]. A key of "equivalent" is a mutant's name,
