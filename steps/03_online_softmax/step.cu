@@ -90,19 +90,6 @@ void launch_held_parts(const SoftmaxLaunch& l) {
   });
 }
 
-void launch_posted_states(const SoftmaxLaunch& l) {
-  if (!can_wait(l.shape)) return launch_split_rows(l);
-  const Split split = split_of(l.shape);
-  SoftmaxState* states = l.scratch.get<SoftmaxState>("states");
-  int* ticket = l.scratch.get<int>("ticket");
-  const int count = l.shape.rows * split.parts;
-  device::launch(clear_states, static_cast<unsigned>(ceil_div(count, split_threads)), split_threads, 0, count, states, ticket);
-  with_type(l.shape.dtype, [&]<class T>(T) {
-    device::launch(posted_states_softmax<T>, static_cast<unsigned>(count), split_threads, sizeof(HeldPartsSmem),
-                   shape_of(l.shape), split, x_of<T>(l), states, ticket, y_of<T>(l));
-  });
-}
-
 void launch_tuned(const SoftmaxLaunch& l) {
   const Vectorised* size = holding(l.shape, tuned_chunks);
   size ? size->launch(l) : launch_held_parts(l);
@@ -117,11 +104,6 @@ std::vector<run::ScratchNeed> states_of_parts(const Softmax& s) {
 std::vector<run::ScratchNeed> states_and_arrivals(const Softmax& s) {
   std::vector<run::ScratchNeed> needs = states_of_parts(s);
   needs.push_back({"arrived", sizeof(int) * (static_cast<std::size_t>(s.rows) + 1)});
-  return needs;
-}
-std::vector<run::ScratchNeed> states_and_ticket(const Softmax& s) {
-  std::vector<run::ScratchNeed> needs = states_of_parts(s);
-  needs.push_back({"ticket", sizeof(int)});
   return needs;
 }
 std::vector<run::ScratchNeed> tuned_scratch(const Softmax& s) {
@@ -150,14 +132,6 @@ std::vector<KernelCost> held_parts_cost(const Softmax& s) {
   cost.bytes_read += states + arrived;
   cost.bytes_written += states + arrived;
   return {{"clear_arrivals", 0, 0, arrived}, cost};
-}
-std::vector<KernelCost> posted_states_cost(const Softmax& s) {
-  if (!can_wait(s)) return split_cost(s);
-  KernelCost cost = problem::row_softmax_cost(s, "posted_states_softmax");
-  const double states = static_cast<double>(states_of_parts(s)[0].bytes);
-  cost.bytes_read += states;
-  cost.bytes_written += states;
-  return {{"clear_states", 0, 0, states + sizeof(int)}, cost};
 }
 std::vector<KernelCost> tuned_cost(const Softmax& s) {
   return holding(s, tuned_chunks) ? vectorised_cost(s) : held_parts_cost(s);
@@ -222,13 +196,6 @@ const run::SoftmaxStep& run::this_softmax_step() {
          states_and_arrivals,
          held_parts_cost,
          launch_held_parts},
-        {"posted_states",
-         "a state is its own message: no count, no fences",
-         {},
-         held_parts_shared_bytes,
-         states_and_ticket,
-         posted_states_cost,
-         launch_posted_states},
         {"tuned",
          "rows up to 64 KB in one block, longer ones in parts",
          {},
@@ -236,14 +203,6 @@ const run::SoftmaxStep& run::this_softmax_step() {
          tuned_scratch,
          tuned_cost,
          launch_tuned},
-    };
-    s.estimates = [](const Softmax&) {
-      std::vector<run::Estimate> estimates;
-      for (const device::Op op : {device::Op::load, device::Op::store}) {
-        estimates.push_back({"posted_states_softmax", device::Space::global, op,
-                             "volatile accesses are not counted: how often a state is asked for depends on the time"});
-      }
-      return estimates;
     };
     return s;
   }();
