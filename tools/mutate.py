@@ -318,8 +318,9 @@ def outdated(document, mutants, shapes):
 
 
 def fitting(older, mutants, shapes):
-    """Of an older document, what still holds: {id: result}. The source is as it was, and so are the mutant's shapes and the seeds.
-    Why a mutant is equivalent may have been said since."""
+    """Of an older document, what still holds: {id: result}. The mutant's text is as it was, and so are its shapes and the seeds. Why it
+    is equivalent may have been said since. What a test checks, and what else a file holds, is not compared: after such a change run
+    its mutants by name (--only)."""
     if not older or older["seeds"] != list(SEEDS):
         return {}
     there = {result["id"]: result for result in older["mutants"]}
