@@ -198,6 +198,7 @@ def test_a_table_is_made_from_results_and_a_stale_number_is_caught(measured):
         ("<!-- results: nothing -->\n<!-- /results -->", "no function is registered"),
         ("<!-- results: numbers -->\n<!-- /results -->", "does not take the arguments"),
         ("<!-- results: numbers two -->\n<!-- /results -->", "results/two.json does not exist"),
+        ('<!-- results: numbers "two words" -->\n<!-- /results -->', "results/two words.json does not exist"),
         ("<!-- results: numbers one -->", "is missing"),
     ],
 )

@@ -468,10 +468,12 @@ def test_the_tables_of_the_book_come_from_the_results(tmp_path):
         ("shift -1 a[[i | 1]]", [[]], "nobody looks"),
         ("shift +1 b[[i]]", [["hang"]], None),
         ("shift -1 b[[i]]", [["out-of-bounds read"]], None),
+        ("swap {[[a]], [[b]]}", [["failed test"]], None),
     ]
     results = []
     for line, (what, runs, reason) in enumerate(seen, 7):
-        runs = [mutate.Run("default", seed, kinds, RACE, mutate.places(RACE)) for seed, kinds in enumerate(runs)]
+        ended = runs[0] not in (["hang"], ["failed test"])
+        runs = [mutate.Run("default", seed, kinds, RACE, mutate.places(RACE), ended) for seed, kinds in enumerate(runs)]
         results.append(mutate.summarise(mutants.Mutant("1_a.cuh", line, what, 0, 0, "", "", ("default",), reason), runs))
     results[2]["line"], results[4]["line"] = results[1]["line"], results[3]["line"]
     (tmp_path / "results" / "mutants").mkdir(parents=True)
@@ -479,22 +481,24 @@ def test_the_tables_of_the_book_come_from_the_results(tmp_path):
     (tmp_path / "results" / "mutants" / "07_step.json").write_text(mutate.as_json(document(*results, shapes=shapes)))
     rows = {name: tables.make(tmp_path, name, ["07_step"]).splitlines()[2:] for name in tables.TABLES if name.startswith("mutant")}
     assert sorted(rows["mutants"][:-1]) == [
-        "| neither: it hung, crashed or was refused | 0 | 1 |",
-        "| nobody can: it is equivalent | 0 | 1 |",
-        "| the checker alone | 0 | 1 |",
-        "| the simulator alone, by an access that is not allowed | 0 | 1 |",
-        "| the simulator and the checker | 1 | 0 |",
+        "| a test of the step alone | 0 | 1 | 0 |",
+        "| neither: it hung, crashed or was refused | 0 | 0 | 1 |",
+        "| nobody can: it is equivalent | 0 | 0 | 1 |",
+        "| the checker alone | 0 | 0 | 1 |",
+        "| the simulator alone, by an access that is not allowed | 0 | 0 | 1 |",
+        "| the simulator and the checker | 1 | 0 | 0 |",
     ]
-    assert rows["mutants"][-1] == "| all | 1 | 4 |"
+    assert rows["mutants"][-1] == "| all | 1 | 1 | 4 |"
     assert rows["mutant-calls"] == [
-        "| 1_a.cuh:7 | `remove __syncthreads()` | race, wrong result | 2 of 3 | 1 | 1_a.cuh:44 and 1_a.cuh:38 |"
+        "| 1_a.cuh:7 | `remove __syncthreads()` | race, wrong result | 2 of 3 | 1 | 1_a.cuh:44 and 1_a.cuh:38 |",
+        "| 1_a.cuh:12 | `swap {[[a]], [[b]]}` | failed test | 1 of 1 | 0 | 1_a.cuh:44 and 1_a.cuh:38 |",
     ]
     assert rows["mutant-shifts"] == [
         "| 1_a.cuh:8 | `a[[i \\| 1]]` | wrong result | equivalent |",
         "| 1_a.cuh:10 | `b[[i]]` | hang | out-of-bounds read |",
     ]
     assert rows["mutants-equivalent"] == ["| 1_a.cuh:8 | `shift -1 a[[i \\| 1]]` | nobody looks |"]
-    assert rows["mutant-shapes"] == ["| default |  | 4 | 4 |", "| small | `--seq-q 3` | 0 | 0 |"]
+    assert rows["mutant-shapes"] == ["| default |  | 5 | 5 |", "| small | `--seq-q 3` | 0 | 0 |"]
 
 
 # ---- the command line ----
