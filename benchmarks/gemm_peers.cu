@@ -1,25 +1,18 @@
 // gemm_peers [--m --n --k --dtype --variant …]: step 02 beside cuBLAS and beside the roof of mma.sync, in one run.
 //
-// All take turns, round by round, so that a clock that drifts meets all of them alike. The roof is the kernel of step 00 that
-// only multiplies, with as many operations as the product has. Two kinds of time:
-//
-//   burst       one launch, after a pause and one launch that wakes the machine up: the clock is not yet down
-//   sustained   launches without a pause, for a while: the power limit decides the clock
-//
+// All take turns (turns.h). The roof is the kernel of step 00 that only multiplies, with as many operations as the product has.
 // Every product is checked, as in the steps: row by row, against float64.
 #include <cublas_v2.h>
 #include <cuda_runtime.h>
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
-#include <chrono>
 #include <fstream>
 #include <iostream>
 #include <memory>
-#include <nlohmann/json.hpp>
-#include <thread>
 
 #include "benchmarks/mma_roof.cuh"
+#include "benchmarks/turns.h"
 #include "common/run/gemm_request.h"
 #include "common/run/gemm_truth.h"
 #include "common/run/rows_buffer.h"
@@ -27,25 +20,14 @@
 
 namespace {
 
-using Json = nlohmann::ordered_json;
+using benchmarks::Contender;
+using benchmarks::Json;
 using problem::Gemm;
 
 struct Options {
   std::vector<std::string> variants;  // none: all that take the shape
-  int rounds = 21;
-  int pause_ms = 5;
-  int sustained_ms = 300;
+  benchmarks::TurnOptions turns;
   std::optional<std::filesystem::path> json;
-};
-
-// Something that takes a turn: 2 · m · n · k operations a launch, or as near to it as the roof comes.
-struct Contender {
-  std::string name;
-  double operations = 0;
-  std::function<void()> launch;
-  std::string verdict;  // empty where there is nothing to check
-  std::vector<double> burst_ms = {};
-  double sustained_ms = 0;
 };
 
 void require(cublasStatus_t status, const char* call) {
@@ -76,60 +58,6 @@ run::RowsBuffer matrix(const char* name, int rows, int columns, int stride, prob
   return {name, {1, rows, columns}, {std::int64_t{rows} * stride, stride}, dtype};
 }
 
-double one_launch(const Contender& contender) {
-  device::Timer timer;
-  timer.start();
-  contender.launch();
-  return timer.stop();
-}
-
-double in_a_burst(const Contender& contender, const Options& options) {
-  std::this_thread::sleep_for(std::chrono::milliseconds(options.pause_ms));
-  contender.launch();
-  return one_launch(contender);
-}
-
-// Milliseconds a launch, over the second half of the time: the first half is for the clock to come down.
-double sustained(const Contender& contender, double about_ms, const Options& options) {
-  const int half = std::max(1, static_cast<int>(options.sustained_ms / 2 / about_ms));
-  for (int i = 0; i < half; ++i) contender.launch();
-  device::Timer timer;
-  timer.start();
-  for (int i = 0; i < half; ++i) contender.launch();
-  return timer.stop() / half;
-}
-
-double median(std::vector<double> values) {
-  std::sort(values.begin(), values.end());
-  return (values[values.size() / 2] + values[(values.size() - 1) / 2]) / 2;
-}
-
-Json spread(const std::vector<double>& values) {
-  return {{"median", median(values)},
-          {"min", *std::min_element(values.begin(), values.end())},
-          {"max", *std::max_element(values.begin(), values.end())}};
-}
-
-// Speed over another one's, in each round.
-std::vector<double> ratios(const Contender& contender, const Contender& other) {
-  std::vector<double> result;
-  for (std::size_t r = 0; r < contender.burst_ms.size(); ++r) {
-    result.push_back(contender.operations / contender.burst_ms[r] / (other.operations / other.burst_ms[r]));
-  }
-  return result;
-}
-
-void measure(std::vector<Contender>& contenders, const Options& options) {
-  for (Contender& contender : contenders) in_a_burst(contender, options);
-  for (int round = 0; round < options.rounds; ++round) {
-    for (Contender& contender : contenders) contender.burst_ms.push_back(in_a_burst(contender, options));
-  }
-  for (Contender& contender : contenders) {
-    std::this_thread::sleep_for(std::chrono::milliseconds(options.sustained_ms));
-    contender.sustained_ms = sustained(contender, median(contender.burst_ms), options);
-  }
-}
-
 std::vector<const run::GemmVariant*> chosen(const run::GemmStep& step, const Gemm& shape, const Options& options) {
   std::vector<const run::GemmVariant*> result;
   for (const std::string& name : options.variants) {
@@ -158,12 +86,12 @@ int compare(const run::GemmStep& step, const Gemm& g, const Options& options) {
   Cublas cublas;
   std::vector<std::unique_ptr<run::Scratch>> scratches;
   std::vector<Contender> contenders;
-  contenders.push_back({"roof of mma.sync", roof.operations(), [&] { roof.launch(); }, ""});
-  contenders.push_back({"cuBLAS", operations, [&] { cublas.gemm(g, a.data(), b.data(), c.data()); }, ""});
+  contenders.push_back({"roof of mma.sync", roof.operations(), [&] { roof.launch(); }});
+  contenders.push_back({"cuBLAS", operations, [&] { cublas.gemm(g, a.data(), b.data(), c.data()); }});
   for (const run::GemmVariant* variant : chosen(step, g, options)) {
     const auto& scratch = *scratches.emplace_back(std::make_unique<run::Scratch>(variant->scratch(g)));
     const run::GemmLaunch launch{g, a.data(), b.data(), c.data(), a.stride(0), b.stride(0), c.stride(0), scratch};
-    contenders.push_back({variant->name, operations, [variant, launch] { variant->launch(launch); }, ""});
+    contenders.push_back({variant->name, operations, [variant, launch] { variant->launch(launch); }});
   }
   bool right = true;
   for (std::size_t i = 1; i < contenders.size(); ++i) {
@@ -174,24 +102,25 @@ int compare(const run::GemmStep& step, const Gemm& g, const Options& options) {
     contenders[i].verdict = verdict.pass ? "ok" : "WRONG";
     right = right && verdict.pass && c.surroundings_intact();
   }
-  measure(contenders, options);
+  benchmarks::measure(contenders, options.turns);
 
-  std::cout << problem::to_string(g) << ", " << device::properties().name << ", " << options.rounds << " rounds\n\n";
+  std::cout << problem::to_string(g) << ", " << device::properties().name << ", " << options.turns.rounds << " rounds\n\n";
   run::Table table({"", "verdict", "burst ms", "TFLOP/s", "of the roof", "min", "max", "of cuBLAS", "sustained TFLOP/s"});
   Json entries = Json::array();
   for (const Contender& contender : contenders) {
-    const std::vector<double> of_roof = ratios(contender, contenders[0]), of_cublas = ratios(contender, contenders[1]);
-    const double ms = median(contender.burst_ms);
-    table.add({contender.name, contender.verdict, run::fixed(ms, 4), run::fixed(contender.operations / ms * 1e-9, 1),
-               run::fixed(median(of_roof), 3), run::fixed(spread(of_roof)["min"].get<double>(), 3),
-               run::fixed(spread(of_roof)["max"].get<double>(), 3), run::fixed(median(of_cublas), 3),
-               run::fixed(contender.operations / contender.sustained_ms * 1e-9, 1)});
+    const std::vector<double> of_roof = benchmarks::ratios(contender, contenders[0]),
+                              of_cublas = benchmarks::ratios(contender, contenders[1]);
+    const double ms = benchmarks::median(contender.burst_ms);
+    table.add({contender.name, contender.verdict, run::fixed(ms, 4), run::fixed(contender.work / ms * 1e-9, 1),
+               run::fixed(benchmarks::median(of_roof), 3), run::fixed(benchmarks::spread(of_roof)["min"].get<double>(), 3),
+               run::fixed(benchmarks::spread(of_roof)["max"].get<double>(), 3), run::fixed(benchmarks::median(of_cublas), 3),
+               run::fixed(contender.work / contender.sustained_ms * 1e-9, 1)});
     entries.push_back({{"name", contender.name},
                        {"verdict", contender.verdict},
-                       {"operations", contender.operations},
-                       {"burst_ms", spread(contender.burst_ms)},
-                       {"of_roof", spread(of_roof)},
-                       {"of_cublas", spread(of_cublas)},
+                       {"operations", contender.work},
+                       {"burst_ms", benchmarks::spread(contender.burst_ms)},
+                       {"of_roof", benchmarks::spread(of_roof)},
+                       {"of_cublas", benchmarks::spread(of_cublas)},
                        {"sustained_ms", contender.sustained_ms}});
   }
   table.print(std::cout);
@@ -199,9 +128,9 @@ int compare(const run::GemmStep& step, const Gemm& g, const Options& options) {
     std::ofstream file(*options.json);
     file << Json{{"device", device::properties().name},
                  {"problem", {{"m", g.m}, {"n", g.n}, {"k", g.k}, {"dtype", problem::name(g.dtype)}}},
-                 {"rounds", options.rounds},
-                 {"pause_ms", options.pause_ms},
-                 {"sustained_ms", options.sustained_ms},
+                 {"rounds", options.turns.rounds},
+                 {"pause_ms", options.turns.pause_ms},
+                 {"sustained_ms", options.turns.sustained_ms},
                  {"contenders", entries}}
                 .dump(1)
          << '\n';
@@ -222,9 +151,7 @@ int main(int argc, char** argv) {
   run::add_whole_number(app, "--k", k, 1, "columns of A and of B (default 4096)");
   run::add_dtype(app, dtype);
   app.add_option("--variant", options.variants, "of step 02; may be repeated (default: all that take the shape)");
-  app.add_option("--rounds", options.rounds, "in each, everyone has one turn")
-      ->check(CLI::Range(1, 1000))
-      ->capture_default_str();
+  benchmarks::add_turn_options(app, options.turns);
   app.add_option("--json", options.json, "write the figures to FILE")->type_name("FILE");
   return run::run_command_line(app, argc, argv, [&] {
     Gemm g;

@@ -48,32 +48,56 @@ __device__ inline std::array<T, chunk<T>> elements_of(uint4 words) {
   return std::bit_cast<std::array<T, chunk<T>>>(words);
 }
 
-// What a thread keeps of a row: of the chunks first … end − 1, and of the elements at its edges.
-template <class T, int group, int most>
-struct Held {
-  const int start;       // column of chunk 0
-  const int left;        // chunks from there to the end
-  const int edge_place;  // column
-  const bool has_edge;
-  uint4 chunks[most];
-  float edge;
+// Which chunks of a row a thread has, of those that a group takes together: first … end − 1. And which element at the row's
+// edges.
+template <class T, int group>
+struct Place {
+  int start;       // column of chunk 0
+  int left;        // chunks from there to the end
+  int edge_place;  // column
+  bool has_edge;
 
   // Thread t takes element t of the head, or element t − head of the tail.
-  __device__ Held(Pieces row, int cols, int first, int end, bool with_edges, int thread)
+  __device__ Place(Pieces row, int cols, int first, int end, bool with_edges, int thread)
       : start(row.head + (first + thread) * chunk<T>),
         left(min(end, row.chunks) - first - thread),
         edge_place(thread < row.head ? thread : thread + row.chunks * chunk<T>),
         has_edge(with_edges && edge_place < cols) {}
 
   __device__ bool has(int k) const { return k * group < left; }
+  __device__ const uint4* chunks_of(const T* x_row) const { return reinterpret_cast<const uint4*>(x_row + start); }
+  __device__ uint4* chunks_of(T* y_row) const { return reinterpret_cast<uint4*>(y_row + start); }
+
+  __device__ float load_edge(const T* x_row) const {
+    const float loaded = to_float(load_if(has_edge, &x_row[edge_place]));
+    return has_edge ? loaded : -INFINITY;
+  }
+};
+
+// The softmax of some elements of a row, where m and factor are the row's maximum to subtract and 1 over its sum.
+template <class T>
+__device__ inline uint4 softmax_of(uint4 words, float m, float factor) {
+  std::array<T, chunk<T>> elements = elements_of<T>(words);
+#pragma unroll
+  for (T& element : elements) element = from_float<T>(exp_below(to_float(element), m) * factor);
+  return std::bit_cast<uint4>(elements);
+}
+
+// What a thread keeps of a row.
+template <class T, int group, int most>
+struct Held {
+  Place<T, group> place;
+  uint4 chunks[most];
+  float edge;
+
+  __device__ explicit Held(Place<T, group> of_thread) : place(of_thread) {}
 
   // [doc: held_load]
   __device__ void load_row(const T* x_row) {  // [cols]
-    const uint4* x_chunks = reinterpret_cast<const uint4*>(x_row + start);
+    edge = place.load_edge(x_row);
+    const uint4* x_chunks = place.chunks_of(x_row);
 #pragma unroll
-    for (int k = 0; k < most; ++k) chunks[k] = load_if(has(k), &x_chunks[k * group]);
-    const float loaded = to_float(load_if(has_edge, &x_row[edge_place]));
-    edge = has_edge ? loaded : -INFINITY;
+    for (int k = 0; k < most; ++k) chunks[k] = load_if(place.has(k), &x_chunks[k * group]);
   }
   // [/doc: held_load]
 
@@ -83,7 +107,7 @@ struct Held {
     float largest = edge;
 #pragma unroll
     for (int k = 0; k < most; ++k) {
-      if (!has(k)) continue;
+      if (!place.has(k)) continue;
       float of_chunk = -INFINITY;  // chains of eight, not of 64
 #pragma unroll
       for (const T element : elements_of<T>(chunks[k])) of_chunk = fmaxf(of_chunk, to_float(element));
@@ -96,7 +120,7 @@ struct Held {
     float l = exp_below(edge, subtracted);
 #pragma unroll
     for (int k = 0; k < most; ++k) {
-      if (!has(k)) continue;
+      if (!place.has(k)) continue;
       float of_chunk = 0.0f;
 #pragma unroll
       for (const T element : elements_of<T>(chunks[k])) of_chunk += exp_below(to_float(element), subtracted);
@@ -110,15 +134,10 @@ struct Held {
   // Writes the softmax of what is held, where `row` is the state of the whole row.
   __device__ void store_row(T* y_row, SoftmaxState row) const {  // [cols]
     const float m = device::safe_maximum(row.m), factor = device::inverse_sum(row.l);
-    uint4* y_chunks = reinterpret_cast<uint4*>(y_row + start);
+    uint4* y_chunks = place.chunks_of(y_row);
 #pragma unroll
-    for (int k = 0; k < most; ++k) {
-      std::array<T, chunk<T>> elements = elements_of<T>(chunks[k]);
-#pragma unroll
-      for (T& element : elements) element = from_float<T>(exp_below(to_float(element), m) * factor);
-      store_if(has(k), &y_chunks[k * group], std::bit_cast<uint4>(elements));
-    }
-    store_if(has_edge, &y_row[edge_place], from_float<T>(exp_below(edge, m) * factor));
+    for (int k = 0; k < most; ++k) store_if(place.has(k), &y_chunks[k * group], softmax_of<T>(chunks[k], m, factor));
+    store_if(place.has_edge, &y_row[place.edge_place], from_float<T>(exp_below(edge, m) * factor));
   }
 };
 
@@ -153,7 +172,7 @@ __global__ void __launch_bounds__(vectorised_block(group), 1024 / vectorised_blo
   const int i = blockIdx.x * (block / group) + threadIdx.x / group;
   const int cols = i < shape.rows ? shape.cols : 0;  // a row that is not there is empty, but its threads come to the barrier
   const Pieces pieces = pieces_of(x.row(i), cols);
-  Held<T, group, most> held(pieces, cols, 0, pieces.chunks, true, threadIdx.x % group);
+  Held<T, group, most> held({pieces, cols, 0, pieces.chunks, true, static_cast<int>(threadIdx.x % group)});
   held.load_row(x.row(i));
   const SoftmaxState row = merge_warps<group, block>(smem, held.warp_state());
   held.store_row(y.row(i), row);

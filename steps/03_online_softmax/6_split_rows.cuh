@@ -32,7 +32,7 @@ template <class T>
 using HeldPart = Held<T, split_threads, held_chunks>;
 
 template <class T>
-__device__ inline HeldPart<T> part_of_row(const T* x_row, int cols, Split split, int part) {
+__device__ inline Place<T, split_threads> part_of_row(const T* x_row, int cols, Split split, int part) {
   const int first = part * split.chunks;
   return {pieces_of(x_row, cols), cols, first, first + split.chunks, part == 0, static_cast<int>(threadIdx.x)};
 }
@@ -57,7 +57,7 @@ __global__ void __launch_bounds__(split_threads, 1024 / split_threads)
                          SoftmaxState* states) {  // [rows, parts]
   auto& smem = device::shared_storage<SplitSmem>();
   const int i = blockIdx.x / split.parts, part = blockIdx.x % split.parts;
-  HeldPart<T> held = part_of_row(x.row(i), shape.cols, split, part);
+  HeldPart<T> held(part_of_row(x.row(i), shape.cols, split, part));
   held.load_row(x.row(i));
   const SoftmaxState mine = merge_warps<split_threads>(smem, held.warp_state());
   if (threadIdx.x == 0) store(&states[blockIdx.x], mine);
@@ -71,7 +71,7 @@ __global__ void __launch_bounds__(split_threads, 1024 / split_threads)
                         const SoftmaxState* states,  // [rows, parts]
                         Rows<T> y) {                 // [rows, cols]
   const int i = blockIdx.x / split.parts, part = blockIdx.x % split.parts;
-  HeldPart<T> held = part_of_row(x.row(i), shape.cols, split, part);
+  HeldPart<T> held(part_of_row(x.row(i), shape.cols, split, part));
   held.load_row(x.row(i));
   const SoftmaxState row = merge_parts(&states[std::size_t(i) * split.parts], split.parts);
   held.store_row(y.row(i), row);

@@ -46,7 +46,7 @@ __global__ void __launch_bounds__(split_threads, 1024 / split_threads)
   if (thread == 0) smem.ticket = atomicAdd(&arrived[shape.rows], 1);
   __syncthreads();  // the ticket is there before anyone reads it
   const int ticket = smem.ticket, i = ticket / split.parts, part = ticket % split.parts;
-  HeldPart<T> held = part_of_row(x.row(i), shape.cols, split, part);
+  HeldPart<T> held(part_of_row(x.row(i), shape.cols, split, part));
   held.load_row(x.row(i));
   const SoftmaxState mine = merge_warps<split_threads>(smem.warps, held.warp_state());
 

@@ -4,7 +4,7 @@
 #include <algorithm>
 
 #include "common/run/softmax_step.h"
-#include "steps/03_online_softmax/7_held_parts.cuh"
+#include "steps/03_online_softmax/8_in_turns.cuh"
 
 namespace online_softmax {
 

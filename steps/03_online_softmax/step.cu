@@ -42,8 +42,8 @@ constexpr Vectorised vectorised{group * most, sizeof(WarpStatesSmem<vectorised_b
 
 constexpr Vectorised sizes[] = {vectorised<32, 1>,  vectorised<32, 4>,  vectorised<64, 8>,  vectorised<128, 8>,
                                 vectorised<256, 8>, vectorised<512, 8>, vectorised<1024, 8>};
-constexpr int tuned_chunks =
-    512 * 8;  // longer rows leave one block to a multiprocessor: it computes, and no bytes are under way
+// Longer rows leave one block to a multiprocessor: while it computes, no bytes are under way.
+constexpr int tuned_chunks = 512 * 8;
 
 // The least that holds the rows, or none: then they are too long, or x and y are aligned differently.
 const Vectorised* holding(const Softmax& s, int most = 1 << 30) {
@@ -70,12 +70,11 @@ void launch_split_rows(const SoftmaxLaunch& l) {
   });
 }
 
-// The blocks of a row must all be on the device at once: file 7's launch bounds promise 4 to a multiprocessor. The simulator
-// has room for as many as 66 multiprocessors.
-bool can_wait(const Softmax& s) {
-  const int multiprocessors = device::properties().backend == "sim" ? 66 : device::properties().multiprocessors;
-  return aligned_alike(s) && split_of(s).parts <= multiprocessors * (1024 / split_threads);
-}
+// The simulator has room for as many blocks as 66.
+int multiprocessors() { return device::properties().backend == "sim" ? 66 : device::properties().multiprocessors; }
+
+// The blocks of a row must all be on the device at once: file 7's launch bounds promise 4 to a multiprocessor.
+bool can_wait(const Softmax& s) { return aligned_alike(s) && split_of(s).parts <= multiprocessors() * (1024 / split_threads); }
 
 void launch_held_parts(const SoftmaxLaunch& l) {
   if (!can_wait(l.shape)) return launch_split_rows(l);
@@ -90,9 +89,33 @@ void launch_held_parts(const SoftmaxLaunch& l) {
   });
 }
 
+// How many blocks of file 8 are on the device at once: its launch bounds promise room for 4 to a multiprocessor in registers,
+// and each takes shared memory, with 1 KB that the system adds. A block may ask for all shared memory but that.
+int blocks_in_turns() {
+  const device::Properties& device = device::properties();
+  const auto in_shared = static_cast<int>((device.shared_bytes_per_block + 1024) / (sizeof(InTurnsSmem) + 1024));
+  return multiprocessors() * std::min(1024 / split_threads, in_shared);
+}
+
+// Longer rows go to file 6.
+bool fits_in_turns(const Softmax& s) { return aligned_alike(s) && split_of(s).parts <= 2 * blocks_in_turns(); }
+
+void launch_in_turns(const SoftmaxLaunch& l) {
+  if (!fits_in_turns(l.shape)) return launch_split_rows(l);
+  const Split split = split_of(l.shape);
+  const int parts = l.shape.rows * split.parts;
+  SoftmaxState* states = l.scratch.get<SoftmaxState>("states");
+  int* tickets = l.scratch.get<int>("tickets");
+  device::launch(clear_states, static_cast<unsigned>(ceil_div(parts, split_threads)), split_threads, 0, parts, states, tickets);
+  with_type(l.shape.dtype, [&]<class T>(T) {
+    device::launch(in_turns_softmax<T>, static_cast<unsigned>(std::min(parts, blocks_in_turns())), split_threads,
+                   sizeof(InTurnsSmem), shape_of(l.shape), split, x_of<T>(l), states, tickets, y_of<T>(l));
+  });
+}
+
 void launch_tuned(const SoftmaxLaunch& l) {
   const Vectorised* size = holding(l.shape, tuned_chunks);
-  size ? size->launch(l) : launch_held_parts(l);
+  size ? size->launch(l) : launch_in_turns(l);
 }
 
 // ---- what each needs and costs ----
@@ -106,8 +129,13 @@ std::vector<run::ScratchNeed> states_and_arrivals(const Softmax& s) {
   needs.push_back({"arrived", sizeof(int) * (static_cast<std::size_t>(s.rows) + 1)});
   return needs;
 }
+std::vector<run::ScratchNeed> states_and_tickets(const Softmax& s) {
+  std::vector<run::ScratchNeed> needs = states_of_parts(s);
+  needs.push_back({"tickets", 2 * sizeof(int)});
+  return needs;
+}
 std::vector<run::ScratchNeed> tuned_scratch(const Softmax& s) {
-  return holding(s, tuned_chunks) ? no_scratch(s) : states_and_arrivals(s);
+  return holding(s, tuned_chunks) ? no_scratch(s) : states_and_tickets(s);
 }
 
 std::vector<KernelCost> block_cost(const Softmax& s) { return {problem::row_softmax_cost(s, "block_per_row_softmax", 2)}; }
@@ -133,15 +161,24 @@ std::vector<KernelCost> held_parts_cost(const Softmax& s) {
   cost.bytes_written += states + arrived;
   return {{"clear_arrivals", 0, 0, arrived}, cost};
 }
+std::vector<KernelCost> in_turns_cost(const Softmax& s) {
+  if (!fits_in_turns(s)) return split_cost(s);
+  KernelCost cost = problem::row_softmax_cost(s, "in_turns_softmax");
+  const double states = static_cast<double>(states_of_parts(s)[0].bytes);
+  cost.bytes_read += states;
+  cost.bytes_written += states;
+  return {{"clear_states", 0, 0, states + 2 * sizeof(int)}, cost};
+}
 std::vector<KernelCost> tuned_cost(const Softmax& s) {
-  return holding(s, tuned_chunks) ? vectorised_cost(s) : held_parts_cost(s);
+  return holding(s, tuned_chunks) ? vectorised_cost(s) : in_turns_cost(s);
 }
 
 std::size_t vectorised_shared_bytes(const Softmax& s) { return holding(s) ? holding(s)->shared_bytes : sizeof(BlockSmem); }
 std::size_t split_shared_bytes(const Softmax&) { return std::max(sizeof(SplitSmem), sizeof(BlockSmem)); }
 std::size_t held_parts_shared_bytes(const Softmax& s) { return can_wait(s) ? sizeof(HeldPartsSmem) : split_shared_bytes(s); }
+std::size_t in_turns_shared_bytes(const Softmax& s) { return fits_in_turns(s) ? sizeof(InTurnsSmem) : split_shared_bytes(s); }
 std::size_t tuned_shared_bytes(const Softmax& s) {
-  return holding(s, tuned_chunks) ? vectorised_shared_bytes(s) : held_parts_shared_bytes(s);
+  return holding(s, tuned_chunks) ? vectorised_shared_bytes(s) : in_turns_shared_bytes(s);
 }
 
 // A variant of one kernel that reads x so many times.
@@ -196,13 +233,28 @@ const run::SoftmaxStep& run::this_softmax_step() {
          states_and_arrivals,
          held_parts_cost,
          launch_held_parts},
+        {"in_turns",
+         "a block has two parts, and begins one before it waits for the other's row",
+         {},
+         in_turns_shared_bytes,
+         states_and_tickets,
+         in_turns_cost,
+         launch_in_turns},
         {"tuned",
-         "rows up to 64 KB in one block, longer ones in parts",
+         "rows up to 64 KB in one block, longer ones in parts, in turns",
          {},
          tuned_shared_bytes,
          tuned_scratch,
          tuned_cost,
          launch_tuned},
+    };
+    s.estimates = [](const Softmax&) {
+      std::vector<run::Estimate> estimates;
+      for (const device::Op op : {device::Op::load, device::Op::store}) {
+        estimates.push_back({"in_turns_softmax", device::Space::global, op,
+                             "volatile accesses are not counted: how often a state is asked for depends on the time"});
+      }
+      return estimates;
     };
     return s;
   }();

@@ -1,0 +1,127 @@
+// softmax_peers [--rows --cols --dtype --variant …]: step 03 beside a copy of the same bytes, in one run.
+//
+// All take turns (turns.h), in bursts of 20 launches. The copy is the kernel of step 00, of x into y: whatever a launch costs
+// beyond its bytes, it pays, too. Every softmax is checked, as in the steps: row by row, against float64.
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <fstream>
+#include <iostream>
+#include <memory>
+
+#include "benchmarks/turns.h"
+#include "common/device/launch.h"
+#include "common/problem/softmax.h"
+#include "common/run/rows_buffer.h"
+#include "common/run/softmax_request.h"
+#include "common/run/softmax_truth.h"
+#include "common/run/text.h"
+#include "steps/00_ceilings/1_memory.cuh"
+
+namespace {
+
+using benchmarks::Contender;
+using benchmarks::Json;
+using problem::Softmax;
+
+struct Options {
+  std::vector<std::string> variants = {"tuned"};
+  benchmarks::TurnOptions turns{.launches = 20};
+  std::optional<std::filesystem::path> json;
+};
+
+std::vector<const run::SoftmaxVariant*> chosen(const run::SoftmaxStep& step, const Options& options) {
+  std::vector<const run::SoftmaxVariant*> result;
+  for (const std::string& name : options.variants) {
+    const auto at = std::find_if(step.variants.begin(), step.variants.end(), [&](const auto& v) { return v.name == name; });
+    if (at == step.variants.end()) throw run::InputError("--variant: " + step.name + " has no variant '" + name + "'");
+    result.push_back(&*at);
+  }
+  return result;
+}
+
+int compare(const run::SoftmaxStep& step, const Softmax& s, const Options& options) {
+  const problem::Tensor inputs = problem::make_inputs(s, run::default_seed);
+  const run::SoftmaxTruth truth(s, inputs);
+  run::RowsBuffer x("x", {s.rows, s.cols}, {s.ldx}, s.dtype), y("y", {s.rows, s.cols}, {s.ldy}, s.dtype);
+  x.upload(inputs);
+
+  const std::int64_t chunks = std::int64_t{s.rows} * s.cols * static_cast<int>(problem::bytes(s.dtype)) / 16;
+  const double bytes = 32.0 * static_cast<double>(chunks);
+  std::vector<std::unique_ptr<run::Scratch>> scratches;
+  std::vector<Contender> contenders;
+  contenders.push_back({"copy", bytes, [&] {
+                          device::launch(ceilings::copy, static_cast<unsigned>((chunks + 511) / 512), 512, 0, chunks,
+                                         static_cast<const uint4*>(x.data()), static_cast<uint4*>(y.data()));
+                        }});
+  for (const run::SoftmaxVariant* variant : chosen(step, options)) {
+    const auto& scratch = *scratches.emplace_back(std::make_unique<run::Scratch>(variant->scratch(s)));
+    const run::SoftmaxLaunch launch{s, x.data(), y.data(), scratch};
+    contenders.push_back({variant->name, bytes, [variant, launch] { variant->launch(launch); }});
+  }
+  bool right = true;
+  for (std::size_t i = 1; i < contenders.size(); ++i) {
+    y.poison();
+    contenders[i].launch();
+    device::synchronize();
+    const check::TensorVerdict verdict = truth.judge(y.download());
+    contenders[i].verdict = verdict.pass ? "ok" : "WRONG";
+    right = right && verdict.pass && y.surroundings_intact();
+  }
+  benchmarks::measure(contenders, options.turns);
+
+  std::cout << problem::to_string(s) << ", " << device::properties().name << ", " << options.turns.rounds << " rounds\n\n";
+  run::Table table({"", "verdict", "burst µs", "TB/s", "of the copy", "min", "max", "sustained TB/s"});
+  Json entries = Json::array();
+  for (const Contender& contender : contenders) {
+    const Json of_copy = benchmarks::spread(benchmarks::ratios(contender, contenders[0]));
+    const double ms = benchmarks::median(contender.burst_ms);
+    table.add({contender.name, contender.verdict, run::fixed(ms * 1e3, 1), run::fixed(contender.work / ms * 1e-9, 2),
+               run::fixed(of_copy["median"].get<double>(), 3), run::fixed(of_copy["min"].get<double>(), 3),
+               run::fixed(of_copy["max"].get<double>(), 3), run::fixed(contender.work / contender.sustained_ms * 1e-9, 2)});
+    entries.push_back({{"name", contender.name},
+                       {"verdict", contender.verdict},
+                       {"bytes", contender.work},
+                       {"burst_ms", benchmarks::spread(contender.burst_ms)},
+                       {"of_copy", of_copy},
+                       {"sustained_ms", contender.sustained_ms}});
+  }
+  table.print(std::cout);
+  if (options.json) {
+    std::ofstream file(*options.json);
+    file << Json{{"device", device::properties().name},
+                 {"problem", {{"rows", s.rows}, {"cols", s.cols}, {"dtype", problem::name(s.dtype)}}},
+                 {"rounds", options.turns.rounds},
+                 {"launches", options.turns.launches},
+                 {"pause_ms", options.turns.pause_ms},
+                 {"sustained_ms", options.turns.sustained_ms},
+                 {"contenders", entries}}
+                .dump(1)
+         << '\n';
+    if (!file.flush()) throw run::InputError(options.json->string() + ": cannot be written");
+  }
+  return right ? run::exit_good : run::exit_failed;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  CLI::App app("Step 03 beside a copy of the same bytes", "softmax_peers");
+  std::optional<int> rows, cols;
+  std::optional<problem::Dtype> dtype;
+  Options options;
+  run::add_whole_number(app, "--rows", rows, 1, "of x and y (default 16384)");
+  run::add_whole_number(app, "--cols", cols, 1, "of x and y (default 4096)");
+  run::add_dtype(app, dtype);
+  app.add_option("--variant", options.variants, "of step 03; may be repeated")->capture_default_str();
+  benchmarks::add_turn_options(app, options.turns);
+  app.add_option("--json", options.json, "write the figures to FILE")->type_name("FILE");
+  return run::run_command_line(app, argc, argv, [&] {
+    Softmax s;
+    s.rows = rows.value_or(16384);
+    s.cols = cols.value_or(4096);
+    s.dtype = dtype.value_or(problem::Dtype::fp16);
+    if (s.dtype == problem::Dtype::bf16) throw run::InputError("--dtype: fp16 or fp32");
+    if (s.cols % 8 != 0) throw run::InputError("--cols: a multiple of 8, so that the copy has whole chunks of 16 bytes");
+    return compare(run::this_softmax_step(), problem::resolve(s), options);
+  });
+}
