@@ -327,15 +327,15 @@ def test_bursts_stand_beside_sustained_rates(repository):
     ]
 
 
-def peers(*contenders):
-    """As benchmarks/gemm_peers.cu writes it: (name, verdict, milliseconds, share of the roof)."""
+def peers(*contenders, work="operations", share="of_roof"):
+    """As benchmarks/gemm_peers.cu and softmax_peers.cu write it: (name, verdict, milliseconds, share of the first one's speed)."""
     spread = lambda value: {"median": value, "min": value, "max": value}
     return {
         "shapes": {
             "4k": {
                 "contenders": [
-                    {"name": name, "verdict": verdict, "operations": 1e9, "burst_ms": spread(ms), "of_roof": spread(share), "sustained_ms": 2 * ms}
-                    for name, verdict, ms, share in contenders
+                    {"name": name, "verdict": verdict, work: 1e9, "burst_ms": spread(ms), share: spread(part), "sustained_ms": 2 * ms}
+                    for name, verdict, ms, part in contenders
                 ]
             }
         }
@@ -355,6 +355,16 @@ def test_peers_stand_in_one_table_and_wrong_results_in_none(repository):
         path.write_text(json.dumps(peers(("roof of mma.sync", "", 0.002, 1.0), ("tuned", verdict, 0.0025, 0.8))))
         with pytest.raises(tables.TableError, match="the result of tuned is wrong at 4k"):
             tables.make(repository, "gemm_peers", ["burst"])
+
+
+def test_the_softmax_stands_beside_a_copy(repository):
+    path = repository / "results" / "h200" / "softmax_peers.json"
+    path.parent.mkdir(parents=True)
+    path.write_text(json.dumps(peers(("copy", "", 0.25, 1.0), ("tuned", "ok", 0.5, 0.5), work="bytes", share="of_copy")))
+    table = tables.make(repository, "softmax_peers", ["burst"]).splitlines()
+    assert table[0] == "| TB/s (share of the copy) | 4k |"
+    assert table[2:] == ["| copy | 4 (1.000) |", "| tuned | 2 (0.500) |"]
+    assert tables.make(repository, "softmax_peers", ["sustained"]).splitlines()[3] == "| tuned | 1 |"
 
 
 def attention_peers(**changes):

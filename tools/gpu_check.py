@@ -5,6 +5,7 @@ Runs what is built in build/gpu and writes into --out:
     ceilings.json   what the GPU can do at most, by 00_ceilings (tools/ceilings.py takes it into docs/machine/)
     bench.json      the benchmarks' JSON, one entry per step and shape (docs/result.schema.json)
     gemm_peers.json step 02 beside cuBLAS and the roof of mma.sync, in turns (benchmarks/gemm_peers.cu)
+    softmax_peers.json  step 03 beside a copy of the same bytes, in turns (benchmarks/softmax_peers.cu)
     attention_peers.json   step 05 beside PyTorch's kernels and the same roof (benchmarks/attention_peers.py), where a Python has PyTorch
     ncu_STEP.csv    Nsight Compute's raw page for every kernel of the step, at its three fixed shapes and a large one
     ncu_calibration.csv, ncu_calibration_ampere.csv   the same for the kernels of tests/calibration_*.cu, which the simulator's counters
@@ -25,7 +26,15 @@ import time
 from pathlib import Path
 
 from profiling import ncu
-from shapes import BENCHED, FIXED, GEMM_PEERS, LAYERED, PROFILED, SANITIZED
+from shapes import (
+    BENCHED,
+    FIXED,
+    GEMM_PEERS,
+    LAYERED,
+    PROFILED,
+    SANITIZED,
+    SOFTMAX_PEERS,
+)
 
 ROOT = Path(__file__).resolve().parent.parent
 SANITIZERS = ["memcheck", "racecheck", "synccheck", "initcheck"]
@@ -139,18 +148,18 @@ def run_benchmarks(check, steps):
     return entries
 
 
-def run_gemm_peers(check, about):
-    """gemm_peers.json: what benchmarks/gemm_peers measures at each shape, and on which machine."""
+def run_peers(check, about, program, peers):
+    """PROGRAM.json: what the benchmark measures at each shape, and on which machine."""
     path = check.out / "one.json"
     shapes = {}
-    for name, (shape, variants) in GEMM_PEERS.items():
+    for name, (shape, variants) in peers.items():
         path.unlink(missing_ok=True)
         chosen = [flag for variant in variants for flag in ("--variant", variant)]
-        print(check.run(f"peers {name}", [check.build / "bin" / "gemm_peers", *shape, *chosen, "--json", path]))
+        print(check.run(f"{program} {name}", [check.build / "bin" / program, *shape, *chosen, "--json", path]))
         if path.exists():
             shapes[name] = {**json.loads(path.read_text()), "sm_clock_mhz_after": sm_clock()}
             path.unlink()
-    (check.out / "gemm_peers.json").write_text(json.dumps({"machine": about, "shapes": shapes}, indent=1) + "\n")
+    (check.out / f"{program}.json").write_text(json.dumps({"machine": about, "shapes": shapes}, indent=1) + "\n")
 
 
 def python_with_torch():
@@ -237,7 +246,9 @@ def main():
         if not args.step:
             run_ceilings(check, here)
         if "02_tiled_gemm" in steps:
-            run_gemm_peers(check, here)
+            run_peers(check, here, "gemm_peers", GEMM_PEERS)
+        if "03_online_softmax" in steps:
+            run_peers(check, here, "softmax_peers", SOFTMAX_PEERS)
         if "05_flash_v2" in steps:
             run_attention_peers(check, here["commit"])
         path = args.out / "bench.json"

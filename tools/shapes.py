@@ -142,6 +142,16 @@ BENCHED = {
     },
 }
 
+# What benchmarks/softmax_peers runs beside a copy of the same bytes: arguments, and the variants.
+SOFTMAX_PEERS = {
+    f"{rows} × {cols}, {dtype}": (
+        ["--rows", str(rows), "--cols", str(cols), "--dtype", dtype],
+        [*(["vectorised"] if cols <= 65536 else []), "held_parts", "in_turns", "tuned"],
+    )
+    for dtype in ("fp16", "fp32")
+    for rows, cols in ((16384, 4096), (4096, 16384), (1024, 65536), (64, 1048576))
+}
+
 # What benchmarks/gemm_peers runs beside cuBLAS and the roof of mma.sync: arguments, and the variants (none: all).
 FAST = ["pipeline", "tuned", "tuned_99k", "edges", "any_k"]
 GEMM_PEERS = {

@@ -191,30 +191,43 @@ def times_table(root, step):
     return markdown(header, rows, "l" + "r" * len(reports))
 
 
-@table("gemm_peers")
-def gemm_peers_table(root, kind):
-    """Step 02, cuBLAS and the roof of mma.sync in one run: TFLOP/s in bursts with shares of the roof, or sustained."""
+def peers_table(root, program, kind, base, share, work, unit):
+    """A benchmark's contenders at each shape: the rate in bursts with the share of the first contender's, or sustained."""
     if kind not in ("burst", "sustained"):
-        raise TableError(f"gemm_peers: {kind} is neither burst nor sustained")
-    if not (root / RESULTS / "gemm_peers.json").exists():
+        raise TableError(f"{program}: {kind} is neither burst nor sustained")
+    if not (root / RESULTS / f"{program}.json").exists():
         return ""
-    shapes = read_json(root, f"{RESULTS}/gemm_peers.json")["shapes"]
+    shapes = read_json(root, f"{RESULTS}/{program}.json")["shapes"]
     columns = {name: {c["name"]: c for c in measured["contenders"]} for name, measured in shapes.items()}
-    unchecked = ("roof of mma.sync",)  # computes nothing that could be checked
-    wrong = [(name, c) for name, column in columns.items() for c, of in column.items() if of["verdict"] != "ok" and c not in unchecked]
+    wrong = [  # the base computes nothing that could be checked
+        (name, c) for name, column in columns.items() for c, of in column.items() if of["verdict"] != "ok" and c != base
+    ]
     if wrong:
-        raise TableError(f"gemm_peers.json: the result of {wrong[0][1]} is wrong at {wrong[0][0]}")
+        raise TableError(f"{program}.json: the result of {wrong[0][1]} is wrong at {wrong[0][0]}")
 
     def cell(contender):
         if contender is None:
             return "-"
         ms = contender["burst_ms"]["median"] if kind == "burst" else contender["sustained_ms"]
-        rate = f"{contender['operations'] / ms * 1e-9:.3g}"
-        return f"{rate} ({contender['of_roof']['median']:.3f})" if kind == "burst" else rate
+        rate = f"{contender[work] / ms * 1e-9:.3g}"
+        return f"{rate} ({contender[share]['median']:.3f})" if kind == "burst" else rate
 
     names = dict.fromkeys(name for column in columns.values() for name in column)
     rows = [[name, *(cell(column.get(name)) for column in columns.values())] for name in names]
-    return markdown(["TFLOP/s" + (" (share of the roof)" if kind == "burst" else ", sustained"), *columns], rows, "l" + "r" * len(columns))
+    of_base = f" (share of the {base.split(' ', 1)[0]})"
+    return markdown([unit + (of_base if kind == "burst" else ", sustained"), *columns], rows, "l" + "r" * len(columns))
+
+
+@table("gemm_peers")
+def gemm_peers_table(root, kind):
+    """Step 02, cuBLAS and the roof of mma.sync in one run."""
+    return peers_table(root, "gemm_peers", kind, "roof of mma.sync", "of_roof", "operations", "TFLOP/s")
+
+
+@table("softmax_peers")
+def softmax_peers_table(root, kind):
+    """Step 03 and a copy of the same bytes in one run: x read once and y written once over the time."""
+    return peers_table(root, "softmax_peers", kind, "copy", "of_copy", "bytes", "TB/s")
 
 
 @table("softmax")
