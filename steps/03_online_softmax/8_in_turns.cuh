@@ -17,13 +17,13 @@
 // moves whole or not at all, and l is never negative. So states start with l = −1, and who needs one reads it until l is
 // another. Nothing else is told, so there is nothing that must come before or after it: no fence, no count.
 //
-// Parts are drawn by ticket, as in file 7, and for its reason; even ones for registers, odd ones for shared memory, so that the
-// same accesses are made whoever comes first. What a block has drawn it begins before it waits again. So of the oldest
-// unfinished row all parts have been begun, or some block is free to draw the next of them, as long as the device has room for
-// half as many blocks as a row has parts. The host sees to that.
+// Parts are drawn by ticket, as in file 7, and for its reason. The parts of some rows are drawn for registers, those of the
+// next rows for shared memory, and so on: then the same accesses are made whoever comes first. What a block has drawn it begins
+// before it waits again. So of the oldest unfinished row all parts have been begun, or some block is free to draw the next of
+// them, as long as the device has room for as many blocks as a row has parts. The host sees to that.
 //
 //   states[rows][parts]   each part's (m, l); l = −1: not there yet
-//   tickets[2]            how many even and how many odd parts have been drawn
+//   tickets[2]            how many parts have been drawn for registers, and how many for shared memory
 //   Smem                  stage[2048]   the chunks of the second part
 //                         turns[2]      of each part: warps[8], (m, l) of each warp; row, the row's state; part, what was drawn
 #pragma once
@@ -172,6 +172,7 @@ struct InShared {
   __device__ SoftmaxState add_to(SoftmaxState state) const {
     if constexpr (k < held_chunks) {
       ptx::cp_async_wait_group<(held_chunks - k) / at_once - 1>();  // chunks k and k + 1 have come; the later ones may not have
+      __syncwarp();  // those of the other lanes, too: they make their next access together
       const bool there[] = {place.has(k), place.has(k + 1)};
       const uint4 next[] = {load_if(there[0], &stage[k * split_threads]), load_if(there[1], &stage[(k + 1) * split_threads])};
       return add_to<k + at_once>(add_chunks<T>(state, next, there));
@@ -199,7 +200,7 @@ template <class Memory>
 struct Turn {
   Memory memory;
   TurnSmem& smem;
-  int which;     // 0: even parts, 1: odd parts
+  int which;     // 0: in registers, 1: in shared memory
   int part = 0;  // counted through all rows
 };
 
@@ -209,13 +210,22 @@ struct Turn {
 template <class T>
 __global__ void __launch_bounds__(split_threads, 1024 / split_threads)
     in_turns_softmax(Shape shape, Split split,
+                     int stretch,           // parts, of whole rows, between two changes of memory
                      Rows<const T> x,       // [rows, cols]
                      SoftmaxState* states,  // [rows, parts], all absent
                      int* tickets,          // [2], 0
                      Rows<T> y) {           // [rows, cols]
   auto& smem = device::shared_storage<InTurnsSmem>();
   const int thread = threadIdx.x, parts = shape.rows * split.parts;
-  const auto draw = [&](const auto& turn) { return thread == 0 ? 2 * atomicAdd(&tickets[turn.which], 1) + turn.which : 0; };
+  const auto draw = [&](const auto& turn) {
+    int drawn = 0;
+    if (thread == 0) {
+      const int ticket = atomicAdd(&tickets[turn.which], 1);
+      drawn = ticket + (ticket / stretch + turn.which) * stretch;
+    }
+    __syncwarp();  // the other lanes wait for thread 0, so that all make their next access together
+    return drawn;
+  };
 
   // [doc: turn]
   const auto take = [&](auto& turn, int drawn) {
