@@ -14,7 +14,6 @@ Scratch::Scratch(const std::vector<ScratchNeed>& needs) {
 
 void Scratch::poison() {
   for (device::Buffer& buffer : buffers_) buffer.poison();
-  uses_ = 0;
 }
 
 bool Scratch::guards_intact() const {

@@ -21,18 +21,12 @@ class Scratch {
     return find(name).as<T>();
   }
   void poison();
-
-  // How often it was asked before, since the memory was made or poisoned. For variants whose launch finds there what the one
-  // before has left.
-  int next_use() const { return uses_++; }
-
   bool guards_intact() const;
 
  private:
   const device::Buffer& find(const std::string& name) const;
   std::vector<std::string> names_;
   std::vector<device::Buffer> buffers_;
-  mutable int uses_ = 0;
 };
 
 }  // namespace run

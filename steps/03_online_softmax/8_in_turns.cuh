@@ -22,11 +22,8 @@
 // before it waits again. So of the oldest unfinished row all parts have been begun, or some block is free to draw the next of
 // them, as long as the device has room for as many blocks as a row has parts. The host sees to that.
 //
-// And states need no launch to clear them: there are two sets of states and tickets, and each launch clears the set that the
-// next one takes. Only the first launch finds none.
-//
-//   Messages, two sets    states[rows][parts]   each part's (m, l); l = −1: not there yet
-//                         tickets[2]            how many parts have been drawn for registers, and how many for shared memory
+//   states[rows][parts]   each part's (m, l); l = −1: not there yet
+//   tickets[2]            how many parts have been drawn for registers, and how many for shared memory
 //   Smem                  stage[2048]   the chunks of the second part
 //                         turns[2]      of each part: warps[8], (m, l) of each warp; row, the row's state; part, what was drawn
 #pragma once
@@ -51,21 +48,13 @@ struct InTurnsSmem {
 
 constexpr float absent = -1.0f;  // l of a state that is not there yet
 
-struct Messages {
-  SoftmaxState* states;  // [rows, parts]
-  int* tickets;          // [2]
-};
-
-// By one thread for each part.
-__device__ inline void clear(Messages messages, int part) {
-  store(&messages.states[part], SoftmaxState{-INFINITY, absent});
-  if (part == 0) messages.tickets[0] = messages.tickets[1] = 0;
-}
-
-// Grid: over parts. Blocks of split_threads.
-__global__ void clear_messages(int parts, Messages messages) {
+// Grid: over count. Blocks of split_threads.
+__global__ void clear_states(int count,
+                             SoftmaxState* states,  // [count]
+                             int* tickets) {        // [2]
   const int n = blockIdx.x * split_threads + threadIdx.x;
-  if (n < parts) clear(messages, n);
+  if (n < count) store(&states[n], SoftmaxState{-INFINITY, absent});
+  if (n < 2) tickets[n] = 0;
 }
 
 // [doc: tell]
@@ -221,17 +210,17 @@ struct Turn {
 template <class T>
 __global__ void __launch_bounds__(split_threads, 1024 / split_threads)
     in_turns_softmax(Shape shape, Split split,
-                     int stretch,        // parts, of whole rows, between two changes of memory
-                     Rows<const T> x,    // [rows, cols]
-                     Messages messages,  // cleared
-                     Messages of_next,   // the next launch's: to be cleared
-                     Rows<T> y) {        // [rows, cols]
+                     int stretch,           // parts, of whole rows, between two changes of memory
+                     Rows<const T> x,       // [rows, cols]
+                     SoftmaxState* states,  // [rows, parts], all absent
+                     int* tickets,          // [2], 0
+                     Rows<T> y) {           // [rows, cols]
   auto& smem = device::shared_storage<InTurnsSmem>();
   const int thread = threadIdx.x, parts = shape.rows * split.parts;
   const auto draw = [&](const auto& turn) {
     int drawn = 0;
     if (thread == 0) {
-      const int ticket = atomicAdd(&messages.tickets[turn.which], 1);
+      const int ticket = atomicAdd(&tickets[turn.which], 1);
       drawn = ticket + (ticket / stretch + turn.which) * stretch;
     }
     __syncwarp();  // the other lanes wait for thread 0, so that all make their next access together
@@ -252,16 +241,13 @@ __global__ void __launch_bounds__(split_threads, 1024 / split_threads)
     if (turn.part >= parts) return;
     const SoftmaxState of_thread = turn.memory.add_to(state_of(turn.memory.edge));
     const SoftmaxState state = merge_warps<split_threads>(turn.smem.warps, add_lanes(of_thread));
-    if (thread == 0) {
-      tell(&messages.states[turn.part], state);
-      clear(of_next, turn.part);
-    }
+    if (thread == 0) tell(&states[turn.part], state);
   };
   const auto finish = [&](auto& turn) {
     if (turn.part >= parts) return;
     const int i = turn.part / split.parts;
     if (thread < 32) {
-      const SoftmaxState row = hear_parts(&messages.states[std::size_t(i) * split.parts], split.parts);
+      const SoftmaxState row = hear_parts(&states[std::size_t(i) * split.parts], split.parts);
       if (thread == 0) store(&turn.smem.row, row);
     }
     __syncthreads();               // the row's state is there before anyone reads it

@@ -109,16 +109,12 @@ void launch_in_turns(const SoftmaxLaunch& l) {
   const int multiprocessors = device.backend == "sim" ? 132 : device.multiprocessors;
   const int blocks = std::min(parts, blocks_at_once(multiprocessors, sizeof(InTurnsSmem)));
   const int stretch = ceil_div(ceil_div(blocks, 2), split.parts) * split.parts;
-  const auto messages = [&](int use) -> Messages {
-    return {l.scratch.get<SoftmaxState>("states") + use % 2 * parts, l.scratch.get<int>("tickets") + use % 2 * 2};
-  };
-  const int use = l.scratch.next_use();
-  if (use == 0) {
-    device::launch(clear_messages, static_cast<unsigned>(ceil_div(parts, split_threads)), split_threads, 0, parts, messages(0));
-  }
+  SoftmaxState* states = l.scratch.get<SoftmaxState>("states");
+  int* tickets = l.scratch.get<int>("tickets");
+  device::launch(clear_states, static_cast<unsigned>(ceil_div(parts, split_threads)), split_threads, 0, parts, states, tickets);
   with_type(l.shape.dtype, [&]<class T>(T) {
     device::launch(in_turns_softmax<T>, static_cast<unsigned>(blocks), split_threads, sizeof(InTurnsSmem), shape_of(l.shape),
-                   split, stretch, x_of<T>(l), messages(use), messages(use + 1), y_of<T>(l));
+                   split, stretch, x_of<T>(l), states, tickets, y_of<T>(l));
   });
 }
 
@@ -138,11 +134,13 @@ std::vector<run::ScratchNeed> states_and_arrivals(const Softmax& s) {
   needs.push_back({"arrived", sizeof(int) * (static_cast<std::size_t>(s.rows) + 1)});
   return needs;
 }
-std::vector<run::ScratchNeed> two_sets_of_messages(const Softmax& s) {
-  return {{"states", 2 * states_of_parts(s)[0].bytes}, {"tickets", 2 * 2 * sizeof(int)}};
+std::vector<run::ScratchNeed> states_and_tickets(const Softmax& s) {
+  std::vector<run::ScratchNeed> needs = states_of_parts(s);
+  needs.push_back({"tickets", 2 * sizeof(int)});
+  return needs;
 }
 std::vector<run::ScratchNeed> tuned_scratch(const Softmax& s) {
-  return holding(s, tuned_chunks) ? no_scratch(s) : two_sets_of_messages(s);
+  return holding(s, tuned_chunks) ? no_scratch(s) : states_and_tickets(s);
 }
 
 std::vector<KernelCost> block_cost(const Softmax& s) { return {problem::row_softmax_cost(s, "block_per_row_softmax", 2)}; }
@@ -173,8 +171,8 @@ std::vector<KernelCost> in_turns_cost(const Softmax& s) {
   KernelCost cost = problem::row_softmax_cost(s, "in_turns_softmax");
   const double states = static_cast<double>(states_of_parts(s)[0].bytes);
   cost.bytes_read += states;
-  cost.bytes_written += 2 * states;
-  return {{"clear_messages", 0, 0, states + 2 * sizeof(int)}, cost};
+  cost.bytes_written += states;
+  return {{"clear_states", 0, 0, states + 2 * sizeof(int)}, cost};
 }
 std::vector<KernelCost> tuned_cost(const Softmax& s) {
   return holding(s, tuned_chunks) ? vectorised_cost(s) : in_turns_cost(s);
@@ -246,7 +244,7 @@ const run::SoftmaxStep& run::this_softmax_step() {
          "a block has two parts, and begins one before it waits for the other's row",
          {},
          in_turns_shared_bytes,
-         two_sets_of_messages,
+         states_and_tickets,
          in_turns_cost,
          launch_in_turns},
         {"tuned",
