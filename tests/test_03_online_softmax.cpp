@@ -1,6 +1,8 @@
 // Step 03: every variant is right at every shape, in both types.
+#include "common/run/rows_buffer.h"
 #include "common/run/softmax_execute.h"
 #include "common/run/softmax_step.h"
+#include "common/run/softmax_truth.h"
 #include "tests/catch.h"
 #include "tests/softmax_suite.h"
 
@@ -43,6 +45,27 @@ TEST_CASE("every size of file 5 is right just below and at the end of what it ho
     for (const int more : {-1, 0, 1}) {
       const Softmax shape = problem::resolve({.rows = 2, .cols = chunks * 8 + more, .dtype = Dtype::fp16});
       CHECK(suite::passes(vectorised, {{shape}}) == 1);
+    }
+  }
+}
+
+TEST_CASE("a launch is right in scratch memory as the launch before has left it") {
+  for (const run::SoftmaxVariant& variant : step().variants) {
+    for (const int cols : {203, 36001}) {
+      const Softmax shape = problem::resolve({.rows = 3, .cols = cols, .dtype = Dtype::fp16});
+      run::RowsBuffer x("x", {shape.rows, cols}, {shape.ldx}, shape.dtype),
+          y("y", {shape.rows, cols}, {shape.ldy}, shape.dtype);
+      const run::Scratch scratch(variant.scratch(shape));
+      for (const int seed : {1, 2, 3, 4}) {
+        CAPTURE(variant.name, cols, seed);
+        const problem::Tensor inputs = problem::make_inputs(shape, seed);
+        x.upload(inputs);
+        y.poison();
+        variant.launch({shape, x.data(), y.data(), scratch});
+        device::synchronize();
+        CHECK(run::SoftmaxTruth(shape, inputs).judge(y.download()).pass);
+        CHECK(device::take_findings().empty());
+      }
     }
   }
 }
