@@ -136,7 +136,10 @@ struct Held {
     const float m = device::safe_maximum(row.m), factor = device::inverse_sum(row.l);
     uint4* y_chunks = place.chunks_of(y_row);
 #pragma unroll
-    for (int k = 0; k < most; ++k) store_if(place.has(k), &y_chunks[k * group], softmax_of<T>(chunks[k], m, factor));
+    for (int k = 0; k < most; ++k) {
+      const uint4 result = softmax_of<T>(chunks[k], m, factor);
+      store_if(place.has(k), &y_chunks[k * group], result);
+    }
     store_if(place.has_edge, &y_row[place.edge_place], from_float<T>(exp_below(edge, m) * factor));
   }
 };
