@@ -141,13 +141,13 @@ void follows_permutations_and_shifts(const run::SoftmaxVariant& variant, const S
 void contains_nan_and_infinity(const run::SoftmaxVariant& variant, const Softmax& shape) {
   const Tensor x = problem::make_inputs(shape, 41);
   const Tensor before = clean(variant, shape, x).output("y");
-  const int row = shape.rows / 2;
-  const auto begin = std::int64_t{row} * shape.cols, end = begin + shape.cols;
-  enum class Where { first, last, all, all_but_one };
+  std::int64_t begin = 0, end = 0;  // of the row that is changed
+  enum class Where { first, inside, last, all, all_but_one };
   const auto changed = [&](float value, Where where) {
     Tensor after = x;
     const auto at = after.values.begin();
     if (where == Where::first) at[begin] = value;
+    if (where == Where::inside) at[begin + (end - begin) * 3 / 4] = value;  // of a row in parts: not in the first
     if (where == Where::last) at[end - 1] = value;
     if (where == Where::all) std::fill(at + begin, at + end, value);
     if (where == Where::all_but_one) std::fill(at + begin, at + end - 1, value);
@@ -164,14 +164,18 @@ void contains_nan_and_infinity(const run::SoftmaxVariant& variant, const Softmax
     REQUIRE(wrong == -1);
   };
   const auto is_nan = [](std::int64_t, float y) { return std::isnan(y); };
-  for (const Where where : {Where::first, Where::last}) {
-    require_row(std::numeric_limits<float>::quiet_NaN(), where, is_nan);
-    require_row(infinity, where, is_nan);
+  for (const int row : {shape.rows / 2, shape.rows - 1}) {
+    begin = std::int64_t{row} * shape.cols;
+    end = begin + shape.cols;
+    for (const Where where : {Where::first, Where::inside, Where::last}) {
+      require_row(std::numeric_limits<float>::quiet_NaN(), where, is_nan);
+      require_row(infinity, where, is_nan);
+    }
+    require_row(-infinity, Where::all, [](std::int64_t, float y) { return y == 0; });
+    require_row(-infinity, Where::all_but_one,
+                [&](std::int64_t col, float y) { return col < shape.cols - 1 ? y == 0 : std::abs(y - 1) < 1e-6f; });
+    require_row(-infinity, Where::first, [](std::int64_t col, float y) { return col == 0 ? y == 0 : y > 0; });
   }
-  require_row(-infinity, Where::all, [](std::int64_t, float y) { return y == 0; });
-  require_row(-infinity, Where::all_but_one,
-              [&](std::int64_t col, float y) { return col < shape.cols - 1 ? y == 0 : std::abs(y - 1) < 1e-6f; });
-  require_row(-infinity, Where::first, [](std::int64_t col, float y) { return col == 0 ? y == 0 : y > 0; });
 }
 
 }  // namespace suite

@@ -11,16 +11,16 @@
 // When a block wants to finish a part it has begun another since: the states of the others had that long to come.
 //
 // Two parts need room for two: one is in registers, as in file 7, one in shared memory, which files 5 to 7 leave empty. Four
-// blocks of 256 threads have 256 KB of rows under way, where file 7 has 128.
+// blocks of 256 threads have 256 KB of rows in hand, where file 7 has 128.
 //
 // A state is its own message. File 7 makes three accesses for one: state, fence, count. But (m, l) is 8 bytes, which one access
 // moves whole or not at all, and l is never negative. So states start with l = −1, and who needs one reads it until l is
 // another. Nothing else is told, so there is nothing that must come before or after it: no fence, no count.
 //
-// Parts are drawn by ticket, as in file 7, and for its reason. The parts of some rows are drawn for registers, those of the
-// next rows for shared memory, and so on: then the same accesses are made whoever comes first. What a block has drawn it begins
-// before it waits again. So of the oldest unfinished row all parts have been begun, or some block is free to draw the next of
-// them, as long as the device has room for as many blocks as a row has parts. The host sees to that.
+// Parts are drawn by ticket, as in file 7, and for its reason, from two queues: the parts of some rows are for registers, those
+// of the next rows for shared memory, and so on. Then the same accesses are made whoever comes first. What a block has drawn it
+// begins before it waits again; so nobody waits for ever, as long as the device has room for as many blocks as a row has parts
+// (page 03 has the proof). The host sees to that.
 //
 //   states[rows][parts]   each part's (m, l); l = −1: not there yet
 //   tickets[2]            how many parts have been drawn for registers, and how many for shared memory
@@ -58,7 +58,7 @@ __global__ void clear_states(int count,
 }
 
 // [doc: tell]
-// Volatile, so that the compiler does not merge the reads of a loop, and that they go to L2, where other multiprocessors write.
+// Volatile: the compiler must not merge the reads of a loop, and they must go to L2, where other multiprocessors write.
 __device__ inline void tell(SoftmaxState* to, SoftmaxState state) {
   *reinterpret_cast<volatile std::uint64_t*>(to) = std::bit_cast<std::uint64_t>(state);
 }
@@ -251,7 +251,7 @@ __global__ void __launch_bounds__(split_threads, 1024 / split_threads)
       if (thread == 0) store(&turn.smem.row, row);
     }
     __syncthreads();               // the row's state is there before anyone reads it
-    const int drawn = draw(turn);  // comes while y is written
+    const int drawn = draw(turn);  // comes while the other warps write y
     turn.memory.store_row(y.row(i), load(&turn.smem.row));
     take(turn, drawn);
   };

@@ -70,22 +70,17 @@ void launch_split_rows(const SoftmaxLaunch& l) {
   });
 }
 
-// How many blocks of split_threads are on the device at once, if each takes so much shared memory: launch bounds promise
-// registers for 4 on a multiprocessor. To what a block asks for, the system adds 1 KB, and a block may ask for all shared
-// memory but that.
-int blocks_at_once(int multiprocessors, std::size_t shared_bytes) {
-  const auto in_shared = static_cast<int>((device::properties().shared_bytes_per_block + 1024) / (shared_bytes + 1024));
-  return multiprocessors * std::min(1024 / split_threads, in_shared);
-}
+constexpr int blocks_by_registers = 1024 / split_threads;  // on a multiprocessor; the launch bounds of files 7 and 8 promise it
 
 // Whether the blocks of a row's parts can be on the device at once. The simulator has room for as many as 66 multiprocessors.
-bool can_wait(const Softmax& s, std::size_t shared_bytes) {
+bool can_wait(const Softmax& s, int blocks_on_a_multiprocessor) {
   const device::Properties& device = device::properties();
   const int multiprocessors = device.backend == "sim" ? 66 : device.multiprocessors;
-  return aligned_alike(s) && split_of(s).parts <= blocks_at_once(multiprocessors, shared_bytes);
+  return aligned_alike(s) && split_of(s).parts <= multiprocessors * blocks_on_a_multiprocessor;
 }
-bool can_hold_parts(const Softmax& s) { return can_wait(s, sizeof(HeldPartsSmem)); }
-bool can_take_turns(const Softmax& s) { return can_wait(s, sizeof(InTurnsSmem)); }
+bool can_hold_parts(const Softmax& s) { return can_wait(s, blocks_by_registers); }
+// How much of a multiprocessor's memory is shared memory, and how much is L1, the driver decides. One block is sure to fit.
+bool can_take_turns(const Softmax& s) { return can_wait(s, 1); }
 
 void launch_held_parts(const SoftmaxLaunch& l) {
   if (!can_hold_parts(l.shape)) return launch_split_rows(l);
@@ -104,11 +99,15 @@ void launch_in_turns(const SoftmaxLaunch& l) {
   if (!can_take_turns(l.shape)) return launch_split_rows(l);
   const Split split = split_of(l.shape);
   const int parts = l.shape.rows * split.parts;
-  // The simulator makes the launch that an H200 gets, and counts the same.
+  // As many blocks as may be on the device at once. A multiprocessor has 1 KB of shared memory more than a block may ask for,
+  // and each block costs 1 KB beside what it asks for. In the simulator, the launch that an H200 gets, so that it counts the
+  // same.
   const device::Properties& device = device::properties();
   const int multiprocessors = device.backend == "sim" ? 132 : device.multiprocessors;
-  const int blocks = std::min(parts, blocks_at_once(multiprocessors, sizeof(InTurnsSmem)));
-  const int stretch = ceil_div(ceil_div(blocks, 2), split.parts) * split.parts;
+  const auto by_shared = static_cast<int>((device.shared_bytes_per_block + 1024) / (sizeof(InTurnsSmem) + 1024));
+  const int blocks = std::min(parts, multiprocessors * std::min(blocks_by_registers, by_shared));
+  const int stretch =
+      ceil_div(ceil_div(blocks, 2), split.parts) * split.parts;  // half of what the blocks take at first; whole rows
   SoftmaxState* states = l.scratch.get<SoftmaxState>("states");
   int* tickets = l.scratch.get<int>("tickets");
   device::launch(clear_states, static_cast<unsigned>(ceil_div(parts, split_threads)), split_threads, 0, parts, states, tickets);
