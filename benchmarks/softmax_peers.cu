@@ -1,7 +1,7 @@
 // softmax_peers [--rows --cols --dtype --variant …]: step 03 beside a copy of the same bytes, in one run.
 //
-// All take turns (turns.h), in bursts of 20 launches. The copy is the kernel of step 00, of x into y: what a launch costs beyond
-// its bytes, it pays, too, once. Every softmax is checked, as in the steps: row by row, against float64.
+// All take turns (turns.h), in bursts of 20 launches. The copy is the kernel of step 00, of x into y: what a launch costs
+// beyond its bytes, it pays, too, once. Every softmax is checked, as in the steps: row by row, against float64.
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <fstream>
