@@ -7,8 +7,6 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
-#include <fstream>
-#include <iostream>
 #include <memory>
 
 #include "benchmarks/mma_roof.cuh"
@@ -21,13 +19,11 @@
 namespace {
 
 using benchmarks::Contender;
-using benchmarks::Json;
 using problem::Gemm;
 
 struct Options {
   std::vector<std::string> variants;  // none: all that take the shape
   benchmarks::TurnOptions turns;
-  std::optional<std::filesystem::path> json;
 };
 
 void require(cublasStatus_t status, const char* call) {
@@ -93,49 +89,14 @@ int compare(const run::GemmStep& step, const Gemm& g, const Options& options) {
     const run::GemmLaunch launch{g, a.data(), b.data(), c.data(), a.stride(0), b.stride(0), c.stride(0), scratch};
     contenders.push_back({variant->name, operations, [variant, launch] { variant->launch(launch); }});
   }
-  bool right = true;
-  for (std::size_t i = 1; i < contenders.size(); ++i) {
-    c.poison();
-    contenders[i].launch();
-    device::synchronize();
-    const check::TensorVerdict verdict = truth.judge(c.download());
-    contenders[i].verdict = verdict.pass ? "ok" : "WRONG";
-    right = right && verdict.pass && c.surroundings_intact();
-  }
+  const bool right = benchmarks::judge(contenders, c, truth);
   benchmarks::measure(contenders, options.turns);
-
-  std::cout << problem::to_string(g) << ", " << device::properties().name << ", " << options.turns.rounds << " rounds\n\n";
-  run::Table table({"", "verdict", "burst ms", "TFLOP/s", "of the roof", "min", "max", "of cuBLAS", "sustained TFLOP/s"});
-  Json entries = Json::array();
-  for (const Contender& contender : contenders) {
-    const std::vector<double> of_roof = benchmarks::ratios(contender, contenders[0]),
-                              of_cublas = benchmarks::ratios(contender, contenders[1]);
-    const double ms = benchmarks::median(contender.burst_ms);
-    table.add({contender.name, contender.verdict, run::fixed(ms, 4), run::fixed(contender.work / ms * 1e-9, 1),
-               run::fixed(benchmarks::median(of_roof), 3), run::fixed(benchmarks::spread(of_roof)["min"].get<double>(), 3),
-               run::fixed(benchmarks::spread(of_roof)["max"].get<double>(), 3), run::fixed(benchmarks::median(of_cublas), 3),
-               run::fixed(contender.work / contender.sustained_ms * 1e-9, 1)});
-    entries.push_back({{"name", contender.name},
-                       {"verdict", contender.verdict},
-                       {"operations", contender.work},
-                       {"burst_ms", benchmarks::spread(contender.burst_ms)},
-                       {"of_roof", benchmarks::spread(of_roof)},
-                       {"of_cublas", benchmarks::spread(of_cublas)},
-                       {"sustained_ms", contender.sustained_ms}});
-  }
-  table.print(std::cout);
-  if (options.json) {
-    std::ofstream file(*options.json);
-    file << Json{{"device", device::properties().name},
-                 {"problem", {{"m", g.m}, {"n", g.n}, {"k", g.k}, {"dtype", problem::name(g.dtype)}}},
-                 {"rounds", options.turns.rounds},
-                 {"pause_ms", options.turns.pause_ms},
-                 {"sustained_ms", options.turns.sustained_ms},
-                 {"contenders", entries}}
-                .dump(1)
-         << '\n';
-    if (!file.flush()) throw run::InputError(options.json->string() + ": cannot be written");
-  }
+  benchmarks::report(contenders, options.turns,
+                     {problem::to_string(g),
+                      {{"m", g.m}, {"n", g.n}, {"k", g.k}, {"dtype", problem::name(g.dtype)}},
+                      "operations",
+                      "TFLOP/s",
+                      {"roof", "cublas"}});
   return right ? run::exit_good : run::exit_failed;
 }
 
@@ -152,7 +113,6 @@ int main(int argc, char** argv) {
   run::add_dtype(app, dtype);
   app.add_option("--variant", options.variants, "of step 02; may be repeated (default: all that take the shape)");
   benchmarks::add_turn_options(app, options.turns);
-  app.add_option("--json", options.json, "write the figures to FILE")->type_name("FILE");
   return run::run_command_line(app, argc, argv, [&] {
     Gemm g;
     g.m = m.value_or(4096);

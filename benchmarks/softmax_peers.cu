@@ -4,8 +4,6 @@
 // beyond its bytes, it pays, too, once. Every softmax is checked, as in the steps: row by row, against float64.
 #include <CLI/CLI.hpp>
 #include <algorithm>
-#include <fstream>
-#include <iostream>
 #include <memory>
 
 #include "benchmarks/turns.h"
@@ -20,13 +18,11 @@
 namespace {
 
 using benchmarks::Contender;
-using benchmarks::Json;
 using problem::Softmax;
 
 struct Options {
   std::vector<std::string> variants = {"tuned"};
   benchmarks::TurnOptions turns{.launches = 20};
-  std::optional<std::filesystem::path> json;
 };
 
 std::vector<const run::SoftmaxVariant*> chosen(const run::SoftmaxStep& step, const Options& options) {
@@ -58,47 +54,14 @@ int compare(const run::SoftmaxStep& step, const Softmax& s, const Options& optio
     const run::SoftmaxLaunch launch{s, x.data(), y.data(), scratch};
     contenders.push_back({variant->name, bytes, [variant, launch] { variant->launch(launch); }});
   }
-  bool right = true;
-  for (std::size_t i = 1; i < contenders.size(); ++i) {
-    y.poison();
-    contenders[i].launch();
-    device::synchronize();
-    const check::TensorVerdict verdict = truth.judge(y.download());
-    contenders[i].verdict = verdict.pass ? "ok" : "WRONG";
-    right = right && verdict.pass && y.surroundings_intact();
-  }
+  const bool right = benchmarks::judge(contenders, y, truth);
   benchmarks::measure(contenders, options.turns);
-
-  std::cout << problem::to_string(s) << ", " << device::properties().name << ", " << options.turns.rounds << " rounds\n\n";
-  run::Table table({"", "verdict", "burst µs", "TB/s", "of the copy", "min", "max", "sustained TB/s"});
-  Json entries = Json::array();
-  for (const Contender& contender : contenders) {
-    const Json of_copy = benchmarks::spread(benchmarks::ratios(contender, contenders[0]));
-    const double ms = benchmarks::median(contender.burst_ms);
-    table.add({contender.name, contender.verdict, run::fixed(ms * 1e3, 1), run::fixed(contender.work / ms * 1e-9, 2),
-               run::fixed(of_copy["median"].get<double>(), 3), run::fixed(of_copy["min"].get<double>(), 3),
-               run::fixed(of_copy["max"].get<double>(), 3), run::fixed(contender.work / contender.sustained_ms * 1e-9, 2)});
-    entries.push_back({{"name", contender.name},
-                       {"verdict", contender.verdict},
-                       {"bytes", contender.work},
-                       {"burst_ms", benchmarks::spread(contender.burst_ms)},
-                       {"of_copy", of_copy},
-                       {"sustained_ms", contender.sustained_ms}});
-  }
-  table.print(std::cout);
-  if (options.json) {
-    std::ofstream file(*options.json);
-    file << Json{{"device", device::properties().name},
-                 {"problem", {{"rows", s.rows}, {"cols", s.cols}, {"dtype", problem::name(s.dtype)}}},
-                 {"rounds", options.turns.rounds},
-                 {"launches", options.turns.launches},
-                 {"pause_ms", options.turns.pause_ms},
-                 {"sustained_ms", options.turns.sustained_ms},
-                 {"contenders", entries}}
-                .dump(1)
-         << '\n';
-    if (!file.flush()) throw run::InputError(options.json->string() + ": cannot be written");
-  }
+  benchmarks::report(contenders, options.turns,
+                     {problem::to_string(s),
+                      {{"rows", s.rows}, {"cols", s.cols}, {"dtype", problem::name(s.dtype)}},
+                      "bytes",
+                      "TB/s",
+                      {"copy"}});
   return right ? run::exit_good : run::exit_failed;
 }
 
@@ -114,7 +77,6 @@ int main(int argc, char** argv) {
   run::add_dtype(app, dtype);
   app.add_option("--variant", options.variants, "of step 03; may be repeated")->capture_default_str();
   benchmarks::add_turn_options(app, options.turns);
-  app.add_option("--json", options.json, "write the figures to FILE")->type_name("FILE");
   return run::run_command_line(app, argc, argv, [&] {
     Softmax s;
     s.rows = rows.value_or(16384);
