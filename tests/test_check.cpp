@@ -49,12 +49,13 @@ struct Problem {
   std::vector<reference::Row> rows;
   reference::Forward truth;
   std::vector<float> baseline;
-  reference::Rounding rounding;  // fp32 only
+  reference::Rounding rounding;
+  std::shared_ptr<const reference::ScoreRounding> scores;
   std::vector<RowRule> rules;
 };
 
 std::vector<RowRule> rules_of(const Problem& problem) {
-  const auto exempt = reference::sees_non_finite(problem.spec, problem.rows, problem.q, problem.k, problem.v);
+  const auto exempt = reference::scores_may_overflow(problem.spec, problem.rows, problem.q, problem.k);
   std::vector<RowRule> rules(problem.rows.size());
   for (std::size_t r = 0; r < rules.size(); ++r) {
     const bool empty = reference::visible_keys(problem.spec, problem.rows[r].query).empty();
@@ -68,7 +69,8 @@ Problem with_truth(Problem p) {
   p.rows = reference::all_rows(p.spec);
   p.truth = reference::forward(p.spec, p.rows, p.q, p.k, p.v);
   p.baseline = reference::baseline(p.spec, p.rows, p.q, p.k, p.v, rounding_to(p.dtype));
-  if (p.dtype == Dtype::fp32) p.rounding = reference::fp32_rounding(p.spec, p.rows, p.q, p.k, p.v, p.truth);
+  p.rounding = reference::fp32_rounding(p.spec, p.rows, p.q, p.k, p.v, p.truth);
+  p.scores = std::make_shared<reference::ScoreRounding>(p.spec, p.q, p.k, p.v);
   p.rules = rules_of(p);
   return p;
 }
@@ -357,7 +359,17 @@ check::Output output_of(const Problem& problem, const char* name, Dtype dtype, s
 
 TensorVerdict judge_o(const Problem& problem, const std::vector<float>& o, bool with_rounding = true) {
   check::Expected expected{problem.truth.o, problem.baseline};
-  if (with_rounding) expected.rounding = problem.rounding.o;
+  expected.nan_for_infinity = true;
+  if (with_rounding) {
+    const std::int64_t dim = problem.spec.dim;
+    expected.size = problem.rounding.size;
+    expected.rounding = problem.rounding.sum;
+    expected.may_overflow = problem.rounding.may_overflow;
+    expected.reach = [&problem, dim](std::int64_t row, std::span<const double> direction) {
+      const auto truth = std::span(problem.truth.o).subspan(row * dim, dim);
+      return problem.scores->outcomes(problem.rows[row], truth).reach(direction);
+    };
+  }
   return check::judge(output_of(problem, "O", problem.dtype, problem.spec.dim, o), expected);
 }
 
@@ -648,7 +660,7 @@ TEST_CASE("permuting the keys leaves an honest kernel accepted") {
 
 // ---- NaN in the input ----
 
-TEST_CASE("a NaN among the keys exempts the rows that see it, and only those") {
+TEST_CASE("a NaN in V must reach its column in the rows that see it, and nothing else; the other columns are compared") {
   for (const Dtype dtype : dtypes) {
     Shape s = shape(1, 1, 1, 40, 40, 32, true);
     s.dtype = dtype;
@@ -660,15 +672,19 @@ TEST_CASE("a NaN among the keys exempts the rows that see it, and only those") {
     const check::Verdict verdict = judge(problem, honest);
     INFO(verdict.reason());
     CHECK(verdict.pass());
-    CHECK(verdict.tensors[0].rows_checked == 25);
-    CHECK(verdict.tensors[0].rows_exempt == 15);
+    CHECK(verdict.tensors[0].rows_checked == 40);
+    CHECK(verdict.tensors[0].rows_exempt == 0);
 
-    std::vector<float> leaking = honest.o;  // 0 · NaN of a masked key
-    leaking[24 * s.dim + 3] = quiet_nan;
-    CHECK(judge_o(problem, leaking).reason == "row (batch 0, head 0, query 24): element 3 is nan");
-    std::vector<float> unwritten = honest.o;
-    unwritten[30 * s.dim] = check::poison_value(dtype);
-    CHECK(judge_o(problem, unwritten).reason == "row (batch 0, head 0, query 30): element 0 was not written");
+    const auto reason = [&](int row, int column, float value) {
+      std::vector<float> changed = honest.o;
+      changed[row * s.dim + column] = value;
+      return judge_o(problem, changed).reason;
+    };
+    CHECK(reason(24, 3, quiet_nan) == "row (batch 0, head 0, query 24): element 3 is nan");  // 0 · NaN of a masked key
+    CHECK(reason(30, 3, 0.5f) == "row (batch 0, head 0, query 30): element 3 is 0.5 where it must be nan");
+    CHECK(reason(30, 4, quiet_nan) == "row (batch 0, head 0, query 30): element 4 is nan");
+    CHECK(reason(30, 4, 9.0f).starts_with("row (batch 0, head 0, query 30): error"));
+    CHECK(reason(30, 3, check::poison_value(dtype)) == "row (batch 0, head 0, query 30): element 3 was not written");
   }
 }
 
@@ -680,7 +696,7 @@ namespace {
 TensorVerdict judge_values(Dtype dtype, std::int64_t cols, const std::vector<float>& out, const std::vector<double>& truth,
                            const std::vector<float>& baseline, double factor = check::output_factor) {
   return check::judge({.name = "O", .dtype = dtype, .cols = cols, .values = out},
-                      {.truth = truth, .baseline = baseline, .rounding = {}, .factor = factor});
+                      {.truth = truth, .baseline = baseline, .factor = factor});
 }
 
 // A tensor of `rows` rows of one element, all 1 but the last, which is `last`; the truth is 1 everywhere.
@@ -772,7 +788,8 @@ TEST_CASE("LSE: 1e-3 for 16-bit inputs, 1e-5 of max(1, |LSE|) for fp32, minus in
   CHECK(judged(Dtype::fp32, {0.500009f, -300.002f, -infinity}).pass);
   CHECK_FALSE(judged(Dtype::fp32, {0.500011f, -300, -infinity}).pass);
   CHECK_FALSE(judged(Dtype::fp32, {0.5f, -300.004f, -infinity}).pass);
-  CHECK(judged(Dtype::fp32, {0.500011f, -300, -infinity}, std::vector<double>{1e-5, 0, 0}).pass);
+  CHECK(judged(Dtype::fp32, {0.500011f, -300, -infinity}, std::vector<double>{1.2e-5, 0, 0}).pass);
+  CHECK_FALSE(judged(Dtype::fp32, {0.500013f, -300, -infinity}, std::vector<double>{1.2e-5, 0, 0}).pass);
   CHECK(judged(Dtype::fp16, {0.5009f, -300.0009f, -infinity}).pass);
   CHECK_FALSE(judged(Dtype::bf16, {0.5011f, -300, -infinity}).pass);
   CHECK(judged(Dtype::fp32, {0.5f, -300, 0}).reason == "row (2): element 0 is 0 where no key is seen, so that it must be -inf");
@@ -798,6 +815,89 @@ TEST_CASE("poison is found in every dtype, and an ordinary NaN is not called so"
   }
 }
 
+TEST_CASE("where the truth is NaN or infinite the element must be, and the others are compared") {
+  const double inf = infinity, nan = quiet_nan;
+  const std::vector<double> truth = {nan, inf, -inf, 1};
+  const auto reason = [&](std::vector<float> out, bool nan_for_infinity = false) {
+    const std::vector<float> baseline = {quiet_nan, infinity, quiet_nan, 1};
+    return check::judge({.name = "O", .cols = 4, .values = out},
+                        {.truth = truth, .baseline = baseline, .nan_for_infinity = nan_for_infinity})
+        .reason;
+  };
+  CHECK(reason({quiet_nan, infinity, -infinity, 1}) == "");
+  CHECK(reason({3, infinity, -infinity, 1}) == "row (0): element 0 is 3 where it must be nan");
+  CHECK(reason({infinity, infinity, -infinity, 1}) == "row (0): element 0 is inf where it must be nan");
+  CHECK(reason({quiet_nan, 3, -infinity, 1}) == "row (0): element 1 is 3 where it must be inf");
+  CHECK(reason({quiet_nan, infinity, infinity, 1}) == "row (0): element 2 is inf where it must be -inf");
+  CHECK(reason({quiet_nan, infinity, quiet_nan, 1}) == "row (0): element 2 is nan where it must be -inf");
+  CHECK(reason({quiet_nan, infinity, quiet_nan, 1}, true) == "");
+  CHECK(reason({quiet_nan, -infinity, -infinity, 1}, true) == "row (0): element 1 is -inf where it must be inf");
+  CHECK(reason({quiet_nan, infinity, -infinity, quiet_nan}) == "row (0): element 3 is nan");
+  CHECK(reason({quiet_nan, infinity, -infinity, 1.1f}).starts_with("row (0): error 0.1"));
+}
+
+TEST_CASE("where an honest sum may overflow the element is infinite, NaN or right") {
+  const std::vector<double> truth = {1e38, 1e38, 2};
+  const std::vector<std::uint8_t> may_overflow = {1, 0, 1};
+  const auto pass = [&](std::vector<float> out) {
+    const std::vector<float> baseline = {infinity, 1e38f, 2};
+    return check::judge({.name = "C", .cols = 3, .values = out},
+                        {.truth = truth, .baseline = baseline, .may_overflow = may_overflow})
+        .pass;
+  };
+  CHECK(pass({1e38f, 1e38f, 2}));
+  CHECK(pass({quiet_nan, 1e38f, -infinity}));
+  CHECK_FALSE(pass({1e38f, infinity, 2}));
+  CHECK_FALSE(pass({1e38f, quiet_nan, 2}));
+  CHECK_FALSE(pass({9e37f, 1e38f, 2}));
+}
+
+TEST_CASE("next to the dtype's largest number an infinity stands for the next number beyond it") {
+  const auto pass = [&](Dtype dtype, float out, double truth) {
+    return judge_values(dtype, 1, {out}, {truth}, {problem::round_to(dtype, static_cast<float>(truth))}).pass;
+  };
+  CHECK(pass(Dtype::fp16, infinity, 65519));
+  CHECK(pass(Dtype::fp16, infinity, 70000));
+  CHECK(pass(Dtype::fp16, 65504, 65521));
+  CHECK(pass(Dtype::fp16, -infinity, -1e6));
+  CHECK_FALSE(pass(Dtype::fp16, infinity, -70000));
+  CHECK_FALSE(pass(Dtype::fp16, infinity, 60000));
+  CHECK_FALSE(pass(Dtype::fp16, infinity, 3000));
+  CHECK_FALSE(pass(Dtype::fp16, 65504, 70000));
+  CHECK_FALSE(pass(Dtype::fp16, quiet_nan, 70000));
+  CHECK(pass(Dtype::bf16, infinity, 3.4e38));
+  CHECK_FALSE(pass(Dtype::bf16, infinity, 2e38));
+  CHECK(pass(Dtype::fp32, infinity, 3.40282346e38));
+  CHECK_FALSE(pass(Dtype::fp32, infinity, 3.4e38));
+}
+
+TEST_CASE("with sizes every element has bounds of its own; without, the largest of a row hides the small ones") {
+  const std::vector<double> truth = {1e6, 1}, size = {1e6, 1};
+  const std::vector<float> baseline = {1e6f, 1}, zero = {1e6f, 0};
+  CHECK(check::judge({.name = "C", .cols = 2, .values = zero}, {.truth = truth, .baseline = baseline}).pass);
+  CHECK_FALSE(
+      check::judge({.name = "C", .cols = 2, .values = zero}, {.truth = truth, .baseline = baseline, .size = size}).pass);
+}
+
+TEST_CASE("a row's elements must be within reach each alone, and all together") {
+  // Two keys may win: the row is (1, 1) or (−1, −1), or anything between.
+  const std::vector<double> truth = {1, 1};
+  const auto judged = [&](std::vector<float> out) {
+    const std::vector<float> baseline = {-1, -1};
+    check::Expected expected{.truth = truth, .baseline = baseline, .size = truth};
+    expected.reach = [](std::int64_t, std::span<const double> direction) {
+      return std::max(0.0, -2 * direction[0] - 2 * direction[1]);
+    };
+    return check::judge({.name = "O", .cols = 2, .values = out}, expected).pass;
+  };
+  CHECK(judged({1, 1}));
+  CHECK(judged({-1, -1}));
+  CHECK(judged({0.5f, 0.5f}));
+  CHECK_FALSE(judged({-1.1f, -1.1f}));
+  CHECK_FALSE(judged({1.1f, 1}));
+  CHECK_FALSE(judged({-1, 1.1f}));
+}
+
 TEST_CASE("rows without keys must be exactly zero, of either sign") {
   const std::vector<RowRule> rules = {RowRule::empty};
   const auto judged = [&](float value) {
@@ -814,9 +914,8 @@ TEST_CASE("rows without keys must be exactly zero, of either sign") {
 }
 
 TEST_CASE("rows that cannot be judged, and spans that do not fit, are errors and not passes") {
-  CHECK(judge_values(Dtype::fp32, 1, {1}, {1}, {infinity}).reason ==
-        "row (0): the reference or the baseline is not finite, so the row cannot be judged");
-  CHECK_FALSE(judge_values(Dtype::fp32, 1, {1}, {static_cast<double>(quiet_nan)}, {1}).pass);
+  CHECK(judge_values(Dtype::fp32, 1, {1}, {1}, {quiet_nan}).reason ==
+        "row (0): the baseline is not finite where the truth is, so the row cannot be judged");
   CHECK_THROWS_AS(judge_values(Dtype::fp32, 2, {1, 2, 3}, {1, 2, 3}, {1, 2, 3}), std::invalid_argument);
   CHECK_THROWS_AS(judge_values(Dtype::fp32, 1, {1, 2}, {1}, {1, 2}), std::invalid_argument);
   CHECK_THROWS_AS(judge_values(Dtype::fp32, 1, {1, 2}, {1, 2}, {1}), std::invalid_argument);

@@ -211,13 +211,15 @@ def test_no_schedule_changes_a_bit_of_the_result(online_softmax, tmp_path, sim):
     assert all(result == results[0] for result in results[1:])
 
 
-def test_a_score_beyond_the_dtype_is_an_infinity_and_exempts_its_row(online_softmax, tmp_path):
+def test_a_score_beyond_the_dtype_is_an_infinity_and_its_row_is_nan(online_softmax, tmp_path):
     x = np.zeros((2, 5), np.float32)
     x[0, 0] = 1e6
     save(tmp_path / "in", x)
     online_softmax.ok("--input", tmp_path / "in", "--dtype", "fp16", "--output", tmp_path / "out", "--json", tmp_path / "r.json")
     (tensor,) = read_report(tmp_path / "r.json")["results"][0]["verdict"]["tensors"]
-    assert tensor["rows_exempt"] == 1 and tensor["rows_checked"] == 1
+    assert tensor["rows_exempt"] == 0 and tensor["rows_checked"] == 2
+    y = np.load(tmp_path / "out" / "y.npy")
+    assert np.isnan(y[0]).all() and not np.isnan(y[1]).any()
 
 
 # ---- the book's picture ----

@@ -240,6 +240,20 @@ TEST_CASE("a layer runs on parts of one array, and each stage is judged") {
   in.x.values[24 * 5] = NAN;  // token 5 of batch entry 0: seen by tokens 5 to 8
   result = run::execute_layer(step, right, a, in);
   CHECK(result.pass());
+  CHECK(result.verdict->tensors[2].rows_exempt == 0);
+  CHECK(std::isnan(result.output("y").values[24 * 5]));
+  CHECK_FALSE(std::isnan(result.output("y").values[24 * 4]));
+  run::AttentionStep hiding = step;  // a NaN of y that is missing, and one too many
+  for (const auto& [element, value] : {std::pair(24 * 5 + 3, 1.0f), std::pair(24 * 4 + 3, NAN)}) {
+    hiding.linear = [&, at = element, to = value](const run::LinearLaunch& l) {
+      step.linear(l);
+      if (l.out == 24) l.y[at] = to;
+    };
+    CHECK_FALSE(run::execute_layer(hiding, right, a, in).pass());
+  }
+  in.x.values[24 * 5] = INFINITY;
+  result = run::execute_layer(step, right, a, in);
+  CHECK(result.pass());
   CHECK(result.verdict->tensors[2].rows_exempt == 4);
   CHECK(result.verdict->tensors[0].rows_exempt == 4 * 3);
   in.x.values[24 * 5] = 0;

@@ -316,25 +316,130 @@ TEST_CASE("the baseline sums scores in fp32, in order: (1e8 + 1) - 1e8 is 0") {
   CHECK(forward(s, Tensors<float>{q, k, v}).o[0] == Approx(1 / (1 + std::exp(-1.0))));
 }
 
-TEST_CASE("what fp32 rounding can do: nothing to empty rows, much where large scores compete") {
+TEST_CASE("what fp32 rounding can do to the sums: nothing to empty rows, little to one key, and what it may lose") {
   const AttentionSpec s{.seq_q = 2, .seq_k = 1, .causal = true};
   const Tensors<float> one_key{{3, 2}, {5}, {-4}};
   const reference::Rounding one =
       reference::fp32_rounding(s, reference::all_rows(s), one_key.q, one_key.k, one_key.v, forward(s, one_key));
-  CHECK(one.o == std::vector<double>{0, 4 * 0x1p-24});           // one key: the sum alone, √1 · u · |V|
-  CHECK(one.lse == std::vector<double>{0, 0.5 * 10 * 0x1p-24});  // ½ √1 · u · |Q| |K|
+  CHECK(one.sum == std::vector<double>{0, 4 * 0x1p-24});  // √1 · u · |V|
+  CHECK(one.size == std::vector<double>{0, 4});
+  CHECK(one.lse[0] == 0);
+  CHECK(one.lse[1] == Approx(std::sqrt(3.0) * 10 * 0x1p-24).epsilon(1e-6));  // √(1 + 2) · u · |Q| |K|
 
-  // Two equal scores of 160 with V = ±1 around O = 0: Σ P_j (½ u · 160 · |V_j| + √2 u · |V_j|).
+  // Two equal keys whose values cancel: O = 0, of the size √(½² + ½²).
   const AttentionSpec two{.seq_k = 2};
-  const Tensors<float> rivals{{160}, {1, 1}, {1, -1}};
-  const reference::Rounding large =
+  const Tensors<float> rivals{{1}, {1, 1}, {1, -1}};
+  const reference::Rounding sums =
       reference::fp32_rounding(two, {{0, 0, 0}}, rivals.q, rivals.k, rivals.v, forward(two, rivals));
-  CHECK(large.o[0] == Approx((80 + std::sqrt(2.0)) * 0x1p-24));
+  CHECK(sums.sum[0] == Approx(std::sqrt(2.0) * 0x1p-24));
+  CHECK(sums.size[0] == Approx(std::sqrt(0.5)));
 
-  // A key 20 below the maximum has P = 2e-9 < 2u: its V of 1000 may be lost.
-  const Tensors<float> tiny{{1}, {0, -20}, {0, 1000}};
-  const reference::Rounding lost = reference::fp32_rounding(two, {{0, 0, 0}}, tiny.q, tiny.k, tiny.v, forward(two, tiny));
-  CHECK(lost.o[0] == Approx(1000 * std::exp(-20.0)).epsilon(1e-3));
+  // A key 20 below the maximum has P = 2e-9 < 2u. Beside a sum of 1 its 2e-6 may lose 2⁻²⁴; 2e-9 may be lost altogether.
+  for (const auto& [v, loss] : {std::pair(1000.0f, 0x1p-24), std::pair(1.0f, std::exp(-20.0))}) {
+    const Tensors<float> tiny{{1}, {0, -20}, {1, v}};
+    const reference::Rounding lost = reference::fp32_rounding(two, {{0, 0, 0}}, tiny.q, tiny.k, tiny.v, forward(two, tiny));
+    CHECK(lost.sum[0] - std::sqrt(2.0) * 0x1p-24 == Approx(loss).epsilon(1e-3));
+  }
+  const auto overflow = [&](std::vector<float> v) {
+    const Tensors<float> large{{1}, {1, 1}, v};
+    return reference::fp32_rounding(two, {{0, 0, 0}}, large.q, large.k, large.v, forward(two, large)).may_overflow[0];
+  };
+  CHECK(overflow({1e36f, 1e36f}) == 1);
+  CHECK(overflow({1e36f, 1e35f}) == 0);
+  CHECK(overflow({static_cast<float>(infinity), 1}) == 0);
+}
+
+TEST_CASE("what rounding of scores can make of O: as much as the scores compete, and never more than a mean of V") {
+  const auto reach = [](float q, std::vector<float> k, std::vector<float> v, double direction) {
+    const AttentionSpec s{.seq_k = static_cast<int>(k.size())};
+    const Tensors<float> t{{q}, k, v};
+    const reference::Forward truth = forward(s, t);
+    return reference::ScoreRounding(s, t.q, t.k, t.v).outcomes({0, 0, 0}, truth.o).reach(std::vector<double>{direction});
+  };
+  const double error = std::sqrt(3.0) * 160 * 0x1p-24;  // of each score, to first order Σ P_j · error · |V_j − O|
+  CHECK(reach(160, {1, 1}, {1, -1}, 1) == Approx(error).epsilon(1e-4));
+  CHECK(reach(160, {1, 1}, {1, -1}, -2) == Approx(2 * error).epsilon(1e-4));
+  CHECK(reach(160, {1}, {1}, 1) == 0);
+  CHECK(reach(1e10f, {1, 1}, {1, -1}, 1) == Approx(1));    // either may win
+  CHECK(reach(1e10f, {1, 1}, {3, 4}, -1) == Approx(0.5));  // O = 3.5, and no honest one is below 3
+  CHECK(reach(1e10f, {1, 0}, {1, -1}, -1) == 0);           // a clear winner
+  CHECK(reach(1e30f, {1, 1}, {1, -1}, 1) == Approx(1));
+  CHECK(reach(1, {1, -static_cast<float>(infinity)}, {1, 100}, 1) == 0);  // a score of −∞ is not rounded
+}
+
+TEST_CASE("the contract of infinite scores: −∞ adds nothing but its row of V, +∞ and NaN make the row NaN") {
+  const float inf = static_cast<float>(infinity);
+  const auto o = [](std::vector<float> scores, std::vector<float> values) { return attend_scores(scores, values).o[0]; };
+  CHECK(o({2, -inf, 2}, {1, 5, 3}) == 2);
+  CHECK(attend_scores({2, -inf, 2}, {1, 5, 3}).lse[0] == Approx(2 + std::log(2.0)));
+  CHECK(std::isnan(o({2, -inf}, {1, quiet_nan})));
+  CHECK(std::isnan(o({2, -inf}, {1, inf})));  // 0 · ∞
+  CHECK(o({-inf, -inf}, {1, 5}) == 0);
+  CHECK(attend_scores({-inf, -inf}, {1, 5}).lse[0] == -infinity);
+  CHECK(std::isnan(o({-inf, -inf}, {1, inf})));
+  CHECK(std::isnan(o({2, inf}, {1, 5})));
+  CHECK(std::isnan(attend_scores({2, inf}, {1, 5}).lse[0]));
+  CHECK(std::isnan(o({-inf, quiet_nan}, {1, 5})));
+  CHECK(std::isnan(attend_scores({-inf, quiet_nan}, {1, 5}).lse[0]));
+  CHECK(o({0, 5000}, {inf, 1}) == infinity);  // a probability of exp(−5000) is above 0
+  CHECK(o({0, 5000}, {1e30f, 1}) == 1);
+  CHECK(o({-3e38f, -3e38f}, {1, 3}) == 2);
+
+  const AttentionSpec zero{.seq_k = 3, .scale = 0};
+  const Tensors<float> t{{7}, {1, -2, 3}, {1, 2, 6}};
+  CHECK(forward(zero, t).o[0] == 3);
+  CHECK(forward(zero, t).lse[0] == Approx(std::log(3.0)));
+  CHECK(std::isnan(forward(zero, Tensors<float>{{7}, {1, -inf, 3}, {1, 2, 6}}).o[0]));  // 0 · ∞
+
+  const std::vector<Row> row = {{0, 0, 0}};
+  const AttentionSpec two{.seq_k = 2};
+  const std::vector<float> q = {1}, v = {1, 5};
+  CHECK(reference::baseline(two, row, q, std::vector<float>{-inf, -inf}, v)[0] == 0);
+  CHECK(reference::baseline(two, row, q, std::vector<float>{-inf, 2}, v)[0] == 5);
+  CHECK(std::isnan(reference::baseline(two, row, q, std::vector<float>{inf, 2}, v)[0]));
+}
+
+TEST_CASE("rows whose scores may overflow in fp32 are those where Σ |q k| or the scale brings them to FLT_MAX") {
+  const auto flags = [](std::vector<float> q, std::vector<float> k, double scale, int dim) {
+    const AttentionSpec s{.seq_q = static_cast<int>(q.size()) / dim,
+                          .seq_k = static_cast<int>(k.size()) / dim,
+                          .dim = dim,
+                          .causal = true,
+                          .scale = scale};
+    return reference::scores_may_overflow(s, reference::all_rows(s), q, k);
+  };
+  using Flags = std::vector<std::uint8_t>;
+  CHECK(flags({1e19f, 1e19f}, {1, 2e19f}, 1, 1) == Flags{0, 0});
+  CHECK(flags({1e19f, 1e19f}, {1, 3e19f}, 1, 1) == Flags{0, 1});            // the first row does not see that key
+  CHECK(flags({2e19f, -2e19f}, {1e19f, 1e19f}, 1, 2) == Flags{1});          // 2e38 − 2e38
+  CHECK(flags({1e19f}, {1e18f}, 10, 1) == Flags{0});                        // 1e38 · log2 e
+  CHECK(flags({1e19f}, {3e18f}, 10, 1) == Flags{1});                        // 3e38 · log2 e
+  CHECK(flags({1e19f}, {1e20f}, 1e-30, 1) == Flags{1});                     // overflows before it is scaled
+  CHECK(flags({0}, {1}, 3e38, 1) == Flags{1});                              // scale · log2 e is ∞, and 0 · ∞ NaN
+  CHECK(flags({static_cast<float>(infinity)}, {1e30f}, 1, 1) == Flags{0});  // what is not finite is judged
+}
+
+TEST_CASE("visible keys at the extremes of every int") {
+  constexpr int most = std::numeric_limits<int>::max(), large = 1 << 30;
+  const auto range = [](const AttentionSpec& s, int query) {
+    const reference::KeyRange keys = reference::visible_keys(s, query);
+    return std::pair(keys.begin, keys.end);
+  };
+  const AttentionSpec wide{.seq_q = large, .seq_k = large, .window = most};
+  CHECK(range(wide, 0) == std::pair(0, large));
+  CHECK(range(wide, large - 1) == std::pair(0, large));
+  const AttentionSpec causal{.seq_q = large, .seq_k = large, .causal = true, .window = most};
+  CHECK(range(causal, 0) == std::pair(0, 1));
+  CHECK(range(causal, large - 1) == std::pair(0, large));
+  const AttentionSpec tall{.seq_q = most, .seq_k = 1, .window = most};
+  CHECK(range(tall, 0) == std::pair(0, 1));  // 2³¹ − 2 away: just within the window
+  CHECK(range(tall, most - 1) == std::pair(0, 1));
+  const AttentionSpec tall_narrow{.seq_q = most, .seq_k = 1, .window = most - 1};
+  CHECK(reference::visible_keys(tall_narrow, 0).empty());
+  const AttentionSpec long_keys{.seq_q = 1, .seq_k = most, .causal = true, .window = 1};
+  CHECK(range(long_keys, 0) == std::pair(most - 1, most));
+  const AttentionSpec tall_causal{.seq_q = most, .seq_k = 1, .causal = true};
+  CHECK(reference::visible_keys(tall_causal, most - 2).empty());
 }
 
 // ---- backward ----
@@ -547,11 +652,27 @@ TEST_CASE("the baseline of a product sums in fp32, in order, and rounds the sum;
   CHECK(reference::product_baseline(s, {0}, tenths, ones, to_quarters) == std::vector<float>{0.25f});
 }
 
-TEST_CASE("what fp32 rounding can do to a row of a product, and that a NaN among the rows of B does not") {
+TEST_CASE("what fp32 rounding can do to an element of a product: by its own rows, of what is finite in them") {
   const reference::GemmSpec s{1, 1, 2, 3, 4};
   const std::vector<float> a = {1, 1, 1, 1, 3, 0, 4, 0};
-  const std::vector<float> b = {0, 2, 0, 0, 6, 0, 0, 8, 1, quiet_nan, 1, 1};
-  CHECK(reference::product_rounding(s, {0, 1}, a, b) == std::vector<double>{2 * 10 * 0x1p-24, 5 * 10 * 0x1p-24});
+  const std::vector<float> b = {0, 2, 0, 0, 6, 0, 0, 8, 1, quiet_nan, 2, 2};
+  const auto rounding = reference::product_rounding(s, {0, 1}, a, b, reference::product(s, {0, 1}, a, b));
+  const double u = 0x1p-24;
+  CHECK(rounding.sum ==
+        std::vector<double>{2 * 2 * u, 2 * 10 * u, 2 * 3 * u, 5 * 2 * u, 5 * 10 * u, 5 * 3 * u});  // ½ √4 · u · norms
+  // C is (2, 14, NaN) and (0, 18, NaN); the norms over √4 are (2, 10, 3) and (5, 25, 7.5).
+  CHECK(rounding.size[0] == 2);
+  CHECK(rounding.size[1] == 14);
+  CHECK(rounding.size[3] == 5);
+  CHECK(rounding.size[4] == 18);
+  const std::vector<float> ones = {1, 1, 1, 1}, turns = {1, -1, 1, -1};  // their product is 0, and nothing in its row is larger
+  CHECK(reference::product_rounding({1, 1, 1, 1, 4}, {0}, ones, turns, std::vector<double>{0}).size[0] == 0);
+  CHECK(rounding.may_overflow == std::vector<std::uint8_t>(6, 0));
+  const std::vector<float> large = {2e19f, 2e19f}, small = {2e19f, 0};
+  const reference::GemmSpec one{1, 1, 1, 1, 2};
+  CHECK(reference::product_rounding(one, {0}, large, large, std::vector<double>{8e38}).may_overflow[0] == 1);
+  CHECK(reference::product_rounding(one, {0}, small, std::vector<float>{1e19f, 0}, std::vector<double>{2e38}).may_overflow[0] ==
+        0);
 }
 
 TEST_CASE("rows of a large product are sampled per batch entry; of a small one all are taken") {
@@ -590,12 +711,19 @@ TEST_CASE("a softmax of 1, 2, 3 by hand; a constant more changes nothing; −∞
   CHECK(reference::softmax_baseline(s, {0}, x, to_quarters) == std::vector<float>{0, 0.25f, 0.75f});
 }
 
-TEST_CASE("what fp32 rounding can do to a row of a softmax, and that −∞ does not") {
-  const reference::SoftmaxSpec s{2, 4};
-  const std::vector<float> x = {7, 7, 7, 7, -3, -std::numeric_limits<float>::infinity(), -3, -3};
-  const std::vector<double> expected = {0.25 * (1 + 14) * 0x1p-24, (1 + 6) * 0x1p-24 / 3};  // max y · u · (½ √4 + 2 max |x|)
-  const std::vector<double> rounding = reference::softmax_rounding(s, {0, 1}, x);
-  for (int row = 0; row < 2; ++row) CHECK(std::abs(rounding[row] / expected[row] - 1) < 1e-12);
+TEST_CASE("a softmax at the ends of fp32: −FLT_MAX and 3e38 are numbers, +∞ and NaN spoil their row alone") {
+  constexpr float most = std::numeric_limits<float>::max(), inf = std::numeric_limits<float>::infinity();
+  const reference::SoftmaxSpec s{5, 4};
+  const std::vector<float> x = {-most, -most, -most, -most, 3e38f,     -3e38f, -inf, 3e38f, 1, inf,
+                                2,     3,     1,     2,     quiet_nan, 3,      1,    1,     1, 1};
+  const auto rows = reference::all_rows(s);
+  const std::vector<double> y = reference::softmax(s, rows, x);
+  const std::vector<float> baseline = reference::softmax_baseline(s, rows, x);
+  const double expected[] = {0.25, 0.25, 0.25, 0.25, 0.5, 0, 0, 0.5};
+  for (int j = 0; j < 8; ++j) CHECK(y[j] == expected[j]);
+  for (int j = 8; j < 16; ++j) CHECK(std::isnan(y[j]));
+  for (int j = 16; j < 20; ++j) CHECK(y[j] == 0.25);
+  for (int j = 0; j < 20; ++j) CHECK((y[j] == baseline[j] || (std::isnan(y[j]) && std::isnan(baseline[j]))));
 }
 
 TEST_CASE("many rows of a softmax are sampled, few are all taken, and wrong sizes are refused") {

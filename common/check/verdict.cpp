@@ -34,62 +34,154 @@ void require_valid(const Output& output) {
   require(output.rules.empty() || std::ssize(output.rules) == row_count(output), output, "there must be one rule a row");
 }
 
-void require_rounding(const Output& output, std::span<const double> rounding) {
-  require(rounding.empty() || std::ssize(rounding) == row_count(output), output, "there must be one rounding error a row");
-}
-
 void reject(TensorVerdict& verdict, std::string reason) {
   verdict.pass = false;
   verdict.reason = std::move(reason);
 }
 
-// How an element breaks the rules "written" and "finite", for people; empty where it keeps them.
-std::string fault_of(const Output& output, RowRule rule, std::uint32_t poison, float value) {
-  if (std::bit_cast<std::uint32_t>(value) == poison) return "was not written";
-  if (rule == RowRule::compare && !std::isfinite(value)) return "is " + short_number(value);
-  // The comparison takes either zero for 0, and no NaN.
-  if (rule == RowRule::empty && static_cast<double>(value) != output.empty_value) {
-    return "is " + short_number(value) + " where no key is seen, so that it must be " + short_number(output.empty_value);
-  }
-  return "";
+// The first power of two beyond the dtype's numbers.
+double beyond_largest(Dtype dtype) { return std::ldexp(1.0, dtype == Dtype::fp16 ? 16 : 128); }
+
+// What an infinite element stands for, where the truth is finite: all that is beyond the dtype's largest number.
+double value_for(Dtype dtype, float value, double truth) {
+  if (!std::isinf(value)) return value;
+  return std::copysign(std::max(beyond_largest(dtype), std::abs(truth)), value);
+}
+
+// How an element breaks the rule "finite", given its truth; empty where it keeps it.
+std::string fault_beside(double truth, bool may_overflow, bool nan_for_infinity, Dtype dtype, float value) {
+  const auto must_be = [&] { return "is " + short_number(value) + " where it must be " + short_number(truth); };
+  if (std::isnan(truth)) return std::isnan(value) ? "" : must_be();
+  if (may_overflow && !std::isfinite(value)) return "";
+  if (std::isinf(truth)) return value == truth || (nan_for_infinity && std::isnan(value)) ? "" : must_be();
+  const bool near_limit = std::abs(truth) >= 0.5 * beyond_largest(dtype);
+  return std::isfinite(value) || (near_limit && std::isinf(value)) ? "" : "is " + short_number(value);
 }
 
 // The figures of a row that is compared.
 struct RowErrors {
-  double largest = 0;   // |error|
-  double baseline = 0;  // the largest |error| of the baseline
-  double floor = 0;
-  double sum = 0;           // of |error|
-  double baseline_sum = 0;  // of the baseline's |error|
+  double largest = 0;             // |error|
+  double baseline = 0;            // the largest |error| of the baseline
+  double worst = 0, allowed = 1;  // of the element with the largest error over allowed error
+  double sum = 0;                 // of |error|
+  double baseline_sum = 0;        // of the baseline's |error|
+  double floor_sum = 0;
+  std::int64_t elements = 0;  // those with a finite truth that did not overflow
+  bool judged = true;         // the baseline is finite wherever it must be
 };
 
-RowErrors errors_of(const Output& output, std::int64_t row, const Expected& expected) {
-  RowErrors errors;
-  double largest_truth = 0;
-  for (std::int64_t i = row * output.cols; i < (row + 1) * output.cols; ++i) {
-    const double truth = expected.truth[i];
-    const double error = std::abs(output.values[i] - truth);
-    const double baseline_error = std::abs(expected.baseline[i] - truth);
-    errors.largest = std::max(errors.largest, error);
-    errors.baseline = std::max(errors.baseline, baseline_error);
-    errors.sum += error;
-    errors.baseline_sum += baseline_error;
-    largest_truth = std::max(largest_truth, std::abs(truth));
+// One row against its truth, with all that an element is allowed.
+class RowJudge {
+ public:
+  RowJudge(const Output& output, const Expected& expected, std::int64_t row)
+      : output_(output), expected_(expected), row_(row), cols_(output.cols) {}
+
+  RowErrors errors() {
+    read();
+    RowErrors errors;
+    for (std::int64_t d = 0; d < cols_; ++d) {
+      errors.judged &= std::isfinite(baseline_[d]);
+      if (!compared_[d]) continue;
+      errors.largest = std::max(errors.largest, std::abs(error_[d]));
+      errors.baseline = std::max(errors.baseline, std::abs(baseline_[d]));
+      errors.sum += std::abs(error_[d]);
+      errors.baseline_sum += std::abs(baseline_[d]);
+      ++errors.elements;
+    }
+    if (errors.judged) compare(errors);
+    return errors;
   }
-  const double floor_ulps = output.dtype == Dtype::fp32 ? 16 : 2;
-  const double rounding = expected.rounding.empty() ? 0 : expected.rounding[row];
-  errors.floor = std::max(floor_ulps * ulp(output.dtype, largest_truth), rounding);
-  return errors;
-}
+
+ private:
+  // A vector of the row's errors, and what is allowed in its direction.
+  using Vector = std::vector<double>;
+
+  template <class T>
+  T at(std::span<const T> all, std::int64_t d, T none) const {
+    return all.empty() ? none : all[row_ * cols_ + d];
+  }
+
+  void read() {
+    for (std::int64_t d = 0; d < cols_; ++d) {
+      const std::int64_t i = row_ * cols_ + d;
+      const double truth = expected_.truth[i];
+      const float value = output_.values[i], baseline = expected_.baseline[i];
+      const bool may_overflow = at(expected_.may_overflow, d, std::uint8_t{0});
+      compared_[d] = std::isfinite(truth) && !(may_overflow && !std::isfinite(value));
+      if (!compared_[d]) continue;
+      error_[d] = value_for(output_.dtype, value, truth) - truth;
+      if (!may_overflow || std::isfinite(baseline)) baseline_[d] = value_for(output_.dtype, baseline, truth) - truth;
+      largest_truth_ = std::max(largest_truth_, std::abs(truth));
+    }
+  }
+
+  double floor(std::int64_t d) const {
+    const double floor_ulps = output_.dtype == Dtype::fp32 ? 16 : 2;
+    return std::max(floor_ulps * ulp(output_.dtype, at(expected_.size, d, largest_truth_)), at(expected_.rounding, d, 0.0));
+  }
+
+  // What honest rounding makes of the element in the direction of `error`.
+  double reach(std::int64_t d, double error) const {
+    if (!expected_.reach) return 0;
+    Vector direction(cols_, 0.0);
+    direction[d] = std::copysign(1.0, error);
+    return expected_.reach(row_, direction);
+  }
+
+  void compare(RowErrors& errors) const {
+    Vector allowed(cols_, 0.0);
+    bool beyond = false;
+    for (std::int64_t d = 0; d < cols_; ++d) {
+      if (!compared_[d]) continue;
+      double baseline = expected_.size.empty() ? errors.baseline : std::abs(baseline_[d]);
+      if (baseline > floor(d)) baseline = std::max(0.0, baseline - reach(d, baseline_[d]));
+      allowed[d] = expected_.factor * std::max(baseline, floor(d));
+      double reached = 0;
+      if (std::abs(error_[d]) > floor(d)) reached = reach(d, error_[d]);
+      beyond |= std::abs(error_[d]) > allowed[d];
+      errors.floor_sum += floor(d) + reached;
+      take(errors, std::abs(error_[d]), allowed[d] + reached);
+    }
+    if (beyond && expected_.reach) compare_together(errors, allowed);
+  }
+
+  // Each element alone may be within reach of wrong scores and all together not: they share their scores. One direction is
+  // tried, that of the errors, each in units of what it is allowed.
+  void compare_together(RowErrors& errors, const Vector& allowed) const {
+    Vector direction(cols_, 0.0);
+    double along = 0, allowed_along = 0;
+    for (std::int64_t d = 0; d < cols_; ++d) {
+      if (!compared_[d]) continue;
+      direction[d] = error_[d] / (allowed[d] * allowed[d]);
+      along += direction[d] * error_[d];
+      allowed_along += std::abs(direction[d]) * allowed[d];
+    }
+    const double share = (allowed_along + expected_.reach(row_, direction)) / along;
+    take(errors, errors.largest, errors.largest * share);
+  }
+
+  static void take(RowErrors& errors, double error, double allowed) {
+    if (error * errors.allowed <= errors.worst * allowed) return;
+    errors.worst = error;
+    errors.allowed = allowed;
+  }
+
+  const Output& output_;
+  const Expected& expected_;
+  std::int64_t row_, cols_;
+  double largest_truth_ = 0;
+  Vector error_ = Vector(cols_, 0.0), baseline_ = Vector(cols_, 0.0);  // signed
+  std::vector<bool> compared_ = std::vector<bool>(cols_, false);
+};
 
 // Means over the elements of all rows that are compared.
 class Means {
  public:
-  void add(const RowErrors& row, std::int64_t cols) {
+  void add(const RowErrors& row) {
     sum_ += row.sum;
     baseline_sum_ += row.baseline_sum;
-    floor_sum_ += row.floor * static_cast<double>(cols);
-    elements_ += cols;
+    floor_sum_ += row.floor_sum;
+    elements_ += row.elements;
   }
   double error() const { return mean(sum_); }
   double allowed() const { return mean_factor * std::max(mean(baseline_sum_), mean(floor_sum_)); }
@@ -110,7 +202,6 @@ struct Worst {
 
 // Takes a row into the verdict's figures; `worst` follows verdict.worst_row.
 void add_row(TensorVerdict& verdict, Worst& worst, std::int64_t row, double error, double allowed) {
-  verdict.max_error = std::max(verdict.max_error, error);
   const double ratio = error / allowed;
   if (verdict.worst_row >= 0 && ratio <= verdict.worst_ratio) return;
   verdict.worst_row = row;
@@ -131,7 +222,7 @@ void apply_mean_rule(TensorVerdict& verdict) {
 }
 
 void reject_unjudged(const Output& output, TensorVerdict& verdict, std::int64_t row) {
-  reject(verdict, row_text(output, row) + ": the reference or the baseline is not finite, so the row cannot be judged");
+  reject(verdict, row_text(output, row) + ": the baseline is not finite where the truth is, so the row cannot be judged");
 }
 
 }  // namespace
@@ -153,14 +244,22 @@ double ulp(Dtype dtype, double x) {
   struct Format {
     int precision;  // bits of the significand, the hidden one among them
     int smallest;   // exponent of the smallest number above zero
+    int beyond;     // of the first power of two beyond the largest number
   };
-  const Format format = dtype == Dtype::fp32 ? Format{24, -149} : dtype == Dtype::fp16 ? Format{11, -24} : Format{8, -133};
+  const Format format = dtype == Dtype::fp32   ? Format{24, -149, 128}
+                        : dtype == Dtype::fp16 ? Format{11, -24, 16}
+                                               : Format{8, -133, 128};
   int exponent = 0;
   std::frexp(x, &exponent);  // |x| = f · 2^exponent, f in [½, 1)
+  exponent = std::min(exponent, format.beyond);
   return std::ldexp(1.0, x == 0 ? format.smallest : std::max(exponent - format.precision, format.smallest));
 }
 
-TensorVerdict judge_written(const Output& output) {
+namespace {
+
+// The rules that come before any comparison; `fault` says what is wrong with element col of a row of RowRule::compare.
+template <class Fault>
+TensorVerdict judge_elements(const Output& output, const Fault& fault) {
   require_valid(output);
   const auto poison = std::bit_cast<std::uint32_t>(poison_value(output.dtype));
   TensorVerdict verdict;
@@ -169,18 +268,40 @@ TensorVerdict judge_written(const Output& output) {
     const RowRule rule = rule_of(output, row);
     ++(rule == RowRule::written ? verdict.rows_exempt : verdict.rows_checked);
     for (std::int64_t col = 0; col < output.cols && verdict.pass; ++col) {
-      const std::string fault = fault_of(output, rule, poison, output.values[row * output.cols + col]);
-      if (!fault.empty()) reject(verdict, row_text(output, row) + ": element " + std::to_string(col) + " " + fault);
+      const std::int64_t i = row * output.cols + col;
+      const float value = output.values[i];
+      std::string text;
+      if (std::bit_cast<std::uint32_t>(value) == poison) {
+        text = "was not written";
+      } else if (rule == RowRule::compare) {
+        text = fault(i, value);
+      } else if (rule == RowRule::empty && static_cast<double>(value) != output.empty_value) {  // either zero is 0
+        text = "is " + short_number(value) + " where no key is seen, so that it must be " + short_number(output.empty_value);
+      }
+      if (!text.empty()) reject(verdict, row_text(output, row) + ": element " + std::to_string(col) + " " + text);
     }
   }
   return verdict;
 }
 
+}  // namespace
+
+TensorVerdict judge_written(const Output& output) {
+  return judge_elements(output,
+                        [](std::int64_t, float value) { return std::isfinite(value) ? "" : "is " + short_number(value); });
+}
+
 TensorVerdict judge(const Output& output, const Expected& expected) {
-  TensorVerdict verdict = judge_written(output);
-  require(expected.truth.size() == output.values.size(), output, "truth must have the shape of the values");
-  require(expected.baseline.size() == output.values.size(), output, "the baseline must have the shape of the values");
-  require_rounding(output, expected.rounding);
+  const std::size_t elements = output.values.size();
+  const auto fits = [&](std::size_t size) { return size == 0 || size == elements; };
+  require(expected.truth.size() == elements, output, "truth must have the shape of the values");
+  require(expected.baseline.size() == elements, output, "the baseline must have the shape of the values");
+  require(fits(expected.size.size()) && fits(expected.rounding.size()) && fits(expected.may_overflow.size()), output,
+          "sizes, rounding and overflow must have the shape of the values, or be none");
+  TensorVerdict verdict = judge_elements(output, [&](std::int64_t i, float value) {
+    const bool may_overflow = !expected.may_overflow.empty() && expected.may_overflow[i];
+    return fault_beside(expected.truth[i], may_overflow, expected.nan_for_infinity, output.dtype, value);
+  });
   if (!verdict.pass) return verdict;
 
   verdict.max_error = verdict.max_baseline_error = verdict.worst_ratio = 0;
@@ -188,14 +309,15 @@ TensorVerdict judge(const Output& output, const Expected& expected) {
   Means means;
   for (std::int64_t row = 0; row < row_count(output); ++row) {
     if (rule_of(output, row) != RowRule::compare) continue;
-    const RowErrors errors = errors_of(output, row, expected);
-    if (!std::isfinite(errors.sum + errors.baseline_sum)) {
+    const RowErrors errors = RowJudge(output, expected, row).errors();
+    if (!errors.judged) {
       reject_unjudged(output, verdict, row);
       return verdict;
     }
-    add_row(verdict, worst, row, errors.largest, expected.factor * std::max(errors.baseline, errors.floor));
+    add_row(verdict, worst, row, errors.worst, errors.allowed);
+    verdict.max_error = std::max(verdict.max_error, errors.largest);
     verdict.max_baseline_error = std::max(verdict.max_baseline_error, errors.baseline);
-    means.add(errors, output.cols);
+    means.add(errors);
   }
   verdict.mean_error = means.error();
   verdict.mean_allowed = means.allowed();
@@ -206,9 +328,10 @@ TensorVerdict judge(const Output& output, const Expected& expected) {
 
 TensorVerdict judge_lse(const Output& output, std::span<const double> truth, Dtype inputs, std::span<const double> rounding) {
   require(output.cols == 1 && output.dtype == Dtype::fp32, output, "LSE is one fp32 number a row");
-  TensorVerdict verdict = judge_written(output);
   require(truth.size() == output.values.size(), output, "truth must have the shape of the values");
-  require_rounding(output, rounding);
+  require(rounding.empty() || rounding.size() == truth.size(), output, "there must be one rounding error a row");
+  TensorVerdict verdict = judge_elements(
+      output, [&](std::int64_t i, float value) { return fault_beside(truth[i], false, false, Dtype::fp32, value); });
   if (!verdict.pass) return verdict;
 
   verdict.max_error = verdict.worst_ratio = verdict.mean_error = 0;
@@ -216,14 +339,11 @@ TensorVerdict judge_lse(const Output& output, std::span<const double> truth, Dty
   double sum = 0;
   std::int64_t rows = 0;
   for (std::int64_t row = 0; row < row_count(output); ++row) {
-    if (rule_of(output, row) != RowRule::compare) continue;
-    const double error = std::abs(output.values[row] - truth[row]);
-    if (!std::isfinite(error)) {
-      reject_unjudged(output, verdict, row);
-      return verdict;
-    }
+    if (rule_of(output, row) != RowRule::compare || !std::isfinite(truth[row])) continue;
+    const double error = std::abs(value_for(Dtype::fp32, output.values[row], truth[row]) - truth[row]);
     const double by_dtype = inputs == Dtype::fp32 ? 1e-5 * std::max(1.0, std::abs(truth[row])) : 1e-3;
-    add_row(verdict, worst, row, error, rounding.empty() ? by_dtype : std::max(by_dtype, output_factor * rounding[row]));
+    add_row(verdict, worst, row, error, rounding.empty() ? by_dtype : std::max(by_dtype, rounding[row]));
+    verdict.max_error = std::max(verdict.max_error, error);
     sum += error;
     ++rows;
   }

@@ -4,15 +4,22 @@
 //
 // The rules, in the order in which they are tried:
 //   written   no element still bears the poison that the buffer was filled with before the launch
-//   finite    every element is finite, or exactly what the contract asks for (O = 0 and LSE = −∞ where a query sees no key)
+//   finite    every element is finite, or exactly what the contract asks for (O = 0 and LSE = −∞ where a query sees no key);
+//             where the truth is NaN it is NaN, where the truth is infinite it is that infinity
 //   row       max |out − truth| ≤ factor · max(the baseline's error in that row, floor); factor 2, for gradients 3
 //   mean      mean |out − truth| ≤ 1.5 · max(the baseline's mean error, the mean floor): a bias hides below a row's maximum
-// A row that sees a NaN or an infinity of the input must be written, and is held to nothing else.
+// A row in which fp32 may overflow on the way to the scores must be written, and is held to nothing else.
 //
 // The floor is 2 ulp of a 16-bit dtype, 16 ulp of fp32, at the row's largest |truth|: with a single key the baseline's error is
-// zero. In fp32 that is not enough. Scores of 100 and more are rounded by so much that O moves by hundreds of ulp, and in some
-// rows the baseline's roundings cancel by luck; another order of summation, or fused multiply-adds, have luck elsewhere. There
-// the floor is raised to what rounding can do to the row (reference::fp32_rounding).
+// zero. That is not enough where a sum of large terms cancels: there the floor is raised to what rounding in fp32 can amount to
+// (reference::fp32_rounding, product_rounding). And it is too much where the elements of a row differ in size: an element's
+// size can be given, and then every element has bounds of its own.
+//
+// An allowance must not grow until zeros pass. Scores of a million are rounded by so much that another key wins, and O is far
+// from the truth, the baseline's too. What is demanded then is that O be a mean of V's rows that such scores can give
+// (Expected::reach).
+//
+// Next to the dtype's largest number an honest output may round to infinity: it stands for the next number beyond the largest.
 #pragma once
 
 #include <cstdint>
@@ -37,14 +44,14 @@ inline constexpr std::uint32_t poison_word = 0x7fed7fedu;
 // The value that an unwritten element has after it was downloaded and converted to float.
 float poison_value(problem::Dtype dtype);
 
-// The distance between neighbouring numbers of the dtype at |x|.
+// The distance between neighbouring numbers of the dtype at |x|; beyond its largest number, the distance there.
 double ulp(problem::Dtype dtype, double x);
 
 // What is asked of a row.
 enum class RowRule : std::uint8_t {
   compare,  // every rule
   empty,    // sees no key: exactly Output::empty_value
-  written,  // sees a NaN or an infinity of the input: exempt from all but the poison
+  written,  // fp32 may overflow in its scores: exempt from all but the poison
 };
 
 // A tensor that a kernel wrote, or those rows of it that are looked at.
@@ -73,23 +80,31 @@ struct TensorVerdict {
   std::int64_t rows_exempt = 0;   // those of RowRule::written
 };
 
-// Only the rules "written" and "finite", which need no truth: for whole tensors of which only some rows are compared.
+// Only the rules "written" and "finite", without a truth: for whole tensors of which only some rows are compared.
 TensorVerdict judge_written(const Output& output);
 
-// What an output is compared with. Rows that are not compared are not looked at.
+// What an output is compared with. Rows that are not compared are not looked at. All arrays [rows, cols].
 struct Expected {
-  std::span<const double> truth;          // [rows, cols]
-  std::span<const float> baseline;        // [rows, cols]
-  std::span<const double> rounding = {};  // [rows]: raises the floor where it is larger; none: the floor is that of the dtype
+  std::span<const double> truth;    // may hold NaN and infinities
+  std::span<const float> baseline;  // its elements count where the truth is finite
+  // What an element would be if the terms of its sum had random signs, or |truth| where that is more: each element is judged
+  // alone, with the floor at its size. None: a row's elements share the largest |truth| and the largest error of the baseline.
+  std::span<const double> size = {};
+  std::span<const double> rounding = {};            // raises the floor where it is larger; none: the floor is that of the dtype
+  std::span<const std::uint8_t> may_overflow = {};  // 1: an honest fp32 sum may overflow on the way, so it may be ±∞ or NaN
+  // Of a row, and a direction [cols]: the largest direction · (out − truth) that honest rounding makes of quantities that are
+  // shared by the row's elements. It is allowed beside all the rest. None: 0.
+  std::function<double(std::int64_t, std::span<const double>)> reach = {};
+  bool nan_for_infinity = false;  // NaN is right for ±∞, too: an honest factor may round to 0, and 0 · ∞ is NaN
   double factor = output_factor;
 };
 
 // All rules. Throws std::invalid_argument where the spans do not fit together.
 TensorVerdict judge(const Output& output, const Expected& expected);
 
-// LSE, one element a row, always fp32 in device memory: "written", "finite", and an absolute error of at most 1e-3 for 16-bit
-// inputs and 1e-5 · max(1, |LSE|) for fp32, or, where that is more, output_factor · rounding. truth [rows], rounding [rows] or
-// none.
+// LSE, one element a row, always fp32 in device memory: "written", NaN or −∞ exactly where the truth is, and an absolute error
+// of at most 1e-3 for 16-bit inputs and 1e-5 · max(1, |LSE|) for fp32, or rounding where that is more. truth [rows], rounding
+// [rows] or none.
 TensorVerdict judge_lse(const Output& output, std::span<const double> truth, problem::Dtype inputs,
                         std::span<const double> rounding = {});
 

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <numbers>
+#include <type_traits>
 
 #include "common/reference/parts.h"
 #include "common/reference/sample.h"
@@ -36,13 +38,21 @@ void add_scaled(Real factor, const In* x, int dim, Real* y) {
   for (int d = 0; d < dim; ++d) y[d] += factor * static_cast<Real>(x[d]);
 }
 
-// Scores become probabilities, in place; returns their LSE.
+// Scores become probabilities, in place; returns their LSE. The truth gives every finite score a probability above 0: rounded
+// to 0 it would turn an infinity of V into a NaN.
 template <class Real>
 Real softmax(std::vector<Real>& scores) {
-  const Real max = *std::max_element(scores.begin(), scores.end());
+  constexpr Real infinity = std::numeric_limits<Real>::infinity();
+  constexpr Real least = std::is_same_v<Real, double> ? std::numeric_limits<Real>::min() : Real{0};
+  const bool defined = std::all_of(scores.begin(), scores.end(), [](Real s) { return s < infinity; });
+  const Real max = defined ? *std::max_element(scores.begin(), scores.end()) : std::numeric_limits<Real>::quiet_NaN();
+  if (!(max > -infinity)) {
+    std::fill(scores.begin(), scores.end(), defined ? Real{0} : max);
+    return max;
+  }
   Real sum = 0;
   for (Real& s : scores) {
-    s = std::exp(s - max);
+    s = s == -infinity ? Real{0} : std::max(std::exp(s - max), least);
     sum += s;
   }
   for (Real& s : scores) s /= sum;
@@ -77,13 +87,13 @@ std::int64_t kv_offset(const AttentionSpec& spec, int batch, int head) {
   return (static_cast<std::int64_t>(batch) * spec.kv_heads + kv_head) * spec.seq_k * spec.dim;
 }
 
-// P [visible keys] of one row, which sees at least one key; returns its LSE.
+// The scores [visible keys] of one row.
 template <class Real, class In>
-Real probabilities(const AttentionSpec& spec, KeyRange keys, const In* q_row, const In* k_first, std::vector<Real>& p) {
-  p.resize(keys.count());
-  dots(q_row, k_first, keys.count(), spec.dim, p.data());
-  for (Real& s : p) s *= static_cast<Real>(spec.scale);
-  return softmax(p);
+std::vector<Real> scores_of(const AttentionSpec& spec, KeyRange keys, const In* q_row, const In* k_first) {
+  std::vector<Real> scores(keys.count());
+  dots(q_row, k_first, keys.count(), spec.dim, scores.data());
+  for (Real& s : scores) s *= static_cast<Real>(spec.scale);
+  return scores;
 }
 
 // One row of O [dim]; returns its LSE. The truth and the baseline differ in Real and in how they round, and in nothing else.
@@ -94,8 +104,8 @@ Real attend(const AttentionSpec& spec, const Row& row, const Inputs<In>& in, con
   if (keys.empty()) return -std::numeric_limits<Real>::infinity();
 
   const std::int64_t first = kv_offset(spec, row.batch, row.head) + static_cast<std::int64_t>(keys.begin) * spec.dim;
-  std::vector<Real> p;
-  const Real lse = probabilities(spec, keys, &in.q[flat_index(spec, row) * spec.dim], &in.k[first], p);
+  std::vector<Real> p = scores_of<Real>(spec, keys, &in.q[flat_index(spec, row) * spec.dim], &in.k[first]);
+  const Real lse = softmax(p);
   for (int j = 0; j < keys.count(); ++j) {
     add_scaled(round(p[j]), &in.v[first + static_cast<std::int64_t>(j) * spec.dim], spec.dim, o);
   }
@@ -127,37 +137,79 @@ Forward forward_in_double(const AttentionSpec& spec, const std::vector<Row>& row
   return {std::move(o), std::move(lse)};
 }
 
-// The entries of fp32_rounding() for one row, whose O is given.
-void add_rounding(const AttentionSpec& spec, const Row& row, const Inputs<float>& in, const std::vector<double>& key_norms,
-                  const double* o, double& o_error, double& lse_error) {
-  const KeyRange keys = visible_keys(spec, row.query);
-  if (keys.empty()) return;
-  const float* q_row = &in.q[flat_index(spec, row) * spec.dim];
-  const std::int64_t first = kv_offset(spec, row.batch, row.head) + static_cast<std::int64_t>(keys.begin) * spec.dim;
-  std::vector<double> p;
-  probabilities(spec, keys, q_row, &in.k[first], p);
+// The visible keys of one row, as fp32_rounding() and ScoreRounding look at them.
+struct RoundedScores {
+  std::int64_t first = 0;      // where the first visible key and value lie
+  std::vector<double> scores;  // [visible keys]
+  std::vector<double> errors;  // 2 δ_j of each
+};
 
-  const double per_norm = 0.5 * std::sqrt(spec.dim) * fp32_unit * std::abs(spec.scale) * norm(q_row, spec.dim);
-  const double sum_error = std::sqrt(keys.count()) * fp32_unit;
-  std::vector<double> errors(spec.dim, 0.0);
-  for (int j = 0; j < keys.count(); ++j) {
-    const double score_error = per_norm * key_norms[first / spec.dim + j];
-    const double lost = p[j] < 2 * fp32_unit ? 1 : 0;
-    const float* v_row = &in.v[first + static_cast<std::int64_t>(j) * spec.dim];
-    for (int d = 0; d < spec.dim; ++d) {
-      errors[d] += p[j] * (score_error * std::abs(v_row[d] - o[d]) + (sum_error + lost) * std::abs(v_row[d]));
-    }
-    lse_error += p[j] * score_error;
+// key_norms [batch, kv_heads, seq_k].
+RoundedScores rounded_scores(const AttentionSpec& spec, const Row& row, std::span<const float> q, std::span<const float> k,
+                             std::span<const double> key_norms) {
+  const KeyRange keys = visible_keys(spec, row.query);
+  if (keys.empty()) return {};
+  const float* q_row = &q[flat_index(spec, row) * spec.dim];
+  const std::int64_t first = kv_offset(spec, row.batch, row.head) + static_cast<std::int64_t>(keys.begin) * spec.dim;
+  RoundedScores result{first, scores_of<double>(spec, keys, q_row, &k[first]), std::vector<double>(keys.count())};
+  const double per_norm = std::sqrt(spec.dim + 2.0) * fp32_unit * std::abs(spec.scale) * norm(q_row, spec.dim);
+  for (int j = 0; j < keys.count(); ++j) result.errors[j] = per_norm * key_norms[first / spec.dim + j];
+  return result;
+}
+
+std::vector<double> norms_of_keys(const AttentionSpec& spec, std::span<const float> k) {
+  std::vector<double> norms(k.size() / spec.dim);
+  parallel_for(std::ssize(norms), [&](std::int64_t key) { norms[key] = norm(&k[key * spec.dim], spec.dim); });
+  return norms;
+}
+
+// How far LSE moves if every score is too small, or too large, by its error.
+double lse_rounding(const RoundedScores& row, double lse) {
+  double widest = 0;
+  for (const double sign : {-1.0, 1.0}) {
+    std::vector<double> moved = row.scores;
+    for (std::size_t j = 0; j < moved.size(); ++j) moved[j] += sign * row.errors[j];
+    widest = std::max(widest, std::abs(softmax(moved) - lse));
   }
-  o_error = *std::max_element(errors.begin(), errors.end());
+  return widest;
+}
+
+// The entries of fp32_rounding() for row r of the result; o [dim] and lse are the truth.
+void add_rounding(const AttentionSpec& spec, const RoundedScores& row, std::span<const float> v, const double* o, double lse,
+                  std::int64_t r, Rounding& result) {
+  result.lse[r] = lse_rounding(row, lse);
+  const std::size_t keys = row.scores.size(), dim = spec.dim;
+  std::vector<double> p(keys), sizes(dim), squares(dim), plain(dim), lost(dim);
+  for (std::size_t j = 0; j < keys; ++j) {
+    p[j] = std::exp(row.scores[j] - lse);
+    const float* v_row = &v[row.first + j * dim];
+    for (std::size_t d = 0; d < dim; ++d) {
+      const double size = std::abs(v_row[d]), term = p[j] * size;
+      sizes[d] += term;
+      squares[d] += term * term;
+      plain[d] += std::isfinite(size) ? size : 0;
+    }
+  }
+  for (std::size_t j = 0; j < keys; ++j) {
+    if (p[j] >= 2 * fp32_unit) continue;
+    for (std::size_t d = 0; d < dim; ++d) {
+      lost[d] += std::min(p[j] * std::abs(v[row.first + j * dim + d]), fp32_unit * sizes[d]);
+    }
+  }
+  for (std::size_t d = 0; d < dim; ++d) {
+    const std::size_t at = r * dim + d;
+    result.size[at] = std::max(std::abs(o[d]), std::sqrt(squares[d]));
+    result.sum[at] = std::sqrt(keys) * fp32_unit * sizes[d] + lost[d];
+    result.may_overflow[at] = plain[d] * 0x1p8 >= std::numeric_limits<float>::max();
+  }
 }
 
 // What one query adds to the gradients. dk_first and dv_first are the gradients of its first visible key and value.
 template <class In>
 void add_gradients(const AttentionSpec& spec, KeyRange keys, const In* q_row, const In* k_first, const In* v_first,
                    const In* do_row, double* dq_row, double* dk_first, double* dv_first) {
-  std::vector<double> p;
-  probabilities(spec, keys, q_row, k_first, p);
+  std::vector<double> p = scores_of<double>(spec, keys, q_row, k_first);
+  softmax(p);
   std::vector<double> dp(p.size());
   dots(do_row, v_first, keys.count(), spec.dim, dp.data());
   double row_sum = 0;  // D of the papers: equal to rowsum(dO ∘ O)
@@ -323,6 +375,32 @@ std::vector<std::uint8_t> sees_non_finite(const AttentionSpec& spec, const std::
   return flags;
 }
 
+std::vector<std::uint8_t> scores_may_overflow(const AttentionSpec& spec, const std::vector<Row>& rows, std::span<const float> q,
+                                              std::span<const float> k) {
+  require_size(q, q_size(spec), "q");
+  require_size(k, kv_size(spec), "k");
+  constexpr double limit = std::numeric_limits<float>::max();
+  const double factor = std::max(1.0, std::abs(spec.scale) * std::numbers::log2e);
+  const auto sizes = [](std::span<const float> tensor) {  // |x|, 0 for what is not finite
+    std::vector<float> result(tensor.begin(), tensor.end());
+    for (float& x : result) x = std::isfinite(x) ? std::abs(x) : 0;
+    return result;
+  };
+  const std::vector<float> q_sizes = sizes(q), k_sizes = sizes(k);
+  const double most = std::ranges::max(q_sizes) * static_cast<double>(std::ranges::max(k_sizes)) * spec.dim;
+  std::vector<std::uint8_t> flags(rows.size());
+  if (std::max(1.0, most) * factor < limit) return flags;
+  parallel_for(std::ssize(rows), [&](std::int64_t r) {
+    const KeyRange keys = visible_keys(spec, rows[r].query);
+    if (keys.empty()) return;
+    const std::int64_t first = kv_offset(spec, rows[r].batch, rows[r].head) + static_cast<std::int64_t>(keys.begin) * spec.dim;
+    std::vector<double> sums(keys.count());
+    dots(&q_sizes[flat_index(spec, rows[r]) * spec.dim], &k_sizes[first], keys.count(), spec.dim, sums.data());
+    flags[r] = std::max(1.0, std::ranges::max(sums)) * factor >= limit;
+  });
+  return flags;
+}
+
 Forward forward(const AttentionSpec& spec, const std::vector<Row>& rows, std::span<const float> q, std::span<const float> k,
                 std::span<const float> v) {
   return forward_in_double(spec, rows, Inputs<float>{q, k, v});
@@ -343,13 +421,61 @@ Rounding fp32_rounding(const AttentionSpec& spec, const std::vector<Row>& rows, 
   const Inputs<float> in{q, k, v};
   require_valid(spec, in);
   require_size(std::span<const double>(truth.o), std::ssize(rows) * spec.dim, "truth.o");
-  std::vector<double> key_norms(k.size() / spec.dim);
-  for (std::size_t key = 0; key < key_norms.size(); ++key) key_norms[key] = norm(&k[key * spec.dim], spec.dim);
-  Rounding result{std::vector<double>(rows.size()), std::vector<double>(rows.size())};
+  require_size(std::span<const double>(truth.lse), std::ssize(rows), "truth.lse");
+  const std::size_t elements = rows.size() * spec.dim;
+  Rounding result{std::vector<double>(elements), std::vector<double>(elements), std::vector<std::uint8_t>(elements),
+                  std::vector<double>(rows.size())};
+  const std::vector<double> norms = norms_of_keys(spec, k);
   parallel_for(std::ssize(rows), [&](std::int64_t r) {
-    add_rounding(spec, rows[r], in, key_norms, &truth.o[r * spec.dim], result.o[r], result.lse[r]);
+    if (!std::isfinite(truth.lse[r])) return;
+    add_rounding(spec, rounded_scores(spec, rows[r], q, k, norms), v, &truth.o[r * spec.dim], truth.lse[r], r, result);
   });
   return result;
+}
+
+ScoreRounding::ScoreRounding(const AttentionSpec& spec, std::span<const float> q, std::span<const float> k,
+                             std::span<const float> v)
+    : spec_(spec), q_(q), k_(k), v_(v), key_norms_(norms_of_keys(spec, k)) {
+  require_valid(spec, Inputs<float>{q, k, v});
+}
+
+ScoreRounding::Outcomes ScoreRounding::outcomes(const Row& row, std::span<const double> o) const {
+  const auto [first, scores, errors] = rounded_scores(spec_, row, q_, k_, key_norms_);
+  double heaviest = -std::numeric_limits<double>::infinity();  // the weights are relative to one that is there in any case
+  for (std::size_t j = 0; j < scores.size(); ++j) heaviest = std::max(heaviest, scores[j] - errors[j]);
+  Outcomes result;
+  result.o.assign(o.begin(), o.end());
+  for (std::size_t j = 0; j < scores.size(); ++j) {
+    if (!std::isfinite(scores[j])) continue;
+    constexpr double most = 600;  // beyond exp(600) a weight is as good as all there is, and does not overflow
+    result.keys.push_back({std::exp(scores[j] - errors[j] - heaviest),
+                           std::exp(std::min(scores[j] + errors[j] - heaviest, most)), &v_[first + j * spec_.dim]});
+  }
+  return result;
+}
+
+// A weighted mean of numbers is largest where those above it have their largest weights and the others their smallest. So:
+// choose the weights by the mean found so far, which can only raise it, until it stays (Dinkelbach 1967).
+double ScoreRounding::Outcomes::reach(std::span<const double> direction) const {
+  std::vector<std::size_t> columns;
+  for (std::size_t d = 0; d < direction.size(); ++d) {
+    if (direction[d] != 0) columns.push_back(d);
+  }
+  std::vector<double> along(keys.size());  // direction · (V_j − O)
+  for (std::size_t j = 0; j < keys.size(); ++j) {
+    for (const std::size_t d : columns) along[j] += direction[d] * (keys[j].v[d] - o[d]);
+  }
+  double mean = 0;  // that of O
+  for (;;) {
+    double sum = 0, weights = 0;
+    for (std::size_t j = 0; j < keys.size(); ++j) {
+      const double weight = along[j] > mean ? keys[j].high : keys[j].low;
+      sum += weight * along[j];
+      weights += weight;
+    }
+    if (!(sum / weights > mean * (1 + 1e-12))) return mean;
+    mean = sum / weights;
+  }
 }
 
 Gradients backward(const AttentionSpec& spec, std::span<const float> q, std::span<const float> k, std::span<const float> v,

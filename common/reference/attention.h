@@ -58,6 +58,11 @@ std::vector<Row> sample_rows(const AttentionSpec& spec, int per_head = 64, std::
 std::vector<std::uint8_t> sees_non_finite(const AttentionSpec& spec, const std::vector<Row>& rows, std::span<const float> q,
                                           std::span<const float> k, std::span<const float> v);
 
+// 1 for each row one of whose scores may overflow in fp32, so that honest implementations differ: Σ |q_d k_d| over what is
+// finite, times |scale| · log2 e where that is above 1, reaches FLT_MAX for a visible key (or the factor alone does).
+std::vector<std::uint8_t> scores_may_overflow(const AttentionSpec& spec, const std::vector<Row>& rows, std::span<const float> q,
+                                              std::span<const float> k);
+
 struct Forward {
   std::vector<double> o;    // [rows, dim]
   std::vector<double> lse;  // [rows], natural logarithm
@@ -65,8 +70,10 @@ struct Forward {
 
 // O = softmax(scale · Q Kᵀ) V over the visible keys (Vaswani et al. 2017, equation 1) and LSE = log Σ exp(scores)
 // (FlashAttention-2, section 3.1.1: L), in double. A row without keys gives O = 0 and LSE = −∞. Masked keys are never read,
-// so a NaN in the input touches only the rows that see it.
-// q [batch, heads, seq_q, dim], k and v [batch, kv_heads, seq_k, dim].
+// so a NaN in the input touches only the rows that see it. A score of −∞ adds nothing to the maximum, the sum and LSE, but its
+// row of V still counts (0 · NaN is NaN): scores of −∞ alone give O = 0 (NaN in columns where V is NaN or infinite) and LSE =
+// −∞. +∞ or NaN among the scores makes O and LSE NaN. A finite score has a probability above 0, however small. q [batch, heads,
+// seq_q, dim], k and v [batch, kv_heads, seq_k, dim].
 Forward forward(const AttentionSpec& spec, const std::vector<Row>& rows, std::span<const float> q, std::span<const float> k,
                 std::span<const float> v);
 Forward forward(const AttentionSpec& spec, const std::vector<Row>& rows, std::span<const double> q, std::span<const double> k,
@@ -78,20 +85,51 @@ Forward forward(const AttentionSpec& spec, const std::vector<Row>& rows, std::sp
 std::vector<float> baseline(const AttentionSpec& spec, const std::vector<Row>& rows, std::span<const float> q,
                             std::span<const float> k, std::span<const float> v, Round round = keep_fp32);
 
-// What rounding in fp32 alone can do to a row of any honest implementation, whatever the order of its sums. The baseline shows
-// the error of one order, and in some rows its roundings happen to cancel; this is what they can amount to.
+// What rounding in fp32 can do to any honest implementation, whatever the order of its sums. The baseline shows the error of
+// one order, and in some rows its roundings happen to cancel.
 struct Rounding {
-  std::vector<double> o;    // [rows]: the largest error among the row's elements
-  std::vector<double> lse;  // [rows]
+  // [rows, dim], of the sum P·V. The size of a sum is the larger of |O| and the root of Σ P_j² V_j²: what it would be if its
+  // terms had random signs. u = 2⁻²⁴; a sum of n terms errs by a random walk of n steps, √keys · u · Σ P_j |V_j|. A term with
+  // P_j < 2u may be too small to move the sum, and is lost: at most u · Σ P |V| of it.
+  std::vector<double> size;
+  std::vector<double> sum;
+  std::vector<std::uint8_t> may_overflow;  // Σ |V_j| · 2⁸ ≥ FLT_MAX: P may be kept undivided, and then goes up to 2⁸ in step 05
+  // [rows]: how far LSE moves where every score is off by as much as ScoreRounding allows.
+  std::vector<double> lse;
 };
 
-// To first order, with u = 2⁻²⁴, and with the sum of n terms in fp32 taken to err by a random walk of n steps:
-//   score j         δ_j = ½ √dim · u · scale · ‖Q‖ ‖K_j‖, which moves O by P_j δ_j |V_j − O| and LSE by P_j δ_j;
-//   the sum P·V     √keys · u · Σ P_j |V_j|;
-//   its small terms where P_j < 2u the term may be too small to move the sum, and is lost.
-// truth is forward() of the same rows. Rows without keys give 0.
+// truth is forward() of the same rows. Rows without keys give 0, as do rows whose LSE is NaN or −∞.
 Rounding fp32_rounding(const AttentionSpec& spec, const std::vector<Row>& rows, std::span<const float> q,
                        std::span<const float> k, std::span<const float> v, const Forward& truth);
+
+// What rounding of its scores can make of a row's O. Score j is off by at most 2 δ_j, δ_j = ½ √(dim + 2) · u · scale · ‖Q‖
+// ‖K_j‖: the random walk of dim additions and of two multiplications, by the scale and by log2 e. Where δ is 1 and more, honest
+// implementations disagree about which key wins, and O may be far from the truth; but it remains a mean of V's rows, weighted
+// by exp(score ± 2 δ_j), and that is all it may be.
+class ScoreRounding {
+ public:
+  // As in forward(); the tensors must outlive this.
+  ScoreRounding(const AttentionSpec& spec, std::span<const float> q, std::span<const float> k, std::span<const float> v);
+
+  // Of one row.
+  struct Outcomes {
+    // The largest direction · (O′ − O) among all O′ that such scores give; direction [dim].
+    double reach(std::span<const double> direction) const;
+
+    struct Key {
+      double low, high;  // its weight, if its score is too small by 2 δ, or too large
+      const float* v;    // [dim]
+    };
+    std::vector<Key> keys;  // those with a score above −∞
+    std::vector<double> o;  // [dim]
+  };
+  Outcomes outcomes(const Row& row, std::span<const double> o) const;  // o [dim]: the row of O in double
+
+ private:
+  AttentionSpec spec_;
+  std::span<const float> q_, k_, v_;
+  std::vector<double> key_norms_;
+};
 
 struct Gradients {
   std::vector<double> dq;  // [batch, heads, seq_q, dim]

@@ -1,5 +1,6 @@
 #include "common/reference/gemm.h"
 
+#include <limits>
 #include <numeric>
 
 #include "common/reference/parts.h"
@@ -104,22 +105,30 @@ std::vector<float> product_baseline(const GemmSpec& spec, const GemmRows& rows, 
   return c;
 }
 
-std::vector<double> product_rounding(const GemmSpec& spec, const GemmRows& rows, std::span<const float> a,
-                                     std::span<const float> b) {
+ProductRounding product_rounding(const GemmSpec& spec, const GemmRows& rows, std::span<const float> a, std::span<const float> b,
+                                 std::span<const double> truth) {
   require_valid(spec, a, b);
-  std::vector<double> largest(spec.batch, 0.0);  // ‖B_j‖ of each batch entry
-  parallel_for(spec.batch, [&](std::int64_t batch) {
-    for (std::int64_t row = batch * spec.n; row < (batch + 1) * spec.n; ++row) {
-      const double size = norm(&b[row * spec.k], spec.k);
-      if (std::isfinite(size)) largest[batch] = std::max(largest[batch], size);
-    }
-  });
-  std::vector<double> errors(rows.size());
+  const std::size_t elements = rows.size() * spec.n;
+  require_size(truth, std::ssize(rows) * spec.n, "truth");
+  std::vector<double> b_norms(std::int64_t{spec.batch} * spec.n);
+  parallel_for(std::ssize(b_norms), [&](std::int64_t j) { b_norms[j] = norm(&b[j * spec.k], spec.k); });
+  ProductRounding result{std::vector<double>(elements), std::vector<double>(elements), std::vector<std::uint8_t>(elements)};
   parallel_for(std::ssize(rows), [&](std::int64_t r) {
     const double a_norm = norm(&a[a_offset(spec, rows[r])], spec.k);
-    errors[r] = 0.5 * std::sqrt(spec.k) * fp32_unit * a_norm * largest[rows[r] / spec.m];
+    double largest = 0;
+    for (int j = 0; j < spec.n; ++j) {
+      const double c = std::abs(truth[r * spec.n + j]);
+      if (std::isfinite(c)) largest = std::max(largest, c);
+    }
+    for (int j = 0; j < spec.n; ++j) {
+      const std::int64_t at = r * spec.n + j;
+      const double norms = a_norm * b_norms[rows[r] / spec.m * spec.n + j];
+      result.size[at] = std::max(std::abs(truth[at]), std::min(norms / std::sqrt(spec.k), largest));
+      result.sum[at] = 0.5 * std::sqrt(spec.k) * fp32_unit * norms;
+      result.may_overflow[at] = norms >= std::numeric_limits<float>::max();
+    }
   });
-  return errors;
+  return result;
 }
 
 }  // namespace reference

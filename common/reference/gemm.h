@@ -33,9 +33,17 @@ std::vector<double> product(const GemmSpec& spec, const GemmRows& rows, std::spa
 std::vector<float> product_baseline(const GemmSpec& spec, const GemmRows& rows, std::span<const float> a,
                                     std::span<const float> b, Round round = keep_fp32);
 
-// What summing in fp32 can do to a row of any honest implementation, whatever its order [rows]: ½ √k · u · ‖A_i‖ · max ‖B_j‖,
-// as for the scores of attention (fp32_rounding there). Rows of B that are not finite do not count.
-std::vector<double> product_rounding(const GemmSpec& spec, const GemmRows& rows, std::span<const float> a,
-                                     std::span<const float> b);
+// What summing in fp32 can do to an element of any honest implementation, whatever its order. All [rows, n], from the norms
+// ‖A_i‖ ‖B_j‖ of what is finite: rows of A and of B may differ in size by any factor.
+struct ProductRounding {
+  // Of C: |C|, or ‖A_i‖ ‖B_j‖ / √k where that is more, which random signs would give; but not more than the row's largest |C|.
+  std::vector<double> size;
+  std::vector<double> sum;                 // ½ √k · u · ‖A_i‖ ‖B_j‖, as for the scores of attention
+  std::vector<std::uint8_t> may_overflow;  // ‖A_i‖ ‖B_j‖ ≥ FLT_MAX, and so may be Σ |a b|
+};
+
+// truth is product() of the same rows.
+ProductRounding product_rounding(const GemmSpec& spec, const GemmRows& rows, std::span<const float> a, std::span<const float> b,
+                                 std::span<const double> truth);
 
 }  // namespace reference

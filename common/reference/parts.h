@@ -28,9 +28,12 @@ void parallel_for(std::int64_t count, const Body& body) {
   work();
 }
 
+// Of the elements that are finite.
 inline double norm(const float* x, int count) {
   double squares = 0;
-  for (int i = 0; i < count; ++i) squares += static_cast<double>(x[i]) * x[i];
+  for (int i = 0; i < count; ++i) {
+    if (std::isfinite(x[i])) squares += static_cast<double>(x[i]) * x[i];
+  }
   return std::sqrt(squares);
 }
 

@@ -9,16 +9,11 @@
 namespace reference {
 namespace {
 
+constexpr float infinity = std::numeric_limits<float>::infinity();
+
 void require_valid(const SoftmaxSpec& spec, std::span<const float> x) {
   require(std::min(spec.rows, spec.cols) >= 1, "every extent must be ≥ 1");
   require_size(x, std::int64_t{spec.rows} * spec.cols, "x");
-}
-
-// The largest element that is not NaN, as fmax says; −∞ where there is none.
-float largest(const float* x, int count) {
-  float m = -std::numeric_limits<float>::infinity();
-  for (int j = 0; j < count; ++j) m = std::fmax(m, x[j]);
-  return m;
 }
 
 template <class Real>
@@ -28,8 +23,13 @@ std::vector<Real> compute(const SoftmaxSpec& spec, const SoftmaxRows& rows, std:
   parallel_for(std::ssize(rows), [&](std::int64_t r) {
     const float* x_row = &x[rows[r] * spec.cols];
     Real* y_row = &y[r * spec.cols];
-    const float m = largest(x_row, spec.cols);
-    const Real shift = std::isinf(m) && m < 0 ? Real{0} : static_cast<Real>(m);  // −∞ − (−∞) would be NaN
+    const bool defined = std::all_of(x_row, x_row + spec.cols, [](float score) { return score < infinity; });
+    if (!defined) {
+      std::fill_n(y_row, spec.cols, std::numeric_limits<Real>::quiet_NaN());
+      return;
+    }
+    const float m = *std::max_element(x_row, x_row + spec.cols);
+    const Real shift = m == -infinity ? Real{0} : static_cast<Real>(m);  // −∞ − (−∞) would be NaN
     Real sum = 0;
     for (int j = 0; j < spec.cols; ++j) sum += y_row[j] = std::exp(static_cast<Real>(x_row[j]) - shift);
     for (int j = 0; j < spec.cols && sum != 0; ++j) y_row[j] /= sum;
@@ -59,23 +59,6 @@ std::vector<float> softmax_baseline(const SoftmaxSpec& spec, const SoftmaxRows& 
   std::vector<float> y = compute<float>(spec, rows, x);
   for (float& value : y) value = round(value);
   return y;
-}
-
-std::vector<double> softmax_rounding(const SoftmaxSpec& spec, const SoftmaxRows& rows, std::span<const float> x) {
-  require_valid(spec, x);
-  std::vector<double> errors(rows.size());
-  parallel_for(std::ssize(rows), [&](std::int64_t r) {
-    const float* x_row = &x[rows[r] * spec.cols];
-    const double m = largest(x_row, spec.cols);
-    double size = 0, sum = 0;
-    for (int j = 0; j < spec.cols; ++j) {
-      if (!std::isfinite(x_row[j])) continue;
-      size = std::max(size, std::abs(static_cast<double>(x_row[j])));
-      sum += std::exp(x_row[j] - m);
-    }
-    if (sum > 0) errors[r] = fp32_unit * (0.5 * std::sqrt(spec.cols) + 2 * size) / sum;  // max y = 1 / sum
-  });
-  return errors;
 }
 
 }  // namespace reference

@@ -20,15 +20,9 @@ SoftmaxRows all_rows(const SoftmaxSpec& spec);
 SoftmaxRows sample_rows(const SoftmaxSpec& spec, int wanted = 64, std::uint64_t seed = 1);  // all where there are no more
 
 // y [rows, cols]: in double, and as an honest implementation in the kernel's dtype gets it: maximum, exp and a sum in the order
-// of the columns, all in fp32, then rounded. A row of −∞ gives zeros.
+// of the columns, all in fp32, then rounded. A row of −∞ gives zeros; +∞ or NaN makes its row NaN.
 std::vector<double> softmax(const SoftmaxSpec& spec, const SoftmaxRows& rows, std::span<const float> x);
 std::vector<float> softmax_baseline(const SoftmaxSpec& spec, const SoftmaxRows& rows, std::span<const float> x,
                                     Round round = keep_fp32);
-
-// What rounding in fp32 can do to a row of any honest implementation [rows]: max y · u · (½ √cols + 2 max |x|). The first term
-// is the sum's, as for products (gemm.h); one long chain of additions may lose more, and so does the baseline's. The second is
-// that of x · log2(e), rounded once for x and once for the maximum, which 2^x turns into a relative error. Scores that are not
-// finite do not count.
-std::vector<double> softmax_rounding(const SoftmaxSpec& spec, const SoftmaxRows& rows, std::span<const float> x);
 
 }  // namespace reference

@@ -14,16 +14,15 @@ class SoftmaxTruth {
   // x [rows, cols], rounded to shape.dtype. Where all rows would take long, at least 64 sampled ones are compared.
   SoftmaxTruth(const problem::Softmax& shape, const problem::Tensor& x);
 
-  // A row with a NaN or +∞ must be written, and nothing else; one of −∞ alone must be 0.
+  // A row with a NaN or +∞ must be NaN throughout; one of −∞ alone must be 0.
   check::TensorVerdict judge(const problem::Tensor& y) const;  // [rows, cols]
 
  private:
   problem::Softmax shape_;
   std::vector<check::RowRule> rules_;  // of all rows
   reference::SoftmaxRows rows_;        // the compared ones
-  std::vector<double> softmax_;        // of the compared rows, as the next two
+  std::vector<double> softmax_;        // of the compared rows, as the next
   std::vector<float> baseline_;
-  std::vector<double> rounding_;
 };
 
 }  // namespace run

@@ -15,22 +15,57 @@ using problem::Tensor;
 // Comparing all rows costs about this many FLOPs twice, in double and in fp32, at some 2 GFLOP/s a core.
 constexpr double most_flops_for_all_rows = 2e9;
 
+constexpr float infinity = std::numeric_limits<float>::infinity();
 constexpr double minus_infinity = -std::numeric_limits<double>::infinity();
 
 reference::AttentionSpec spec_of(const problem::Attention& a) {
   return {a.batch, a.heads, a.kv_heads, a.seq_q, a.seq_k, a.dim, a.causal, a.window, a.scale};
 }
 
-// What is asked of every row.
-std::vector<RowRule> row_rules(const reference::AttentionSpec& spec, const Tensor& q, const Tensor& k, const Tensor& v) {
-  const auto rows = reference::all_rows(spec);
-  const auto exempt = reference::sees_non_finite(spec, rows, q.values, k.values, v.values);
+// What is asked of the rows that are compared. A row with a NaN among its scores has one whatever else overflows.
+std::vector<RowRule> compared_rules(const reference::AttentionSpec& spec, const std::vector<reference::Row>& rows,
+                                    const reference::Forward& truth, std::span<const float> q, std::span<const float> k) {
+  const auto overflow = reference::scores_may_overflow(spec, rows, q, k);
   std::vector<RowRule> rules(rows.size(), RowRule::compare);
   for (std::size_t r = 0; r < rows.size(); ++r) {
-    if (exempt[r]) rules[r] = RowRule::written;
+    if (overflow[r] && !std::isnan(truth.lse[r])) rules[r] = RowRule::written;
     if (reference::visible_keys(spec, rows[r].query).empty()) rules[r] = RowRule::empty;
   }
   return rules;
+}
+
+// What is asked of all rows, without a truth: none is NaN or infinite unless it sees such a thing, or may overflow.
+std::vector<RowRule> written_rules(const problem::Attention& shape, const reference::AttentionSpec& spec,
+                                   const problem::AttentionInputs& in) {
+  const auto rows = reference::all_rows(spec);
+  const auto odd = reference::sees_non_finite(spec, rows, in.q.values, in.k.values, in.v.values);
+  const auto overflow = reference::scores_may_overflow(spec, rows, in.q.values, in.k.values);
+  const double limit = shape.dtype == Dtype::fp16 ? 0x1p15 : 0x1p118 / spec.seq_k;
+  const bool large = std::any_of(in.v.values.begin(), in.v.values.end(), [&](float x) { return std::abs(x) > limit; });
+  std::vector<RowRule> rules(rows.size(), RowRule::compare);
+  for (std::size_t r = 0; r < rows.size(); ++r) {
+    if (large || odd[r] || overflow[r]) rules[r] = RowRule::written;
+    if (reference::visible_keys(spec, rows[r].query).empty()) rules[r] = RowRule::empty;
+  }
+  return rules;
+}
+
+// Of O: what its elements may be, given what is kept of truth, baseline and rounding. The outcomes of a row are kept from one
+// call to the next.
+check::Expected expected_o(const reference::Forward& truth, const std::vector<float>& baseline,
+                           const reference::Rounding& rounding, const reference::ScoreRounding& scores,
+                           const std::vector<reference::Row>& rows, std::int64_t dim) {
+  check::Expected expected{truth.o, baseline, rounding.size, rounding.sum, rounding.may_overflow};
+  expected.nan_for_infinity = true;  // a probability may round to 0
+  struct Kept {
+    std::int64_t row = -1;
+    reference::ScoreRounding::Outcomes outcomes;
+  };
+  expected.reach = [&, dim, kept = Kept{}](std::int64_t row, std::span<const double> direction) mutable {
+    if (kept.row != row) kept = {row, scores.outcomes(rows[row], std::span(truth.o).subspan(row * dim, dim))};
+    return kept.outcomes.reach(direction);
+  };
+  return expected;
 }
 
 // Q, K and V of the layer as the attention inside it meets them, rounded to fp32.
@@ -55,6 +90,12 @@ bool all_finite(const Tensor& tensor) {
   return std::all_of(tensor.values.begin(), tensor.values.end(), [](float x) { return std::isfinite(x); });
 }
 
+double largest_size(const Tensor& tensor) {
+  double largest = 0;
+  for (const float x : tensor.values) largest = std::max(largest, std::isfinite(x) ? std::abs(static_cast<double>(x)) : 0);
+  return largest;
+}
+
 }  // namespace
 
 reference::Round round_to_dtype(Dtype dtype) {
@@ -69,12 +110,18 @@ reference::Round round_to_dtype(Dtype dtype) {
   return reference::keep_fp32;
 }
 
-AttentionTruth::AttentionTruth(const problem::Attention& shape, const problem::AttentionInputs& in)
-    : shape_(problem::resolve(shape)), spec_(spec_of(shape_)), rules_(row_rules(spec_, in.q, in.k, in.v)) {
-  rows_ = shape_.flops() <= most_flops_for_all_rows ? reference::all_rows(spec_) : reference::sample_rows(spec_);
-  forward_ = reference::forward(spec_, rows_, std::span<const float>(in.q.values), in.k.values, in.v.values);
-  baseline_ = reference::baseline(spec_, rows_, in.q.values, in.k.values, in.v.values, round_to_dtype(shape_.dtype));
-  rounding_ = reference::fp32_rounding(spec_, rows_, in.q.values, in.k.values, in.v.values, forward_);
+AttentionTruth::AttentionTruth(const problem::Attention& shape, problem::AttentionInputs in)
+    : shape_(problem::resolve(shape)),
+      spec_(spec_of(shape_)),
+      in_(std::move(in)),
+      scores_(spec_, in_.q.values, in_.k.values, in_.v.values) {
+  const bool all = shape_.flops() <= most_flops_for_all_rows;
+  rows_ = all ? reference::all_rows(spec_) : reference::sample_rows(spec_);
+  if (!all) written_rules_ = written_rules(shape_, spec_, in_);
+  forward_ = reference::forward(spec_, rows_, std::span<const float>(in_.q.values), in_.k.values, in_.v.values);
+  rules_ = compared_rules(spec_, rows_, forward_, in_.q.values, in_.k.values);
+  baseline_ = reference::baseline(spec_, rows_, in_.q.values, in_.k.values, in_.v.values, round_to_dtype(shape_.dtype));
+  rounding_ = reference::fp32_rounding(spec_, rows_, in_.q.values, in_.k.values, in_.v.values, forward_);
 }
 
 template <class T>
@@ -89,23 +136,21 @@ std::vector<T> AttentionTruth::compared(const std::vector<T>& all, std::int64_t 
 }
 
 std::vector<check::TensorVerdict> AttentionTruth::judge(const Tensor& o, const Tensor& lse) const {
-  check::Output whole_o{.name = "O", .dtype = shape_.dtype, .cols = shape_.dim, .values = o.values, .rules = rules_};
-  check::Output whole_lse{.name = "LSE", .values = lse.values, .rules = rules_, .empty_value = minus_infinity};
-  whole_o.row_name = whole_lse.row_name = [all = reference::all_rows(spec_)](std::int64_t r) { return to_string(all[r]); };
-  check::TensorVerdict o_verdict = check::judge_written(whole_o);
-  check::TensorVerdict lse_verdict = check::judge_written(whole_lse);
-
-  const auto rules = compared(rules_, 1);
+  check::Output o_rows{.name = "O", .dtype = shape_.dtype, .cols = shape_.dim, .values = o.values, .rules = written_rules_};
+  check::Output lse_rows{.name = "LSE", .values = lse.values, .rules = written_rules_, .empty_value = minus_infinity};
+  if (!written_rules_.empty()) {
+    o_rows.row_name = lse_rows.row_name = [all = reference::all_rows(spec_)](std::int64_t r) { return to_string(all[r]); };
+    const check::TensorVerdict o_verdict = check::judge_written(o_rows), lse_verdict = check::judge_written(lse_rows);
+    if (!o_verdict.pass || !lse_verdict.pass) return {o_verdict, lse_verdict};
+  }
   const auto o_values = compared(o.values, shape_.dim);
   const auto lse_values = compared(lse.values, 1);
-  check::Output some_o = whole_o, some_lse = whole_lse;
-  some_o.values = o_values;
-  some_lse.values = lse_values;
-  some_o.rules = some_lse.rules = rules;
-  some_o.row_name = some_lse.row_name = [this](std::int64_t r) { return to_string(rows_[r]); };
-  if (o_verdict.pass) o_verdict = check::judge(some_o, {forward_.o, baseline_, rounding_.o});
-  if (lse_verdict.pass) lse_verdict = check::judge_lse(some_lse, forward_.lse, shape_.dtype, rounding_.lse);
-  return {o_verdict, lse_verdict};
+  o_rows.values = o_values;
+  lse_rows.values = lse_values;
+  o_rows.rules = lse_rows.rules = rules_;
+  o_rows.row_name = lse_rows.row_name = [this](std::int64_t r) { return to_string(rows_[r]); };
+  return {check::judge(o_rows, expected_o(forward_, baseline_, rounding_, scores_, rows_, shape_.dim)),
+          check::judge_lse(lse_rows, forward_.lse, shape_.dtype, rounding_.lse)};
 }
 
 LayerTruth::LayerTruth(const problem::Attention& shape, const LayerInputs& in) {
@@ -127,27 +172,42 @@ LayerTruth::LayerTruth(const problem::Attention& shape, const LayerInputs& in) {
   layer_ = reference::layer(layer, in.x.values, weights);
   baseline_ = reference::layer_baseline(layer, in.x.values, weights);
 
-  const problem::AttentionInputs parts = projected(spec_, in);
-  rounding_ = reference::fp32_rounding(spec_, reference::all_rows(spec_), parts.q.values, parts.k.values, parts.v.values,
-                                       {layer_.o, layer_.lse});
+  parts_ = projected(spec_, in);
+  rows_ = reference::all_rows(spec_);
+  forward_ = {layer_.o, layer_.lse};
+  rounding_ = reference::fp32_rounding(spec_, rows_, parts_.q.values, parts_.k.values, parts_.v.values, forward_);
+  scores_.emplace(spec_, parts_.q.values, parts_.k.values, parts_.v.values);
+  head_rules_ = compared_rules(spec_, rows_, forward_, parts_.q.values, parts_.k.values);
 
-  // A token that is not finite makes its query, key and value so, in every head; a weight that is not spoils every row.
+  // An infinity, or numbers so large that a sum may overflow, become infinities of either sign in the projections: rows that
+  // see such a token are exempt. (Where a token has a NaN, its query, key and value are NaN in every head, and truth says it
+  // all.)
   reference::AttentionSpec tokens = spec_;
   tokens.heads = tokens.kv_heads = 1;
   tokens.dim = layer.width;
-  token_rules_ = row_rules(tokens, in.x, in.x, in.x);
-  if (!(all_finite(in.in_proj_weight) && all_finite(in.in_proj_bias) && all_finite(in.out_proj_weight) &&
-        all_finite(in.out_proj_bias))) {
-    std::fill(token_rules_.begin(), token_rules_.end(), RowRule::written);
+  Tensor odd = in.x;  // infinite where a token's row is exempt
+  const double factor = std::max(1.0, largest_size(in.in_proj_weight)) * std::max(1.0, largest_size(in.out_proj_weight)) *
+                        layer.width * layer.width;
+  for (float& x : odd.values) x = std::isnan(x) || std::abs(x) * factor < std::numeric_limits<float>::max() ? 0.0f : infinity;
+  const auto token_rows = reference::all_rows(tokens);
+  const auto exempt = reference::sees_non_finite(tokens, token_rows, odd.values, odd.values, odd.values);
+  const bool weights_finite = all_finite(in.in_proj_weight) && all_finite(in.in_proj_bias) && all_finite(in.out_proj_weight) &&
+                              all_finite(in.out_proj_bias);
+  for (std::size_t token = 0; token < token_rows.size(); ++token) {
+    token_rules_.push_back(exempt[token] || !weights_finite ? RowRule::written : RowRule::compare);
   }
-  for (const reference::Row& row : reference::all_rows(spec_)) {
-    head_rules_.push_back(token_rules_[reference::flat_index(tokens, {row.batch, 0, row.query})]);
+  for (std::size_t r = 0; r < rows_.size(); ++r) {
+    RowRule& token = token_rules_[reference::flat_index(tokens, {rows_[r].batch, 0, rows_[r].query})];
+    if (head_rules_[r] == RowRule::written) token = RowRule::written;
+  }
+  for (std::size_t r = 0; r < rows_.size(); ++r) {
+    head_rules_[r] = token_rules_[reference::flat_index(tokens, {rows_[r].batch, 0, rows_[r].query})];
   }
 }
 
 std::vector<check::TensorVerdict> LayerTruth::judge(const Tensor& o, const Tensor& lse, const Tensor& y) const {
   const std::int64_t seq = spec_.seq_q;
-  const auto head_row = [all = reference::all_rows(spec_)](std::int64_t r) { return to_string(all[r]); };
+  const auto head_row = [this](std::int64_t r) { return to_string(rows_[r]); };
   const auto token = [seq](std::int64_t r) {
     return "batch " + std::to_string(r / seq) + ", token " + std::to_string(r % seq);
   };
@@ -155,8 +215,8 @@ std::vector<check::TensorVerdict> LayerTruth::judge(const Tensor& o, const Tenso
   const check::Output lse_rows{.name = "LSE", .values = lse.values, .rules = head_rules_, .row_name = head_row};
   const check::Output y_rows{
       .name = "y", .cols = std::int64_t{spec_.heads} * spec_.dim, .values = y.values, .rules = token_rules_, .row_name = token};
-  return {check::judge(o_rows, {layer_.o, baseline_.o, rounding_.o}),
-          check::judge_lse(lse_rows, layer_.lse, Dtype::fp32, rounding_.lse), check::judge(y_rows, {layer_.y, baseline_.y})};
+  return {check::judge(o_rows, expected_o(forward_, baseline_.o, rounding_, *scores_, rows_, spec_.dim)),
+          check::judge_lse(lse_rows, forward_.lse, Dtype::fp32, rounding_.lse), check::judge(y_rows, {layer_.y, baseline_.y})};
 }
 
 }  // namespace run

@@ -1,6 +1,7 @@
 // What a problem's outputs must be: the truth and the baseline, computed once and used for every variant.
 #pragma once
 
+#include <optional>
 #include <vector>
 
 #include "common/check/verdict.h"
@@ -14,24 +15,27 @@ reference::Round round_to_dtype(problem::Dtype dtype);  // for baselines
 class AttentionTruth {
  public:
   // Inputs rounded to shape.dtype. Where all rows would take long, at least 64 sampled rows of each head are compared.
-  AttentionTruth(const problem::Attention& shape, const problem::AttentionInputs& inputs);
+  AttentionTruth(const problem::Attention& shape, problem::AttentionInputs inputs);
+  AttentionTruth(const AttentionTruth&) = delete;
 
   std::vector<check::TensorVerdict> judge(const problem::Tensor& o,           // [batch, heads, seq_q, dim]
                                           const problem::Tensor& lse) const;  // [batch, heads, seq_q]
 
  private:
-  check::Output output(const char* name, const problem::Tensor& tensor) const;
-  // Only the compared rows of a tensor or of its rules; `columns` elements a row.
+  // Only the compared rows of a tensor; `columns` elements a row.
   template <class T>
   std::vector<T> compared(const std::vector<T>& all, std::int64_t columns) const;
 
   problem::Attention shape_;
   reference::AttentionSpec spec_;
-  std::vector<check::RowRule> rules_;  // of all rows
-  std::vector<reference::Row> rows_;   // the compared ones
-  reference::Forward forward_;         // of the compared rows
-  std::vector<float> baseline_;        // the same: O
-  reference::Rounding rounding_;       // the same
+  problem::AttentionInputs in_;
+  reference::ScoreRounding scores_;
+  std::vector<check::RowRule> written_rules_;  // of all rows, where only some are compared
+  std::vector<reference::Row> rows_;           // the compared ones
+  std::vector<check::RowRule> rules_;          // of the compared rows, as all below
+  reference::Forward forward_;
+  std::vector<float> baseline_;  // O
+  reference::Rounding rounding_;
 };
 
 // The inputs of a self-attention layer, fp32, as PyTorch's MultiheadAttention stores its weights; E = heads · dim.
@@ -47,6 +51,7 @@ class LayerTruth {
  public:
   // seq_q = seq_k, kv_heads = heads; throws std::invalid_argument for what the reference of a layer lacks (windows, scales).
   LayerTruth(const problem::Attention& shape, const LayerInputs& inputs);
+  LayerTruth(const LayerTruth&) = delete;
 
   std::vector<check::TensorVerdict> judge(const problem::Tensor& o,         // [batch, heads, seq, dim]
                                           const problem::Tensor& lse,       // [batch, heads, seq]
@@ -56,7 +61,11 @@ class LayerTruth {
   reference::AttentionSpec spec_;
   reference::LayerResult<double> layer_;
   reference::LayerResult<float> baseline_;
-  reference::Rounding rounding_;             // of the attention alone
+  problem::AttentionInputs parts_;    // Q, K and V, rounded to fp32
+  std::vector<reference::Row> rows_;  // of O: all
+  reference::Forward forward_;        // of the attention alone, as the next two
+  reference::Rounding rounding_;
+  std::optional<reference::ScoreRounding> scores_;
   std::vector<check::RowRule> token_rules_;  // [batch, seq]: of y
   std::vector<check::RowRule> head_rules_;   // [batch, heads, seq]: of O and LSE
 };
