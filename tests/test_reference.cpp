@@ -726,6 +726,11 @@ TEST_CASE("a softmax at the ends of fp32: −FLT_MAX and 3e38 are numbers, +∞ 
   for (int j = 0; j < 20; ++j) CHECK((y[j] == baseline[j] || (std::isnan(y[j]) && std::isnan(baseline[j]))));
 }
 
+TEST_CASE("what summing in fp32 can do to a row of a softmax: by its largest y, wherever the scores lie") {
+  const std::vector<double> y = {0.25, 0.25, 0.25, 0.25, 1, 0, 0, 0, quiet_nan, quiet_nan, quiet_nan, quiet_nan};
+  CHECK(reference::softmax_rounding({3, 4}, y) == std::vector<double>{0.25 * 0x1p-24, 0x1p-24, 0});
+}
+
 TEST_CASE("many rows of a softmax are sampled, few are all taken, and wrong sizes are refused") {
   const reference::SoftmaxRows rows = reference::sample_rows(reference::SoftmaxSpec{1000, 1});
   CHECK(rows.size() == 64);

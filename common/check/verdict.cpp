@@ -117,7 +117,9 @@ class RowJudge {
 
   double floor(std::int64_t d) const {
     const double floor_ulps = output_.dtype == Dtype::fp32 ? 16 : 2;
-    return std::max(floor_ulps * ulp(output_.dtype, at(expected_.size, d, largest_truth_)), at(expected_.rounding, d, 0.0));
+    const double by_dtype = floor_ulps * ulp(output_.dtype, at(expected_.size, d, largest_truth_));
+    if (expected_.rounding.empty()) return by_dtype;
+    return std::max(by_dtype, expected_.rounding[expected_.size.empty() ? row_ : row_ * cols_ + d]);
   }
 
   // What honest rounding makes of the element in the direction of `error`.
@@ -296,12 +298,15 @@ TensorVerdict judge(const Output& output, const Expected& expected) {
   const auto fits = [&](std::size_t size) { return size == 0 || size == elements; };
   require(expected.truth.size() == elements, output, "truth must have the shape of the values");
   require(expected.baseline.size() == elements, output, "the baseline must have the shape of the values");
-  require(fits(expected.size.size()) && fits(expected.rounding.size()) && fits(expected.may_overflow.size()), output,
-          "sizes, rounding and overflow must have the shape of the values, or be none");
+  require(fits(expected.size.size()) && fits(expected.may_overflow.size()), output,
+          "sizes and overflow must have the shape of the values, or be none");
   TensorVerdict verdict = judge_elements(output, [&](std::int64_t i, float value) {
     const bool may_overflow = !expected.may_overflow.empty() && expected.may_overflow[i];
     return fault_beside(expected.truth[i], may_overflow, expected.nan_for_infinity, output.dtype, value);
   });
+  const std::int64_t roundings = expected.size.empty() ? row_count(output) : std::ssize(output.values);
+  require(expected.rounding.empty() || std::ssize(expected.rounding) == roundings, output,
+          "there must be one rounding error an element, or a row where there are no sizes");
   if (!verdict.pass) return verdict;
 
   verdict.max_error = verdict.max_baseline_error = verdict.worst_ratio = 0;

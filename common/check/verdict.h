@@ -83,14 +83,14 @@ struct TensorVerdict {
 // Only the rules "written" and "finite", without a truth: for whole tensors of which only some rows are compared.
 TensorVerdict judge_written(const Output& output);
 
-// What an output is compared with. Rows that are not compared are not looked at. All arrays [rows, cols].
+// What an output is compared with, [rows, cols]. Rows that are not compared are not looked at.
 struct Expected {
   std::span<const double> truth;    // may hold NaN and infinities
   std::span<const float> baseline;  // its elements count where the truth is finite
   // What an element would be if the terms of its sum had random signs, or |truth| where that is more: each element is judged
   // alone, with the floor at its size. None: a row's elements share the largest |truth| and the largest error of the baseline.
   std::span<const double> size = {};
-  std::span<const double> rounding = {};            // raises the floor where it is larger; none: the floor is that of the dtype
+  std::span<const double> rounding = {};  // raises the floor where it is larger; [rows] where there are no sizes; or none
   std::span<const std::uint8_t> may_overflow = {};  // 1: an honest fp32 sum may overflow on the way, so it may be ±∞ or NaN
   // Of a row, and a direction [cols]: the largest direction · (out − truth) that honest rounding makes of quantities that are
   // shared by the row's elements. It is allowed beside all the rest. None: 0.

@@ -61,4 +61,13 @@ std::vector<float> softmax_baseline(const SoftmaxSpec& spec, const SoftmaxRows& 
   return y;
 }
 
+std::vector<double> softmax_rounding(const SoftmaxSpec& spec, std::span<const double> y) {
+  std::vector<double> errors(y.size() / spec.cols);
+  for (std::size_t row = 0; row < errors.size(); ++row) {
+    const double largest = std::ranges::max(y.subspan(row * spec.cols, spec.cols));
+    if (largest > 0) errors[row] = 0.5 * std::sqrt(spec.cols) * fp32_unit * largest;
+  }
+  return errors;
+}
+
 }  // namespace reference

@@ -25,4 +25,9 @@ std::vector<double> softmax(const SoftmaxSpec& spec, const SoftmaxRows& rows, st
 std::vector<float> softmax_baseline(const SoftmaxSpec& spec, const SoftmaxRows& rows, std::span<const float> x,
                                     Round round = keep_fp32);
 
+// What summing in fp32 can do to a row of any honest implementation [rows]: ½ √cols · u · max y, as for products (gemm.h).
+// Nothing in it grows with x: what is rounded is x less the maximum, and an error of the maximum is in all exponentials alike
+// and cancels. y [rows, cols] is softmax(); rows of NaN give 0.
+std::vector<double> softmax_rounding(const SoftmaxSpec& spec, std::span<const double> y);
+
 }  // namespace reference

@@ -30,6 +30,7 @@ SoftmaxTruth::SoftmaxTruth(const problem::Softmax& shape, const problem::Tensor&
   rows_ = elements <= most_elements_for_all_rows ? reference::all_rows(spec) : reference::sample_rows(spec);
   softmax_ = reference::softmax(spec, rows_, x.values);
   baseline_ = reference::softmax_baseline(spec, rows_, x.values, round_to_dtype(shape_.dtype));
+  rounding_ = reference::softmax_rounding(spec, softmax_);
 }
 
 check::TensorVerdict SoftmaxTruth::judge(const problem::Tensor& y) const {
@@ -48,7 +49,9 @@ check::TensorVerdict SoftmaxTruth::judge(const problem::Tensor& y) const {
   output.values = compared;
   output.rules = rules;
   output.row_name = [this](std::int64_t r) { return std::to_string(rows_[r]); };
-  return check::judge(output, {softmax_, baseline_});
+  check::Expected expected{softmax_, baseline_};
+  expected.rounding = rounding_;
+  return check::judge(output, expected);
 }
 
 }  // namespace run

@@ -21,8 +21,9 @@ class SoftmaxTruth {
   problem::Softmax shape_;
   std::vector<check::RowRule> rules_;  // of all rows
   reference::SoftmaxRows rows_;        // the compared ones
-  std::vector<double> softmax_;        // of the compared rows, as the next
+  std::vector<double> softmax_;        // of the compared rows, as the next two
   std::vector<float> baseline_;
+  std::vector<double> rounding_;
 };
 
 }  // namespace run
