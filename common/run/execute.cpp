@@ -11,9 +11,15 @@ using device::Buffer;
 using problem::Dtype;
 using problem::Tensor;
 
+// Of a shape, or of a launch.
+template <class Request>
+void require_supported(const AttentionVariant& variant, const Request& request) {
+  if (const auto reason = refusal(variant.supports, request)) throw std::invalid_argument(variant.name + " " + *reason);
+}
+
 problem::Attention supported(const AttentionVariant& variant, const problem::Attention& requested) {
   const problem::Attention shape = problem::resolve(requested);
-  if (const auto reason = refusal(variant.supports, shape)) throw std::invalid_argument(variant.name + " " + *reason);
+  require_supported(variant, shape);
   return shape;
 }
 
@@ -131,6 +137,7 @@ Outcome execute(const AttentionVariant& variant, const problem::Attention& reque
   k.upload(inputs.k);
   v.upload(inputs.v);
   const AttentionLaunch launch{shape, q.view<true>(), k.view<true>(), v.view<true>(), o.view<false>(), lse.data(), scratch};
+  require_supported(variant, launch);
 
   std::optional<AttentionTruth> own_truth;
   if (options.check && !truth) truth = &own_truth.emplace(shape, inputs);
@@ -175,6 +182,7 @@ Outcome execute_layer(const AttentionStep& step, const AttentionVariant& variant
   };
   const auto o_view = o.view<false>();
   const AttentionLaunch attention{shape, part(0), part(1), part(2), o_view, lse.data(), scratch};
+  require_supported(variant, attention);
 
   std::optional<LayerTruth> own_truth;
   if (options.check && !truth) truth = &own_truth.emplace(shape, inputs);

@@ -18,7 +18,7 @@ constexpr double most_flops_for_all_rows = 2e9;
 constexpr double minus_infinity = -std::numeric_limits<double>::infinity();
 
 reference::AttentionSpec spec_of(const problem::Attention& a) {
-  return {a.batch, a.heads, a.kv_heads, a.seq_q, a.seq_k, a.dim, a.causal, a.window, a.scale};
+  return {a.batch, a.heads, a.kv_heads, a.seq_q, a.seq_k, a.dim, a.causal, a.window, *a.scale};
 }
 
 // What is asked of every row.

@@ -43,8 +43,24 @@ __device__ inline T from_float(float x) {
   }
 }
 
-// exp(x) over exp of the maximum, where m is that maximum in base 2 (online_softmax.cuh), and not −∞: one fused multiply-add,
-// so that x · log2(e) is not rounded, and one ex2.
-__device__ inline float exp_below(float x, float m) { return device::exp2_fast(fmaf(x, device::log2_e, -m)); }
+// From file 3 on: exp(x − m) = 2^((x − m) · log2(e)), where m is a maximum and not −∞. For fp16 the state of a row has m in base 2,
+// m · log2(e): then one fused multiply-add is enough, and x · log2(e) is not rounded. For fp32 that product overflows from
+// |x| = 2.36e38 on, and −FLT_MAX is what masks are often made of: so m stays a score as it is, and is subtracted first.
+template <class T>
+constexpr bool in_base_2 = std::is_same_v<T, __half>;
+
+template <class T>
+constexpr float unit = in_base_2<T> ? 1.0f : device::log2_e;  // of m, in base 2
+
+// m of a state whose largest score this is.
+template <class T>
+__device__ inline float maximum_of(float score) {
+  return in_base_2<T> ? score * device::log2_e : score;
+}
+
+template <class T>
+__device__ inline float exp_below(float x, float m) {
+  return device::exp2_fast(in_base_2<T> ? fmaf(x, device::log2_e, -m) : (x - m) * device::log2_e);
+}
 
 }  // namespace online_softmax

@@ -181,9 +181,30 @@ __device__ void put_back_non_finite(const AttentionShape& shape, const QueryTile
 
 // ---- the scale ----
 
-// The maximum of scale · score is that of the scores only where the scale is positive. Where it is negative, the signs of Q
-// change instead: XOR with this turns a word's two elements.
-__device__ inline std::uint32_t sign_flip(float scale) { return scale < 0.0f ? 0x80008000u : 0u; }
+// The maximum of scale · score is that of the scores only where the scale is positive. So from file 5 on Q takes the sign of
+// the scale, −1, 0 or 1, and the scores only its magnitude; where it is 0, anything positive will do.
+
+// Two elements of Q times the scale's sign. 0 · ∞ and 0 · NaN are NaN: all bits set.
+template <class T>
+__device__ inline std::uint32_t times_sign(std::uint32_t pair, float scale) {
+  if (scale == 0.0f) return (non_finite<T>(pair) >> 15) * 0xffffu;
+  return scale < 0.0f ? pair ^ 0x80008000u : pair;
+}
+
+// The same for all of Q in shared memory: each thread takes the chunks that it copied itself, so there is no barrier before.
+template <class T, int threads, int rows, int dim>
+__device__ void apply_sign(T (&q)[rows][dim], float scale) {
+  for (int i = threadIdx.x; i < rows * dim / chunk; i += threads) {
+    const int row = i / (dim / chunk);
+    uint4* words = reinterpret_cast<uint4*>(&q[row][swizzled<dim>(row, i % (dim / chunk) * chunk)]);
+    const uint4 w = load(words);
+    const auto signed_pair = [&](std::uint32_t pair) { return times_sign<T>(pair, scale); };
+    store(words, make_uint4(signed_pair(w.x), signed_pair(w.y), signed_pair(w.z), signed_pair(w.w)));
+  }
+}
+
+// What brings the scores of such a Q to base 2. Positive: −∞, what masks make of a score, times 0 would be NaN.
+__device__ inline float magnitude(float scale) { return (scale == 0.0f ? 1.0f : fabsf(scale)) * device::log2_e; }
 
 // ---- the end of a tile of queries ----
 
