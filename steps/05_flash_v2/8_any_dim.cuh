@@ -23,7 +23,7 @@ template <class T, int dim_>
 struct AnyDimTile {
   static constexpr int dim = dim_;  // padded
   static constexpr int keys = dim > 128 ? 32 : 64;
-  static constexpr int unrolled = dim > 128 ? 2 : dim / 16;  // steps along dim: all 16 at once would spill
+  static constexpr int unrolled = dim > 128 ? 1 : dim / 16;  // steps along dim: two of 16 at once would spill
   struct Smem {
     struct Stage {
       alignas(16) T k[keys][dim];
