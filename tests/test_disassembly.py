@@ -111,6 +111,25 @@ __global__ void loops(const float* q, float* o, int n) {
   for (int i = threadIdx.x; i < n; i += 32) local[i % 8] += q[i] * expf(q[n - i]);
   for (int i = 0; i < 8; ++i) o[i] += local[i];
 }
+struct Parts { float (*s)[4]; float (*states)[2]; };
+[[gnu::noinline]] void fold(const Parts* parts) {  // addresses that differ by a constant, round by round of two loops
+  float(*s)[4] = parts->s, (*states)[2] = parts->states;
+  for (int r = 0; r < 2; ++r) {
+    float largest = -1;
+    for (int p = 0; p < 16; ++p) largest = fmaxf(largest, fmaxf(s[p][2 * r], s[p][2 * r + 1]));
+    const float factor = expf(states[r][0] - largest);
+    float l = states[r][1] * factor;
+    for (int p = 0; p < 16; ++p) {
+      for (int e = 0; e < 2; ++e) l += s[p][2 * r + e] = expf(s[p][2 * r + e]);
+    }
+    states[r][0] = largest;
+    states[r][1] = l;
+    for (int p = 0; p < 16; ++p) {
+      for (int e = 0; e < 2; ++e) s[p][2 * r + e] *= factor;
+    }
+  }
+}
+__global__ void nested_loops(const Parts* parts) { fold(parts); }
 __global__ void whole(const float4* q, float4* o) { float4 v = q[threadIdx.x]; v.y = v.x + v.w; o[threadIdx.x] = v; }
 __global__ void by_name(const __half* q, const float4* p, __half* o) {
   const float4 v = device::load(&p[threadIdx.x]);
@@ -149,7 +168,7 @@ def test_a_kernel_whose_accesses_are_all_reported_is_left_alone(fixture_escapes,
     assert not [escape for escape in fixture_escapes if escape.kernel == kernel]
 
 
-@pytest.mark.parametrize("kernel", ["plain", "loops", "whole", "choices"])
+@pytest.mark.parametrize("kernel", ["plain", "loops", "fold", "whole", "choices"])
 def test_a_hook_that_is_missing_is_missed(fixture_code, kernel):
     function = next(f for f in fixture_code.functions.values() if f.name == kernel)
     needed = [i for i, _ in hooks.Follower(function).reported]
@@ -159,6 +178,19 @@ def test_a_hook_that_is_missing_is_missed(fixture_code, kernel):
         without = x86_code.Function(function.symbol, kernel, function.section, [silent if i is hook else i for i in function.instructions])
         follower = hooks.Follower(without)
         assert follower.escapes or follower.through_arguments, hook
+
+
+@pytest.mark.parametrize(("step", "escapes"), [("0x10", 0), ("0x8", 1), ("rax", 1)])
+def test_what_a_loop_moves_alike_stays_one_address(step, escapes):
+    """One register is reported, and another one accessed: they start equal, and stay so only if they move by the same step."""
+    lines = ["mov rbx, QWORD PTR [rdi]", "mov r12, rbx", "mov rdi, r12", "call __tsan_read4", "mov eax, DWORD PTR [rbx]", "add rbx, 0x10",
+             f"add r12, {step}", "cmp rbx, rsi", "jne 2", "ret"]  # fmt: skip
+    code = []
+    for address, line in enumerate(lines):
+        opcode, _, rest = line.partition(" ")
+        symbol, target = (rest, None) if opcode == "call" else (None, int(rest) if opcode == "jne" else None)
+        code.append(x86_code.Instruction(address, opcode, tuple(rest.split(", ")), (), line, symbol, target=target))
+    assert len(hooks.Follower(x86_code.Function("f", "f", ".text", code)).escapes) == escapes
 
 
 def test_an_access_that_is_reported_twice_is_found(step_command, tmp_path):
