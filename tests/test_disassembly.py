@@ -447,6 +447,21 @@ def test_a_round_counts_the_inner_loop_without_its_remainder(gemm):
     assert gemm.counts["LDS"] == 0 and not [access for access in gemm.accesses if access.opcode == "LDS"]  # it never happens
 
 
+def test_an_inner_loop_with_mma_has_its_own_entry():
+    """As a loop that seldom runs, for NaNs: on the lines of the hot one, which must not be taken for what remains of it."""
+    mma = """
+	//## File "{root}/steps/09_x/1.cuh", line 7
+        /*0000*/                   LDSM.16.M88.4 R12, [R0] ;
+        /*0010*/                   HMMA.16816.F32 R16, R12, R4, R16 ;
+"""
+    begin, end = TENSOR.partition(".L_x_1:")[0], "        /*0050*/                   EXIT ;\n"
+    seldom = f"{mma}        /*0040*/              @P1 BRA `(.L_x_2) ;\n"
+    text = f"{begin}.L_x_1:{mma}{mma}        /*0020*/              @P0 BRA `(.L_x_3) ;\n.L_x_2:{seldom}"
+    text += f".L_x_3:\n        /*0050*/              @P2 BRA `(.L_x_1) ;\n{end}"
+    (kernel,) = sass_code.read_listing(text.replace("{root}", str(ROOT))).values()
+    assert kernel.tensor_loops == [{"LDSM": 2, "HMMA": 2, "BRA": 2}, {"LDSM": 1, "HMMA": 1, "BRA": 1}]
+
+
 def test_a_plan_that_is_kept(gemm):
     assert sass_plan.problems_of(PLAN, [gemm]) == []
 
