@@ -4,6 +4,7 @@ import argparse
 import copy
 import dataclasses
 import json
+import os
 import platform
 import re
 import shlex
@@ -225,6 +226,27 @@ def test_without_a_build_the_command_says_so(tmp_path):
         assert len(done.stderr.splitlines()) == 1 and "run make" in done.stderr
     with pytest.raises(code_listing.Missing, match="no-such-tool"):
         code_listing.find_tool("no-such-tool")
+
+
+# ---- places ----
+
+
+def test_a_checkout_behind_a_symbolic_link_names_its_sources_by_their_real_place(tmp_path):
+    """As CMake configures it there: the simulator, the line tables and the tools must mean the same file by the same name."""
+    link, build = tmp_path / "linked", tmp_path / "build"
+    link.symlink_to(ROOT)
+    subprocess.run(["cmake", "-S", link, "-B", build, "-G", "Ninja", "-DFLASHSTEPS_BACKEND=sim", "-DCMAKE_BUILD_TYPE=RelWithDebInfo"],
+                   env={**os.environ, "PWD": str(tmp_path)}, cwd=tmp_path, capture_output=True, check=True)  # fmt: skip
+    entries = json.loads((build / "compile_commands.json").read_text())
+    (command,) = [shlex.split(entry["command"]) for entry in entries if entry["file"].endswith("common/simt/symbols.cpp")]
+    (source,) = [word for word in command if word.endswith("symbols.cpp")]
+    assert source.startswith(str(link)), "CMake resolved the link: nothing is tested here"
+    words = [tmp_path / "symbols.o" if before == "-o" else word for before, word in zip(["", *command], command)]
+    subprocess.run(words, cwd=build, check=True)
+    listing = subprocess.run(["objdump", "-d", "-l", tmp_path / "symbols.o"], capture_output=True, text=True, check=True).stdout
+    assert f"{ROOT}/common/simt/symbols.cpp:" in listing and str(link) not in listing
+    assert str(link).encode() not in (tmp_path / "symbols.o").read_bytes()  # __FILE__, from which the simulator knows the root
+    assert code_listing.from_root(f"{link}/common/simt/symbols.cpp") == "common/simt/symbols.cpp"  # nvcc's lines keep the link
 
 
 # ---- loops ----
