@@ -45,8 +45,8 @@ Times measure(const std::function<void()>& launch, int repetitions) {
     sample();
     timer.stop();
   }
-  std::vector<double> all;
-  for (const device::Timer& timer : timers) all.push_back(timer.milliseconds());
+  std::vector<double> all(timers.size());
+  std::transform(timers.begin(), timers.end(), all.begin(), [](const device::Timer& timer) { return timer.milliseconds(); });
   return times_of(all, launches);
 }
 
