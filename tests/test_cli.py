@@ -92,7 +92,9 @@ def test_a_step_lists_its_variants_and_runs_by_default_within_seconds(name, tmp_
 
 @pytest.mark.parametrize("name", STEPS)
 def test_help_and_unknown_flags(name):
-    assert "--variant" in Step(name).ok("--help").stdout
+    text = Step(name).ok("--help").stdout
+    assert "--variant" in text
+    assert "back to back, in a CUDA graph" in " ".join(text.split())
     assert "--frobnicate" in refused(Step(name), "--frobnicate")
 
 
@@ -577,6 +579,7 @@ def test_time_is_measured_on_a_gpu(naive_mha, tmp_path, gpu):
     (result,) = report["results"]
     times = result["times_ms"]
     assert 0 < times["min"] <= times["median"] <= times["max"] and times["repetitions"] >= 20
+    assert 1 <= times["launches"] <= 200
     assert result["tflops"] == pytest.approx(4 * 64 * 128 * 128 * 4 / (times["median"] * 1e-3) / 1e12)
 
 

@@ -54,23 +54,6 @@ bool same_bits(const std::vector<NamedTensor>& run, const std::vector<NamedTenso
   });
 }
 
-Times measure(const std::function<void()>& launch, int repetitions) {
-  device::Timer timer;
-  const auto milliseconds = [&] {
-    timer.start();
-    launch();
-    return timer.stop();
-  };
-  double warm = 0;  // until the clocks are up
-  for (int i = 0; i < 5 || (i < 1000 && warm < 100); ++i) warm += milliseconds();
-
-  std::vector<double> all(static_cast<std::size_t>(repetitions));
-  std::generate(all.begin(), all.end(), milliseconds);
-  std::sort(all.begin(), all.end());
-  const std::size_t middle = all.size() / 2;
-  return {(all[middle] + all[(all.size() - 1) / 2]) / 2, all.front(), all.back(), repetitions};
-}
-
 }  // namespace
 
 const Tensor& Outcome::output(const std::string& name) const {

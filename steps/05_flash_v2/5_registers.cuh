@@ -68,7 +68,7 @@ __device__ void softmax_folded(float (&s)[pieces][4], float c, SoftmaxState (&st
     float largest = -INFINITY;
 #pragma unroll
     for (int p = 0; p < pieces; ++p) {
-      largest = fmaxf(largest, fmaxf(s[p][2 * r], s[p][2 * r + 1]));  // in registers, which no hook sees
+      largest = fmaxf(largest, fmaxf(s[p][2 * r], s[p][2 * r + 1]));
     }
     float m = states[r].m;
     m = fmaxf(m, quad_maximum(largest) * c);
@@ -83,7 +83,7 @@ __device__ void softmax_folded(float (&s)[pieces][4], float c, SoftmaxState (&st
       }
     }
     states[r].m = m;
-    states[r].l = l;  // in a register, which no hook sees
+    states[r].l = l;
 #pragma unroll
     for (int p = 0; p < columns; ++p) {
 #pragma unroll
