@@ -112,9 +112,10 @@ void warp_barrier(std::uint32_t mask, const std::source_location& where) {
                   for (int lane = 0; lane < warp_size; ++lane) {
                     if ((*first)->mask >> lane & 1) lanes.push_back(static_cast<std::uint32_t>(warp.lanes[lane].index));
                   }
-                  Meeting meeting;
-                  for (const std::uint32_t lane : lanes) block.races().arrive(meeting, lane);
-                  block.races().end(meeting, lanes);
+                  const Time met = block.order().meet(lanes);
+                  for (int lane = 0; lanes.size() == warp_size && lane < warp_size; ++lane) {
+                    warp.lanes[lane].marker.begin_epoch(met);
+                  }
                 }};
   meet(call);
 }
@@ -131,10 +132,9 @@ void bar_arrive(int id, int threads, const std::source_location& where) {
   lane.block->arrive_named(lane, {"bar.arrive", id, threads, where});
 }
 
-void fence() {
+void fence(Scope scope) {
   const Lane& lane = lane_or_die();
-  lane.block->races().fence(static_cast<std::uint32_t>(lane.index));
-  if (lane.block->run().ordered) lane.block->run().global_races.fence(lane.block->linear_index());
+  lane.block->order().fence(static_cast<std::uint32_t>(lane.index), scope);
 }
 
 std::uint64_t shuffle(const char* name, Shuffle mode, std::uint32_t mask, std::uint64_t value, int operand, int width,

@@ -114,7 +114,7 @@ void Block::begin(Run& run, std::uint64_t linear_index, Counters& counters) {
   stacks_.prepare(static_cast<int>(threads_));
   arena_.begin_block(shared_bytes);
   for (NamedBarrier& barrier : named_barriers_) barrier = {};
-  races_.begin_block(threads_);
+  order_.begin_block(linear_index_, threads_, run.ordered ? &run.device_flags : nullptr);
   races_.words.reserve((shared_bytes + 3) / 4);
   copies_.begin_block(threads_, shared_bytes);
 
@@ -135,6 +135,7 @@ void Block::begin(Run& run, std::uint64_t linear_index, Counters& counters) {
     lane.traced = traced && i < warp_size;
     lane.thread = position(block, i);
     lane.stack_low = stacks_.low(lane.index);
+    lane.marker = Marker(run.first_mark, linear_index, i);
     lane.arena_low = arena_.low();
     lane.arena_shadow = arena_.shadow(arena_.low());
     lane.block = this;
@@ -300,7 +301,8 @@ bool Block::release_barrier() {
   in_barrier_ = 0;
   voted_ = std::exchange(votes_, false);
   counters_->barrier(warps_.size());
-  races_.full_barrier();
+  order_.full_barrier();
+  for (std::size_t i = 0; i < threads_; ++i) lanes_[i].marker.begin_barrier_epoch(order_.last_barrier());
   return true;
 }
 
@@ -325,10 +327,10 @@ void Block::arrive_named(Lane& lane, const BarrierCall& call) {
   barrier.threads = call.threads;
   ++barrier.arrived;
   if (waits) barrier.waiting.push_back(index);
-  races_.arrive(barrier.meeting, index);
+  order_.arrive(barrier.meeting, index);
   if (barrier.arrived == call.threads) {
     counters_->barrier(static_cast<std::uint64_t>(call.threads / warp_size));
-    races_.end(barrier.meeting, barrier.waiting);
+    order_.end(barrier.meeting, barrier.waiting);
     for (const std::uint32_t i : barrier.waiting) lanes_[i].state = Lane::State::runnable;
     barrier = {};
   } else if (waits) {
@@ -400,8 +402,7 @@ Run::Run(const Launch& launch_, bool ordered_)
       races(options().races),
       tracing(options().trace),
       counting(options().counters || tracing),
-      first_mark(BlockMarks::first_of(block_count(launch))),
-      global_races(ordered ? block_count(launch) : 0) {
+      first_mark(Marks::first_of(block_count(launch))) {
   order.resize(block_count(launch));
   for (std::size_t i = 0; i < order.size(); ++i) order[i] = i;
   std::uint64_t random = options().seed;
@@ -498,7 +499,7 @@ void validate(const Launch& launch) {
 
 void launch(const Launch& launch) {
   static std::mutex one_launch_at_a_time;
-  static std::set<Function> ordered_kernels;  // seen to use global atomics or flags
+  static std::set<Function> ordered_kernels;  // seen to need it
   const std::lock_guard lock(one_launch_at_a_time);
   validate(launch);
   const Snapshot before;

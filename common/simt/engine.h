@@ -69,6 +69,7 @@ struct Lane {
   std::uintptr_t stack_low = 0;
   std::uintptr_t arena_low = 0;  // of the block's shared memory, red zones included, and its shadow
   std::uint8_t* arena_shadow = nullptr;
+  Marker marker;  // of the device memory that it touches
   Block* block = nullptr;
   WarpCall* call = nullptr;            // while in_warp_call
   std::source_location barrier_place;  // while in_barrier
@@ -94,18 +95,19 @@ struct Run {
   Run(const Launch& launch_, bool ordered_);
 
   const Launch& launch;
-  const bool ordered;                // one worker: global atomics and flags happen in a seeded order, races are named exactly
+  const bool ordered;                // one worker: flags in device memory change in a seeded order, races are named exactly
   const bool races;                  // look for them
   const bool tracing;                // the first warp of the first block
   const bool counting;               // what is traced, too; in lock-step
-  std::uint32_t first_mark;          // for BlockMarks, unless ordered
-  GlobalRaces global_races;          // if ordered
+  std::uint32_t first_mark;          // for Marks, unless ordered
+  DeviceRaces device_races;          // if ordered
+  Flags device_flags;                // if ordered
   Counters counters;                 // guarded by mutex
   Trace trace;                       // of one warp: only the worker that runs it comes here
   std::vector<std::uint64_t> order;  // of the blocks
   std::atomic<std::size_t> next{0};  // into order
   std::atomic<bool> stopped{false};  // a fault after which the launch cannot go on
-  std::atomic<bool> needs_order{false};  // a global atomic, or what may be a race between blocks, was seen: run again, ordered
+  std::atomic<bool> needs_order{false};  // a flag in device memory, or what may be a race there, was seen: run again, ordered
   std::mutex mutex;
   std::vector<Finding> findings;                      // guarded by mutex
   std::map<std::string, std::size_t> known_findings;  // their indices, by what makes them distinct; guarded by mutex
@@ -126,6 +128,7 @@ class Block {
 
   Run& run() { return *run_; }
   SharedArena& arena() { return arena_; }
+  Order& order() { return order_; }
   SharedRaces& races() { return races_; }
   AsyncCopies& copies() { return copies_; }
   Counters& counters() { return *counters_; }
@@ -172,6 +175,7 @@ class Block {
   const void* shared_type_ = nullptr;
   StackPool stacks_;
   SharedArena arena_;
+  Order order_;
   SharedRaces races_;
   AsyncCopies copies_;
   struct NamedBarrier {
