@@ -1,3 +1,4 @@
+#include <atomic>
 #include <cstring>
 
 #include "common/device/launch.h"
@@ -314,6 +315,23 @@ __device__ void write_rows(MatrixSmem& smem, int rows) {
   const int t = threadIdx.x;
   if (t < rows) device::store(reinterpret_cast<float4*>(smem.rows[t]), make_float4(t, t, t, t));
   __syncwarp();  // the rows are written
+}
+
+// A helper, and one that calls it: reports name the line and who called.
+__device__ void swap_with(float* values, float* o, int other) {
+  values[threadIdx.x] = threadIdx.x;  // one: race_in_helpers
+  o[threadIdx.x] = values[other];     // other: race_in_helpers
+}
+
+__device__ void swap_all(float* values, float* o, bool with_itself) {
+  const int t = threadIdx.x;
+  swap_with(values, o, with_itself ? t : t ^ 1);  // caller: race_in_helpers
+}
+
+template <bool mended>
+__global__ void race_in_helpers(float* values,  // [64]
+                                float* o) {     // [64]
+  swap_all(values, o, mended);                  // kernel: race_in_helpers
 }
 
 __device__ float sum_of(const std::uint32_t (&r)[4]) { return static_cast<float>(r[0] + r[1] + r[2] + r[3]); }
@@ -1161,6 +1179,40 @@ __global__ void write_beside_red(float* values,  // [64]
   o[t] = t;
 }
 
+// How many threads began: not part of the kernel, so nothing observes it.
+std::atomic<int> beginnings = 0;
+[[gnu::noinline, gnu::no_sanitize_thread]] void note_beginning() { ++beginnings; }
+
+// Each thread adds its number to one of three sums; `found`, if it is given, is told what the additions found.
+__global__ void reds_kernel(unsigned* sums,         // [3]
+                            unsigned long long* all,  // [1]
+                            float* floats,          // [1]
+                            unsigned* found) {      // [threads], or null
+  const unsigned t = blockIdx.x * blockDim.x + threadIdx.x;
+  note_beginning();
+  const auto old = atomicAdd(&sums[t % 3], t);
+  if (found != nullptr) found[t] = old;
+  atomicAdd(all, 1ull << 33);
+  atomicMax(&sums[0], 0u);  // changes nothing, and is no access that a sum would race with
+  atomicAdd(floats, 1.0f);
+}
+
+__device__ int twice(int value) { return 2 * value; }
+
+// Every way to use what an atomic found.
+__global__ void found_kernel(int* values,  // [1]
+                             int* seen) {  // [8]
+  const auto kept = atomicAdd(values, 1);
+  seen[0] = kept;
+  seen[1] = atomicAdd(values, 1) + 1;
+  if (atomicAdd(values, 1) == 2) seen[2] = 1;
+  seen[3] = twice(atomicAdd(values, 1));
+  seen[4] = static_cast<int>(static_cast<float>(atomicExch(values, 10)) * 0.5f);
+  seen[5] = !atomicCAS(values, 10, 11);
+  seen[6] = seen[0] == 0 ? atomicMin(values, 5) : 0;
+  seen[7] = min(atomicMax(values, 7), 6) + kept;
+}
+
 // Neighbouring halves of one word, stored by two blocks: no race.
 __global__ void halves_by_blocks_kernel(__half* o) {  // [blocks]
   if (threadIdx.x == 0) device::store(&o[blockIdx.x], __float2half(1.0f));
@@ -1486,6 +1538,7 @@ const std::vector<Race>& races() {
       {"device_flag_without_fence", "byte 0 of 'values' (256 bytes)", TWINS(run_one_block, device_flag_without_fence)},
       {"shared_flag_without_fence", "RaceSmem::values[0]", TWINS(run_one_block, shared_flag_without_fence)},
       {"device_copy_before_wait", "of 'values' (256 bytes)", TWINS(run_one_block, device_copy_before_wait)},
+      {"race_in_helpers", "of 'values' (256 bytes)", TWINS(run_one_block, race_in_helpers)},
       {"read_beside_red", "of 'values' (256 bytes)", TWINS(run_one_block, read_beside_red)},
       {"own_red", "byte 0 of 'values' (256 bytes)", TWINS(run_one_block, own_red, 2)},
       {"write_beside_red", "byte 0 of 'values' (256 bytes)", TWINS(run_one_block, write_beside_red)},
@@ -1528,6 +1581,28 @@ void two_faults() {
 
 void too_many_threads() { launch(null_pointer<true>, 1, 2048, 0, nullptr); }
 void too_much_shared() { launch(null_pointer<true>, 1, 32, 300000, nullptr); }
+
+Reds reds(int blocks, int threads, bool use_found) {
+  const std::size_t count = static_cast<std::size_t>(blocks) * static_cast<std::size_t>(threads);
+  const device::Buffer sums = zeros("sums", 3), all = zeros("all", 2), floats = zeros("floats", 1), found = zeros("found", count);
+  beginnings = 0;
+  launch(reds_kernel, blocks, threads, 0, sums.as<unsigned>(), all.as<unsigned long long>(), floats.as<float>(),
+         use_found ? found.as<unsigned>() : nullptr);
+  Reds result;
+  sums.download(result.sums.data(), sums.bytes());
+  all.download(&result.all, all.bytes());
+  floats.download(&result.floats, floats.bytes());
+  result.beginnings = beginnings;
+  return result;
+}
+
+std::vector<int> found() {
+  const device::Buffer values = zeros("values", 1), seen = zeros("seen", 8);
+  launch(found_kernel, 1, 1, 0, values.as<int>(), seen.as<int>());
+  std::vector<int> result(8);
+  seen.download(result.data(), seen.bytes());
+  return result;
+}
 
 std::vector<int> schedule(int blocks, int threads) {
   const std::size_t count = static_cast<std::size_t>(blocks) * static_cast<std::size_t>(threads);

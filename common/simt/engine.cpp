@@ -239,7 +239,7 @@ bool Block::resolve_calls(Warp& warp) {
       }
     }
     if (gone != 0) {
-      run_->report("exited lane in mask", place_of(call.where), [&] {
+      run_->report("exited lane in mask", place_of(call.where), call.pc, [&] {
         return std::string(call.name) + " names lanes " + ranges(gone) + " of warp " + std::to_string(warp.index) +
                ", which have exited or never existed\n  called by " + describe(warp.lanes[l]);
       });
@@ -262,19 +262,21 @@ bool Block::resolve_calls(Warp& warp) {
 void Block::check_aligned(const Warp& warp, WarpCall* const calls[warp_size]) {
   for (int l = 1; l < warp.count; ++l) {
     if (calls[l]->aligned_at == calls[0]->aligned_at) continue;
-    run_->report("divergent instruction", place_of(calls[l]->where), [&] {
+    run_->report("divergent instruction", place_of(calls[l]->where), calls[l]->aligned_at, [&] {
       const bool same_line = same_place(calls[l]->where, calls[0]->where);  // of a template, or a function inlined twice
       return std::string(calls[l]->name) + " is one instruction of the warp, reached at two places" +
              (same_line ? " that were made of one line" : "") + "\n  by " + describe(warp.lanes[0]) + " at " +
-             place_of(calls[0]->where) + "\n  by " + describe(warp.lanes[l]) + " at " + place_of(calls[l]->where);
+             with_callers(place_of(calls[0]->where), calls[0]->aligned_at) + "\n  by " + describe(warp.lanes[l]) + " at " +
+             with_callers(place_of(calls[l]->where), calls[l]->aligned_at);
     });
     return;
   }
 }
 
-bool Block::arrive(Lane& lane, bool vote, const std::source_location& where) {
+bool Block::arrive(Lane& lane, bool vote, const std::source_location& where, const void* pc) {
   lane.state = Lane::State::in_barrier;
   lane.barrier_place = where;
+  lane.barrier_pc = pc;
   ++in_barrier_;
   votes_ |= vote;
   lane.wait();
@@ -291,9 +293,10 @@ bool Block::release_barrier() {
     lane.state = Lane::State::runnable;
     if (first == nullptr) first = &lane;
     if (!same_place(lane.barrier_place, first->barrier_place)) {
-      run_->report("divergent barrier", place_of(lane.barrier_place), [&] {
+      run_->report("divergent barrier", place_of(lane.barrier_place), lane.barrier_pc, [&] {
         return "__syncthreads() is one barrier, reached at two places\n  by " + describe(*first) + " at " +
-               place_of(first->barrier_place) + "\n  by " + describe(lane) + " at " + place_of(lane.barrier_place);
+               with_callers(place_of(first->barrier_place), first->barrier_pc) + "\n  by " + describe(lane) + " at " +
+               with_callers(place_of(lane.barrier_place), lane.barrier_pc);
       });
       first = &lane;
     }
@@ -308,7 +311,7 @@ bool Block::release_barrier() {
 
 void Block::arrive_named(Lane& lane, const BarrierCall& call) {
   const auto refuse = [&](const std::string& why) {
-    run_->report("barrier misuse", place_of(call.where), [&] {
+    run_->report("barrier misuse", place_of(call.where), call.pc, [&] {
       return std::string(call.name) + ' ' + std::to_string(call.id) + ", " + std::to_string(call.threads) + ": " + why +
              "\n  by " + describe(lane);
     });
@@ -344,22 +347,25 @@ void Block::arrive_named(Lane& lane, const BarrierCall& call) {
 void Block::report_stuck() {
   std::map<std::string, std::uint32_t> waiting;  // "warp 0 … at file:line" → lanes
   std::string place;
+  const void* pc = nullptr;
+  const auto describe_place = [&](const std::source_location& where, const void* at) {
+    place = place_of(where);
+    pc = at;
+    return with_callers(place, pc);
+  };
   for (std::size_t i = 0; i < threads_; ++i) {
     const Lane& lane = lanes_[i];
     std::string state = "have exited";
     if (lane.state == Lane::State::in_barrier) {
-      state = "wait in __syncthreads() at " + place_of(lane.barrier_place);
-      place = place_of(lane.barrier_place);
+      state = "wait in __syncthreads() at " + describe_place(lane.barrier_place, lane.barrier_pc);
     } else if (lane.state == Lane::State::in_named_barrier) {
       const BarrierCall& call = lane.named_barrier;
       state = std::string("wait in ") + call.name + ' ' + std::to_string(call.id) + ", " + std::to_string(call.threads) +
-              " at " + place_of(call.where);
-      place = place_of(call.where);
+              " at " + describe_place(call.where, call.pc);
     } else if (lane.state == Lane::State::in_warp_call) {
       std::ostringstream mask;
       mask << "0x" << std::hex << lane.call->mask;
-      state = std::string("wait in ") + lane.call->name + "(" + mask.str() + ") at " + place_of(lane.call->where);
-      place = place_of(lane.call->where);
+      state = std::string("wait in ") + lane.call->name + "(" + mask.str() + ") at " + describe_place(lane.call->where, lane.call->pc);
     }
     waiting["warp " + std::to_string(lane.warp()) + " lanes @ " + state] |= 1u << lane.lane();
   }
@@ -368,7 +374,7 @@ void Block::report_stuck() {
     const std::size_t at = state.find('@');
     text += "\n  " + state.substr(0, at) + ranges(lanes) + state.substr(at + 1);
   }
-  run_->report("deadlock", place, [&] { return text; });
+  run_->report("deadlock", place, pc, [&] { return text; });
   run_->stopped = true;
 }
 
@@ -409,7 +415,8 @@ Run::Run(const Launch& launch_, bool ordered_)
   for (std::size_t i = order.size(); i > 1; --i) std::swap(order[i - 1], order[next_random(random) % i]);
 }
 
-void Run::report(std::string kind, std::string where, const MakeText& make_text, const std::string& other_place) {
+void Run::report(std::string kind, std::string where, const void* pc, const MakeText& make_text,
+                 const std::string& other_place) {
   const Unobserved unobserved;
   const std::lock_guard lock(mutex);
   const auto [known, fresh] = known_findings.try_emplace(kind + '\n' + where + '\n' + other_place, findings.size());
@@ -419,7 +426,7 @@ void Run::report(std::string kind, std::string where, const MakeText& make_text,
   }
   const std::string kernel = function_name(launch.kernel);
   static constexpr const char* modes[] = {"", " --sim-async eager", " --sim-async random"};
-  std::string text = kind + ": " + make_text() + "\n  at " + where + " in kernel " + kernel + "\n  replay: --sim-seed " +
+  std::string text = kind + ": " + make_text() + "\n  at " + with_callers(where, pc) + " in kernel " + kernel + "\n  replay: --sim-seed " +
                      std::to_string(options().seed) + modes[static_cast<int>(options().async_mode)];
   findings.push_back({std::move(kind), kernel, std::move(where), std::move(text)});
 }
@@ -456,7 +463,7 @@ void work(Run& run, Blocks& blocks) {
     if (!spinning) {
       idle_rounds = 0;
     } else if (!(resident < max_resident && open()) && ++idle_rounds == max_idle_rounds) {
-      run.report("endless spin", "unknown place",
+      run.report("endless spin", "unknown place", nullptr,
                  [] { return "every runnable thread reads the same memory again and again; nobody writes it"; });
       run.stopped = true;
     }
@@ -515,7 +522,7 @@ void launch(const Launch& launch) {
   }
   if (!run->stopped) {
     for (const std::uintptr_t address : before.changed_unseen()) {
-      run->report("unseen write", "unknown place", [&] {
+      run->report("unseen write", "unknown place", nullptr, [&] {
         return describe_address(address) +
                " changed, but no store was reported; write 16-bit and vector values through store()";
       });

@@ -44,6 +44,7 @@ struct WarpCall {
   const char* name;  // of the intrinsic: calls match by name and mask
   std::uint32_t mask;
   std::source_location where;
+  const void* pc;  // of the call, where it is known
   // Called once when every lane of the mask has arrived; calls[l] is null for lanes outside it. Fills in the results.
   void (*resolve)(Block& block, Warp& warp, WarpCall* const calls[warp_size]);
   const void* aligned_at = nullptr;  // of .aligned instructions: where in the code; all lanes must make the call there
@@ -55,6 +56,7 @@ struct BarrierCall {
   int id = 0;
   int threads = 0;  // that it takes to open the barrier
   std::source_location where;
+  const void* pc = nullptr;
 };
 
 struct Lane {
@@ -73,6 +75,7 @@ struct Lane {
   Block* block = nullptr;
   WarpCall* call = nullptr;            // while in_warp_call
   std::source_location barrier_place;  // while in_barrier
+  const void* barrier_pc = nullptr;
   BarrierCall named_barrier = {};      // while in_named_barrier
   PendingAccess access = {};           // while in_access
   Fiber fiber;
@@ -115,7 +118,8 @@ struct Run {
   // Counts a finding that was seen before: of the same kind, at the same place (and, of a race, with the same other place).
   // The text is made only for the first: finding names takes milliseconds, and a fault may happen a million times.
   using MakeText = std::function<std::string()>;
-  void report(std::string kind, std::string where, const MakeText& text, const std::string& other_place = "");
+  // `where` is the place of `pc`; null where that is not known.
+  void report(std::string kind, std::string where, const void* pc, const MakeText& text, const std::string& other_place = "");
 };
 
 class Block {
@@ -139,7 +143,7 @@ class Block {
   const void* shared_type() const { return shared_type_; }  // &type_anchor<Smem>; null before the kernel asked for it
   void set_shared_type(const void* anchor) { shared_type_ = anchor; }
   // At __syncthreads(), which __syncthreads_or() is, too: returns whether any thread's vote was true.
-  bool arrive(Lane& lane, bool vote, const std::source_location& where);
+  bool arrive(Lane& lane, bool vote, const std::source_location& where, const void* pc);
   void arrive_named(Lane& lane, const BarrierCall& call);
   [[noreturn]] void stop(Lane& lane);       // ends the launch from within a lane
   [[noreturn]] void run_again(Lane& lane);  // the same, for the launch to run again, in order
