@@ -907,8 +907,8 @@ __global__ void next_block_reads(float* o) {  // [96]
   if (o[32 * next + t] < 0.0f) o[32 * blockIdx.x + t] = 0.0f;  // other: next_block_reads
 }
 
-// The last block to count itself reads what all have stored: the block's threads are seen by the one that fences and counts, and
-// the last block's count is seen by its threads, through two barriers.
+// The last block to count itself reads what all have stored: the block's threads are seen by the one that fences and counts,
+// and the last block's count is seen by its threads, through two barriers.
 enum class Last { mended, no_barrier, no_fence, fence_by_another, reader_without_fence };
 template <Last how>
 __global__ void last_block(float* o,       // [96]
@@ -994,9 +994,9 @@ __global__ void fence_of_block(float* o,         // [96]
 }
 
 template <bool mended>
-__global__ void atomic_of_block(float*,        // unused
-                                int* counter,  // [1]
-                                float*) {      // unused
+__global__ void atomic_of_block(float*,                                 // unused
+                                int* counter,                           // [1]
+                                float*) {                               // unused
   mended ? atomicAdd_system(counter, 1) : atomicAdd_block(counter, 1);  // one: atomic_of_block  // other: atomic_of_block
 }
 
@@ -1144,7 +1144,7 @@ __global__ void device_copy_before_wait(float* values,  // [64]
   ptx::cp_async_4(&smem.stage[0][t], &values[t]);  // one: device_copy_before_wait
   ptx::cp_async_commit_group();
   if (mended) ptx::cp_async_wait_group<0>();
-  __syncthreads();  // all have waited, or not
+  __syncthreads();        // all have waited, or not
   values[63 - t] = 1.0f;  // other: device_copy_before_wait
   ptx::cp_async_wait_group<0>();
   o[t] = smem.stage[0][t];
@@ -1184,10 +1184,10 @@ std::atomic<int> beginnings = 0;
 [[gnu::noinline, gnu::no_sanitize_thread]] void note_beginning() { ++beginnings; }
 
 // Each thread adds its number to one of three sums; `found`, if it is given, is told what the additions found.
-__global__ void reds_kernel(unsigned* sums,         // [3]
+__global__ void reds_kernel(unsigned* sums,           // [3]
                             unsigned long long* all,  // [1]
-                            float* floats,          // [1]
-                            unsigned* found) {      // [threads], or null
+                            float* floats,            // [1]
+                            unsigned* found) {        // [threads], or null
   const unsigned t = blockIdx.x * blockDim.x + threadIdx.x;
   note_beginning();
   const auto old = atomicAdd(&sums[t % 3], t);
@@ -1584,7 +1584,8 @@ void too_much_shared() { launch(null_pointer<true>, 1, 32, 300000, nullptr); }
 
 Reds reds(int blocks, int threads, bool use_found) {
   const std::size_t count = static_cast<std::size_t>(blocks) * static_cast<std::size_t>(threads);
-  const device::Buffer sums = zeros("sums", 3), all = zeros("all", 2), floats = zeros("floats", 1), found = zeros("found", count);
+  const device::Buffer sums = zeros("sums", 3), all = zeros("all", 2), floats = zeros("floats", 1),
+                       found = zeros("found", count);
   beginnings = 0;
   launch(reds_kernel, blocks, threads, 0, sums.as<unsigned>(), all.as<unsigned long long>(), floats.as<float>(),
          use_found ? found.as<unsigned>() : nullptr);

@@ -135,7 +135,8 @@ TEST_CASE("a report of a line in a helper says from where it was called, up to t
   race->run();
   const std::vector<device::Finding> findings = device::take_findings();
   REQUIRE(!findings.empty());
-  const std::string calls = ", called at " + marked_place(race->name, "caller") + ", called at " + marked_place(race->name, "kernel");
+  const std::string calls =
+      ", called at " + marked_place(race->name, "caller") + ", called at " + marked_place(race->name, "kernel");
   const std::string& text = findings[0].text;
   INFO(text);
   CHECK(text.find("written at " + marked_place(race->name, "one") + calls + " by block") != std::string::npos);

@@ -64,7 +64,8 @@ std::string describe_target(Lane& lane, std::uintptr_t address) {
 
 void report(Lane& lane, std::string_view kind, const void* pc, const Run::MakeText& text) {
   const Unobserved unobserved;
-  lane.block->run().report(std::string(kind), place_of(pc), pc, [&] { return text() + "\n  by " + lane.block->describe(lane); });
+  lane.block->run().report(std::string(kind), place_of(pc), pc,
+                           [&] { return text() + "\n  by " + lane.block->describe(lane); });
 }
 
 }  // namespace
@@ -154,9 +155,11 @@ void report_race(Lane& lane, const Access& access, const Conflict& conflict, std
   const std::string earlier_place = place_of(conflict.earlier.pc);
   const auto text = [&] {
     return std::string(order) + " of " + describe_target(lane, memory_begin + conflict.offset) +
-           ", with nothing that orders them\n  " + (earlier_wrote ? "written" : "read") + " at " + with_callers(earlier_place, conflict.earlier.pc) + " by " +
+           ", with nothing that orders them\n  " + (earlier_wrote ? "written" : "read") + " at " +
+           with_callers(earlier_place, conflict.earlier.pc) + " by " +
            describe_thread(lane.block->run().launch, conflict.earlier.block, conflict.earlier.thread) + "\n  " +
-           (access.kind == Kind::write ? "written" : "read") + " at " + with_callers(place, access.pc) + " by " + lane.block->describe(lane);
+           (access.kind == Kind::write ? "written" : "read") + " at " + with_callers(place, access.pc) + " by " +
+           lane.block->describe(lane);
   };
   lane.block->run().report("race", place, access.pc, text, earlier_place);
 }
@@ -175,7 +178,8 @@ void report_under_way(Lane& lane, const Access& access, const AsyncCopies::Under
            describe_target(lane, std::max(access.address, other.copy.to)) +
            ", to which an asynchronous copy is under way\n  copied at " + with_callers(copy_place, other.copy.pc) + " by " +
            describe_thread(block.run().launch, block.linear_index(), other.thread) + ", which has not waited for it\n  " +
-           (access.kind == Kind::write ? "written" : "read") + " at " + with_callers(place, access.pc) + " by " + block.describe(lane);
+           (access.kind == Kind::write ? "written" : "read") + " at " + with_callers(place, access.pc) + " by " +
+           block.describe(lane);
   };
   block.run().report("race", place, access.pc, text, copy_place);
 }

@@ -14,10 +14,10 @@ struct Access {
   std::uintptr_t address;
   std::uint32_t bytes;
   Kind kind;
-  bool aligned;    // must be a multiple of its size, as every access of a GPU must
-  const void* pc;  // return address of the hook: names the line
+  bool aligned;                 // must be a multiple of its size, as every access of a GPU must
+  const void* pc;               // return address of the hook: names the line
   Scope scope = Scope::thread;  // in which it is atomic
-  bool counted = false;  // as part of something else, or not to be
+  bool counted = false;         // as part of something else, or not to be
 };
 
 // The slow path: the access is wrong, or goes to neither device nor shared memory. False if it cannot take part in a race.

@@ -117,8 +117,8 @@ template <class T>
 }
 
 // What an atomic found. Who only stores (a sum, a count that somebody reads later) never asks for it, and that is an
-// instruction of its own on a GPU: `red` instead of `atom`. Blocks may make these in any order, several at a time; but who looks
-// at the result may go another way for it, so then the seed must decide the order.
+// instruction of its own on a GPU: `red` instead of `atom`. Blocks may make these in any order, several at a time; but who
+// looks at the result may go another way for it, so then the seed must decide the order.
 template <class T>
 class Found {
  public:
@@ -209,13 +209,15 @@ inline int __all_sync(unsigned mask, int predicate, const std::source_location w
   return simt::ballot("__all_sync", mask, predicate != 0, where) == mask;
 }
 
-// ---- atomics: on device and shared memory, relaxed, as CUDA's are; always inlined, so that reports name the kernel's line ----
+// ---- atomics: on device and shared memory, relaxed, as CUDA's are ----
+
+// Always inlined, so that reports name the kernel's line.
 
 // NAME(address, value), NAME_block and NAME_system: *address becomes `updated`, an expression of `old` and `value`.
-#define SIMT_ATOMIC_OF(scope, name, updated)                                                                  \
-  template <class T>                                                                                          \
-  [[gnu::always_inline]] inline simt::Found<T> name(T* address, std::type_identity_t<T> value) {              \
-    return simt::atomic(simt::Scope::scope, address, [value](T old) { return static_cast<T>(updated); });     \
+#define SIMT_ATOMIC_OF(scope, name, updated)                                                              \
+  template <class T>                                                                                      \
+  [[gnu::always_inline]] inline simt::Found<T> name(T* address, std::type_identity_t<T> value) {          \
+    return simt::atomic(simt::Scope::scope, address, [value](T old) { return static_cast<T>(updated); }); \
   }
 #define SIMT_ATOMIC(name, updated)             \
   SIMT_ATOMIC_OF(device, name, updated)        \
@@ -237,15 +239,16 @@ SIMT_ATOMIC(atomicAdd, old + value)
 SIMT_ATOMIC(atomicMax, simt::larger(old, value))
 SIMT_ATOMIC(atomicMin, simt::smaller(old, value))
 SIMT_ATOMIC(atomicOr, old | value)
-SIMT_ATOMIC(atomicAnd, old & value)
+SIMT_ATOMIC(atomicAnd, old& value)
 SIMT_ATOMIC(atomicExch, ((void)old, value))
 #undef SIMT_ATOMIC
 #undef SIMT_ATOMIC_OF
 
-#define SIMT_ATOMIC_CAS(scope, name)                                                                                           \
-  template <class T>                                                                                                           \
-  [[gnu::always_inline]] inline simt::Found<T> name(T* address, std::type_identity_t<T> compare, std::type_identity_t<T> value) { \
-    return simt::atomic(simt::Scope::scope, address, [compare, value](T old) { return old == compare ? value : old; });        \
+#define SIMT_ATOMIC_CAS(scope, name)                                                                                    \
+  template <class T>                                                                                                    \
+  [[gnu::always_inline]] inline simt::Found<T> name(T* address, std::type_identity_t<T> compare,                        \
+                                                    std::type_identity_t<T> value) {                                    \
+    return simt::atomic(simt::Scope::scope, address, [compare, value](T old) { return old == compare ? value : old; }); \
   }
 SIMT_ATOMIC_CAS(device, atomicCAS)
 SIMT_ATOMIC_CAS(block, atomicCAS_block)

@@ -365,7 +365,8 @@ void Block::report_stuck() {
     } else if (lane.state == Lane::State::in_warp_call) {
       std::ostringstream mask;
       mask << "0x" << std::hex << lane.call->mask;
-      state = std::string("wait in ") + lane.call->name + "(" + mask.str() + ") at " + describe_place(lane.call->where, lane.call->pc);
+      state = std::string("wait in ") + lane.call->name + "(" + mask.str() + ") at " +
+              describe_place(lane.call->where, lane.call->pc);
     }
     waiting["warp " + std::to_string(lane.warp()) + " lanes @ " + state] |= 1u << lane.lane();
   }
@@ -426,8 +427,8 @@ void Run::report(std::string kind, std::string where, const void* pc, const Make
   }
   const std::string kernel = function_name(launch.kernel);
   static constexpr const char* modes[] = {"", " --sim-async eager", " --sim-async random"};
-  std::string text = kind + ": " + make_text() + "\n  at " + with_callers(where, pc) + " in kernel " + kernel + "\n  replay: --sim-seed " +
-                     std::to_string(options().seed) + modes[static_cast<int>(options().async_mode)];
+  std::string text = kind + ": " + make_text() + "\n  at " + with_callers(where, pc) + " in kernel " + kernel +
+                     "\n  replay: --sim-seed " + std::to_string(options().seed) + modes[static_cast<int>(options().async_mode)];
   findings.push_back({std::move(kind), kernel, std::move(where), std::move(text)});
 }
 

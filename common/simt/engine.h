@@ -76,8 +76,8 @@ struct Lane {
   WarpCall* call = nullptr;            // while in_warp_call
   std::source_location barrier_place;  // while in_barrier
   const void* barrier_pc = nullptr;
-  BarrierCall named_barrier = {};      // while in_named_barrier
-  PendingAccess access = {};           // while in_access
+  BarrierCall named_barrier = {};  // while in_named_barrier
+  PendingAccess access = {};       // while in_access
   Fiber fiber;
 
   int warp() const { return index / warp_size; }
@@ -98,18 +98,18 @@ struct Run {
   Run(const Launch& launch_, bool ordered_);
 
   const Launch& launch;
-  const bool ordered;                // one worker: flags in device memory change in a seeded order, races are named exactly
-  const bool races;                  // look for them
-  const bool tracing;                // the first warp of the first block
-  const bool counting;               // what is traced, too; in lock-step
-  std::uint32_t first_mark;          // for Marks, unless ordered
-  DeviceRaces device_races;          // if ordered
-  Flags device_flags;                // if ordered
-  Counters counters;                 // guarded by mutex
-  Trace trace;                       // of one warp: only the worker that runs it comes here
-  std::vector<std::uint64_t> order;  // of the blocks
-  std::atomic<std::size_t> next{0};  // into order
-  std::atomic<bool> stopped{false};  // a fault after which the launch cannot go on
+  const bool ordered;                    // one worker: flags in device memory change in a seeded order, races are named exactly
+  const bool races;                      // look for them
+  const bool tracing;                    // the first warp of the first block
+  const bool counting;                   // what is traced, too; in lock-step
+  std::uint32_t first_mark;              // for Marks, unless ordered
+  DeviceRaces device_races;              // if ordered
+  Flags device_flags;                    // if ordered
+  Counters counters;                     // guarded by mutex
+  Trace trace;                           // of one warp: only the worker that runs it comes here
+  std::vector<std::uint64_t> order;      // of the blocks
+  std::atomic<std::size_t> next{0};      // into order
+  std::atomic<bool> stopped{false};      // a fault after which the launch cannot go on
   std::atomic<bool> needs_order{false};  // a flag in device memory, or what may be a race there, was seen: run again, ordered
   std::mutex mutex;
   std::vector<Finding> findings;                      // guarded by mutex
@@ -118,7 +118,7 @@ struct Run {
   // Counts a finding that was seen before: of the same kind, at the same place (and, of a race, with the same other place).
   // The text is made only for the first: finding names takes milliseconds, and a fault may happen a million times.
   using MakeText = std::function<std::string()>;
-  // `where` is the place of `pc`; null where that is not known.
+  // `where` is the place of `pc`, if that is known; else `pc` is null.
   void report(std::string kind, std::string where, const void* pc, const MakeText& text, const std::string& other_place = "");
 };
 

@@ -71,7 +71,7 @@ std::uint8_t* Heap::shadows = static_cast<std::uint8_t*>(reserve(Heap::reserved)
 Marks::OfWord* Marks::of_words = static_cast<Marks::OfWord*>(reserve(Heap::reserved / 4 * sizeof(Marks::OfWord)));
 
 std::uint32_t Marks::first_of(std::size_t blocks) {
-  static std::uint64_t next = 1;  // 0 is memory that was never touched
+  static std::uint64_t next = 1;       // 0 is memory that was never touched
   if (next + blocks + 1 > 1u << 30) {  // the bits of Mark::block
     forget(Heap::base, Heap::reserved);
     next = 1;

@@ -56,7 +56,7 @@ const Allocation* nearest_allocation(std::uintptr_t address);
 //
 // 64 bits hold it, the block highest, so that marks of earlier launches are the smaller numbers.
 struct Mark {
-  static constexpr std::uint32_t last_epoch = (1u << 19) - 1;  // later ones look like it: never known to be over
+  static constexpr std::uint32_t last_epoch = (1u << 19) - 1;           // later ones look like it: never known to be over
   static constexpr std::uint32_t some_of_warp = max_threads_per_block;  // + warp
   static constexpr std::uint32_t some_of_block = some_of_warp + max_threads_per_block / warp_size;
 
@@ -68,7 +68,9 @@ struct Mark {
   std::uint64_t who : 11;    // a thread of the block, or several
   std::uint64_t block : 30;  // since the program began; the number before a launch's first stands for several of its blocks
 
-  auto operator<=>(const Mark& other) const { return std::bit_cast<std::uint64_t>(*this) <=> std::bit_cast<std::uint64_t>(other); }
+  auto operator<=>(const Mark& other) const {
+    return std::bit_cast<std::uint64_t>(*this) <=> std::bit_cast<std::uint64_t>(other);
+  }
   bool operator==(const Mark& other) const { return (*this <=> other) == 0; }
 };
 
@@ -102,7 +104,8 @@ class Marks {
   static void forget(std::uintptr_t address, std::size_t bytes);  // gives the memory of the marks back
 
   // Leaves a mark of the access on its words; true if an earlier access to them may race with it.
-  [[gnu::always_inline]] static bool suspicious(std::uintptr_t address, std::size_t bytes, bool is_write, Scope scope, const Marker& marker) {
+  [[gnu::always_inline]] static bool suspicious(std::uintptr_t address, std::size_t bytes, bool is_write, Scope scope,
+                                                const Marker& marker) {
     const std::uintptr_t begin = address - Heap::base;
     Mark me = marker.mine();
     if (bytes < 4) me.halves = begin % 4 + bytes <= 2 ? 1 : begin % 4 >= 2 ? 2 : 3;

@@ -37,7 +37,9 @@ void join(SharedKnowledge& into, const SharedKnowledge& other) {
 bool holds_devices_threads(Scope scope) { return scope >= Scope::device; }
 
 // Neither can be seen half done by the other.
-bool both_atomic(Scope a, Scope b, bool in_one_block) { return std::min(a, b) >= (in_one_block ? Scope::block : Scope::device); }
+bool both_atomic(Scope a, Scope b, bool in_one_block) {
+  return std::min(a, b) >= (in_one_block ? Scope::block : Scope::device);
+}
 
 bool same_but_for_time(const AccessRecord& a, const AccessRecord& b) {
   return a.block == b.block && a.thread == b.thread && a.bytes_mask == b.bytes_mask && a.scope == b.scope;
@@ -183,7 +185,8 @@ void Races<Words>::compact(std::vector<AccessRecord>& reads) {
   ++compactions_;
   slots_.resize(std::max(slots_.size(), std::bit_ceil(2 * reads.size())));
   const auto seen_before = [&](const AccessRecord& read) {
-    const std::uint64_t key = std::uint64_t{read.block} << 32 | read.thread * 64u | read.bytes_mask * 4u | static_cast<unsigned>(read.scope);
+    const std::uint64_t key =
+        std::uint64_t{read.block} << 32 | read.thread * 64u | read.bytes_mask * 4u | static_cast<unsigned>(read.scope);
     std::size_t at = (key ^ key >> 29) * 0x9e3779b97f4a7c15u >> 20;
     for (;; ++at) {
       Slot& slot = slots_[at & (slots_.size() - 1)];

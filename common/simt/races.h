@@ -35,12 +35,12 @@ struct Seen {
   Time barrier = 0;
   std::map<std::uint16_t, Time> threads;
 };
-using Knowledge = std::map<std::uint32_t, Seen>;          // by block
+using Knowledge = std::map<std::uint32_t, Seen>;           // by block
 using SharedKnowledge = std::shared_ptr<const Knowledge>;  // null: none
 
 // An atomic or volatile value: what it lets its readers see, after their fence.
 struct Flag {
-  SharedKnowledge of_device;                           // any reader
+  SharedKnowledge of_device;                                    // any reader
   std::unordered_map<std::uint32_t, SharedKnowledge> of_block;  // readers of this block
 };
 using Flags = std::unordered_map<std::uintptr_t, Flag>;
@@ -74,15 +74,15 @@ class Order {
   std::uint32_t block() const { return block_; }
   Time now() const { return now_; }
   Time last_barrier() const { return barrier_; }
-  std::uint64_t generation() const { return generation_; }  // of shared memory's records: a full barrier makes all older ones moot
+  std::uint64_t generation() const { return generation_; }  // of records of shared memory: all race with none of an older one
   bool before(const AccessRecord& earlier, std::uint32_t thread);
 
   void full_barrier();
   // Who waits at a meeting sees, once it is over, what those who arrived did before they arrived. Who waits has arrived.
   void arrive(Meeting& meeting, std::uint32_t thread);
   void end(Meeting& meeting, const std::vector<std::uint32_t>& waiting);
-  void fence(std::uint32_t thread, Scope scope);
   Time meet(const std::vector<std::uint32_t>& threads);  // all arrive at once, and wait; returns when
+  void fence(std::uint32_t thread, Scope scope);
   void flag_stored(std::uint32_t thread, std::uintptr_t address, Scope scope, bool also_read);
   void flag_read(std::uint32_t thread, std::uintptr_t address, Scope scope);
 

@@ -36,8 +36,8 @@ inline constexpr int warp_size = 32;
 inline constexpr unsigned max_threads_per_block = 1024;
 inline constexpr std::size_t max_shared_bytes = 232448;  // 227 KiB
 
-// Of which threads an atomic, a volatile access or a fence knows: those of its block, of the device, or all. A plain access is
-// for its own thread alone.
+// For which threads an atomic, a volatile access or a fence counts: those of its block, of the device, or all. A plain access
+// is whole for its own thread alone.
 enum class Scope : std::uint8_t { thread, block, device, system };
 
 // ---- device memory ----

@@ -189,8 +189,8 @@ bool find_scopes(Dwarf_Die parent, Dwarf_Addr pc, std::vector<Dwarf_Die>& scopes
   return false;
 }
 
-// `innermost`, and for every function inlined at `pc`, from the innermost outwards: where it was called. The last place is in the
-// function that was not inlined: the kernel.
+// `innermost`, and for every function inlined at `pc`, from the innermost outwards: where it was called. The last place is in
+// the function that was not inlined: the kernel.
 std::vector<std::string> call_sites(Dwfl_Module* module, Dwarf_Addr pc, const std::string& innermost) {
   std::vector<std::string> places = {innermost};
   Dwarf_Addr bias = 0;
