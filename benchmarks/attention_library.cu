@@ -1,3 +1,4 @@
+#include <cmath>
 #include <functional>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -46,7 +47,7 @@ problem::Attention shape_of(const AttentionProblem& p) {
   shape.dim = p.dim;
   shape.causal = p.causal != 0;
   shape.window = p.window;
-  shape.scale = p.scale;
+  if (!std::isnan(p.scale)) shape.scale = p.scale;
   shape.dtype = parse_dtype(p.dtype);
   return problem::resolve(shape);
 }
@@ -94,6 +95,9 @@ AttentionProgram* attention_prepare(const char* variant, const AttentionProblem*
     const auto selection = run::select(run::this_step().variants, variant, refusal);
     if (selection.chosen.size() != 1) throw std::invalid_argument("--variant: name one, not " + std::string(variant));
     const auto prepared = std::make_shared<const Prepared>(*selection.chosen.front(), shape, *problem);
+    if (const auto reason = run::refusal(prepared->variant.supports, prepared->launch)) {
+      throw std::invalid_argument(prepared->variant.name + " " + *reason);
+    }
     return new AttentionProgram{shape.flops(), [prepared] { prepared->variant.launch(prepared->launch); }};
   });
 }

@@ -21,7 +21,7 @@ struct AttentionProblem {
   int batch, heads, kv_heads, seq_q, seq_k, dim;
   int causal;         // 0 or 1
   int window;         // 0: none
-  float scale;        // 0: 1/√dim
+  float scale;        // NaN: 1/√dim
   const char* dtype;  // "fp32", "fp16", "bf16"
   AttentionTensor q;  // [batch, heads, seq_q, dim]
   AttentionTensor k;  // [batch, kv_heads, seq_k, dim]

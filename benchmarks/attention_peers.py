@@ -292,7 +292,7 @@ def run_cell(torch, library, variants, cell, options, seed):
             except RuntimeError as error:
                 refused[name] = first_line(error)
         problem = Problem(
-            *(cell.batch, cell.heads, cell.heads, cell.seq, cell.seq, cell.dim, int(cell.causal), 0, 0.0, cell.dtype.encode()),
+            *(cell.batch, cell.heads, cell.heads, cell.seq, cell.seq, cell.dim, int(cell.causal), 0, math.nan, cell.dtype.encode()),
             *(tensor_of(data) for data in (q, k, v, o)),
             lse.data_ptr(),
         )

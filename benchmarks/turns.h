@@ -55,7 +55,8 @@ inline double timed(const Contender& contender, int launches) {
   device::Timer timer;
   timer.start();
   for (int i = 0; i < launches; ++i) contender.launch();
-  return timer.stop() / launches;
+  timer.stop();
+  return timer.milliseconds() / launches;
 }
 
 inline double in_a_burst(const Contender& contender, const TurnOptions& options) {

@@ -182,6 +182,67 @@ void ignores_key_order(const run::AttentionVariant& variant, const Attention& sh
   REQUIRE(outcome.pass());
 }
 
+void takes_infinite_scores(const run::AttentionVariant& variant, const Attention& shape) {
+  constexpr float infinity = std::numeric_limits<float>::infinity();
+  const float downwards = *shape.scale < 0 ? infinity : -infinity;  // in K, times 1 in Q: a score of −∞
+  const auto element = [](auto& tensor, int row, int column) -> auto& {  // of the first head
+    return tensor.values[static_cast<std::size_t>(row * tensor.shape[3] + column)];
+  };
+  AttentionInputs plain = problem::make_inputs(shape, 43);
+  for (int i = 0; i < shape.seq_q; ++i) element(plain.q, i, 0) = 1.0f;
+  // K's first column decides: keys [begin, end) have infinite scores.
+  const auto with_infinite_keys = [&](int begin, int end) {
+    AttentionInputs inputs = plain;
+    for (int j = begin; j < end; ++j) element(inputs.k, j, 0) = downwards;
+    return inputs;
+  };
+  const auto is_nan = [](float x) { return x != x; };
+
+  for (const auto& [begin, end] : {std::pair(0, shape.seq_k / 2), std::pair(shape.seq_k / 2, shape.seq_k), std::pair(1, 2)}) {
+    INFO(variant.name << ": scores of −∞ for keys " << begin << " to " << end - 1);
+    AttentionInputs inputs = with_infinite_keys(begin, end);
+    const run::Outcome outcome = clean(variant, shape, inputs);
+    const Tensor &o = outcome.output("o"), &lse = outcome.output("lse");
+    REQUIRE(std::none_of(o.values.begin(), o.values.end(), is_nan));
+    REQUIRE(std::all_of(lse.values.begin(), lse.values.end(), [](float x) { return std::isfinite(x); }));
+
+    // Whatever finite V those keys have, it does not count; a NaN does.
+    AttentionInputs other_values = inputs;
+    for (int t = 0; t < shape.dim; ++t) element(other_values.v, begin, t) = 100.0f;
+    same_bits(o.values, clean(variant, shape, other_values).output("o").values);
+    element(other_values.v, begin, 0) = std::numeric_limits<float>::quiet_NaN();
+    const Tensor with_nan = clean(variant, shape, other_values).output("o");
+    for (int i = 0; i < shape.seq_q; ++i) {
+      REQUIRE(is_nan(element(with_nan, i, 0)));
+      if (shape.dim > 1) REQUIRE(element(with_nan, i, 1) == element(o, i, 1));
+    }
+
+    // +∞ in one row, and NaN in another: these rows are NaN throughout, and no other changes.
+    for (const float first : {-1.0f, 0.0f}) {  // times −∞: +∞, NaN
+      AttentionInputs odd_row = inputs;
+      const int odd = shape.seq_q / 2;
+      element(odd_row.q, odd, 0) = first;
+      const run::Outcome odd_outcome = clean(variant, shape, odd_row);
+      const Tensor &odd_o = odd_outcome.output("o"), &odd_lse = odd_outcome.output("lse");
+      for (int i = 0; i < shape.seq_q; ++i) {
+        INFO("row " << i);
+        for (int t = 0; t < shape.dim; ++t) {
+          REQUIRE((i == odd ? is_nan(element(odd_o, i, t)) : element(odd_o, i, t) == element(o, i, t)));
+        }
+        const auto row = static_cast<std::size_t>(i);
+        REQUIRE((i == odd ? is_nan(odd_lse.values[row]) : odd_lse.values[row] == lse.values[row]));
+      }
+    }
+  }
+
+  const run::Outcome nothing = clean(variant, shape, with_infinite_keys(0, shape.seq_k));
+  for (int i = 0; i < shape.seq_q; ++i) {
+    INFO(variant.name << ": only scores of −∞, row " << i);
+    for (int t = 0; t < shape.dim; ++t) REQUIRE(element(nothing.output("o"), i, t) == 0.0f);
+    REQUIRE(nothing.output("lse").values[static_cast<std::size_t>(i)] == -infinity);
+  }
+}
+
 void contains_nan(const run::AttentionVariant& variant, const Attention& shape) {
   REQUIRE(shape.causal);
   const AttentionInputs inputs = problem::make_inputs(shape, 41);

@@ -35,6 +35,10 @@ void heads_are_independent(const run::AttentionVariant& variant, const problem::
 // Within the tolerance of the verdict: the order of the keys does not matter.
 void ignores_key_order(const run::AttentionVariant& variant, const problem::Attention& shape);
 
+// Scores of −∞ add nothing to O and LSE, and hide no NaN of V; +∞ or NaN among a row's scores make that row NaN, and no other.
+// The shape has no causal mask and no window.
+void takes_infinite_scores(const run::AttentionVariant& variant, const problem::Attention& shape);
+
 // NaN and infinity in a key touch the rows that see it, and no others.
 void contains_nan(const run::AttentionVariant& variant, const problem::Attention& shape);
 

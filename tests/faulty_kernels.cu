@@ -1,3 +1,4 @@
+#include <atomic>
 #include <cstring>
 
 #include "common/device/launch.h"
@@ -314,6 +315,23 @@ __device__ void write_rows(MatrixSmem& smem, int rows) {
   const int t = threadIdx.x;
   if (t < rows) device::store(reinterpret_cast<float4*>(smem.rows[t]), make_float4(t, t, t, t));
   __syncwarp();  // the rows are written
+}
+
+// A helper, and one that calls it: reports name the line and who called.
+__device__ void swap_with(float* values, float* o, int other) {
+  values[threadIdx.x] = threadIdx.x;  // one: race_in_helpers
+  o[threadIdx.x] = values[other];     // other: race_in_helpers
+}
+
+__device__ void swap_all(float* values, float* o, bool with_itself) {
+  const int t = threadIdx.x;
+  swap_with(values, o, with_itself ? t : t ^ 1);  // caller: race_in_helpers
+}
+
+template <bool mended>
+__global__ void race_in_helpers(float* values,  // [64]
+                                float* o) {     // [64]
+  swap_all(values, o, mended);                  // kernel: race_in_helpers
 }
 
 __device__ float sum_of(const std::uint32_t (&r)[4]) { return static_cast<float>(r[0] + r[1] + r[2] + r[3]); }
@@ -889,19 +907,27 @@ __global__ void next_block_reads(float* o) {  // [96]
   if (o[32 * next + t] < 0.0f) o[32 * blockIdx.x + t] = 0.0f;  // other: next_block_reads
 }
 
-// The last block to count itself reads what the others stored, which the fence is for.
-template <bool mended>
-__global__ void last_block_without_fence(float* o,      // [96]
-                                         int* counter,  // [1]
-                                         float* sum) {  // [1]
-  o[32 * blockIdx.x + threadIdx.x] = 1.0f;              // one: last_block_without_fence
-  if (mended) __threadfence();
-  __syncthreads();  // the whole block has stored
-  if (threadIdx.x != 0 || atomicAdd(counter, 1) != static_cast<int>(gridDim.x) - 1) return;
-  if (mended) __threadfence();
-  float total = 0.0f;
-  for (int i = 0; i < 32 * static_cast<int>(gridDim.x); ++i) total += o[i];  // other: last_block_without_fence
-  *sum = total;
+// The last block to count itself reads what all have stored: the block's threads are seen by the one that fences and counts,
+// and the last block's count is seen by its threads, through two barriers.
+enum class Last { mended, no_barrier, no_fence, fence_by_another, reader_without_fence };
+template <Last how>
+__global__ void last_block(float* o,       // [96]
+                           int* counter,   // [1]
+                           float* sums) {  // [3]
+  auto& smem = device::shared_storage<RaceSmem>();
+  const int t = threadIdx.x;
+  o[32 * blockIdx.x + t] = 1.0f;  // one: last_block
+  if (how != Last::no_barrier) __syncthreads();
+  if (how == Last::fence_by_another && t == 1) __threadfence();
+  if (t == 0) {
+    if (how != Last::no_fence && how != Last::fence_by_another) __threadfence();
+    smem.count = atomicAdd(counter, 1);
+    if (how != Last::reader_without_fence) __threadfence();
+  }
+  __syncthreads();  // the count is known to all
+  if (smem.count != static_cast<int>(gridDim.x) - 1) return;
+  const int other = (t + 1) % 96;
+  if (t < 3) sums[t] = o[other] + o[32 + other] + o[64 + other];  // other: last_block
 }
 
 template <bool mended>
@@ -911,6 +937,280 @@ __global__ void plain_beside_global_atomic(float*,         // unused
   if (threadIdx.x != 0) return;
   atomicAdd(counter, 1);                                         // one: plain_beside_global_atomic
   last[blockIdx.x] = mended ? atomicAdd(counter, 0) : *counter;  // other: plain_beside_global_atomic
+}
+
+// Block 0 stores and tells thread 0 of block 1, which tells thread 1, which tells block 2, which reads. Each by a
+// flag of its own: an atomic passes on what it finds in one.
+template <bool mended>
+__global__ void passed_on(float* o,         // [96]
+                          int* counter,     // [1]
+                          float* result) {  // [3]
+  const int t = threadIdx.x;
+  int* const second = reinterpret_cast<int*>(&result[1]);
+  int* const third = reinterpret_cast<int*>(&result[2]);
+  if (blockIdx.x == 0 && t == 7) {
+    o[0] = 5.0f;  // one: passed_on
+    __threadfence();
+    atomicExch(counter, 1);
+  }
+  if (blockIdx.x == 1 && t == 0) {
+    while (atomicAdd(counter, 0) != 1) {
+    }
+    if (mended) __threadfence();
+    atomicExch(second, 1);
+  }
+  if (blockIdx.x == 1 && t == 1) {
+    while (atomicAdd(second, 0) != 1) {
+    }
+    __threadfence();
+    atomicExch(third, 1);
+  }
+  if (blockIdx.x == 2 && t == 9) {
+    while (atomicAdd(third, 0) != 1) {
+    }
+    __threadfence();
+    result[0] = o[0];  // other: passed_on
+  }
+}
+
+// ---- scopes ----
+
+enum class Fences { of_device, first_of_block, second_of_block };
+template <Fences fences>
+__global__ void fence_of_block(float* o,         // [96]
+                               int* counter,     // [1]
+                               float* result) {  // [3]
+  if (threadIdx.x != 0) return;
+  if (blockIdx.x == 0) {
+    o[0] = 5.0f;  // one: fence_of_block
+    fences == Fences::first_of_block ? __threadfence_block() : __threadfence();
+    atomicExch(counter, 1);
+  } else if (blockIdx.x == 1) {
+    while (atomicAdd(counter, 0) == 0) {
+    }
+    fences == Fences::second_of_block ? __threadfence_block() : __threadfence_system();
+    result[0] = o[0];  // other: fence_of_block
+  }
+}
+
+template <bool mended>
+__global__ void atomic_of_block(float*,                                 // unused
+                                int* counter,                           // [1]
+                                float*) {                               // unused
+  mended ? atomicAdd_system(counter, 1) : atomicAdd_block(counter, 1);  // one: atomic_of_block  // other: atomic_of_block
+}
+
+// ---- races between threads of one block, on device memory ----
+
+template <bool mended>
+__global__ void device_read_after_write(float* values,  // [64]
+                                        float* o) {     // [64]
+  const int t = threadIdx.x;
+  values[t] = t;  // one: device_read_after_write
+  if (mended) __syncthreads();
+  o[t] = values[63 - t];  // other: device_read_after_write
+}
+
+template <bool mended>
+__global__ void device_write_after_read(float* values,  // [64]
+                                        float* o) {     // [64]
+  const int t = threadIdx.x;
+  const float first = values[63 - t];  // one: device_write_after_read
+  if (mended) __syncthreads();
+  values[t] = first;  // other: device_write_after_read
+  o[t] = first;
+}
+
+template <bool mended>
+__global__ void device_write_after_write(float* values,  // [64]
+                                         float* o) {     // [64]
+  const int t = threadIdx.x;
+  values[t] = t;  // one: device_write_after_write
+  if (mended) __syncthreads();
+  values[63 - t] = t;  // other: device_write_after_write
+  o[t] = t;
+}
+
+template <bool mended>
+__global__ void device_syncwarp_missing(float* values,  // [64]
+                                        float* o) {     // [64]
+  const int t = threadIdx.x;
+  values[t] = t;  // one: device_syncwarp_missing
+  if (mended) __syncwarp();
+  o[t] = values[t ^ 1];  // other: device_syncwarp_missing
+}
+
+template <bool mended>
+__global__ void device_syncwarp_before_reuse(float* values,  // [64]
+                                             float* o) {     // [64]
+  const int t = threadIdx.x;
+  const float first = values[t ^ 1];  // one: device_syncwarp_before_reuse
+  if (mended) __syncwarp();
+  values[t] = first;  // other: device_syncwarp_before_reuse
+  o[t] = first;
+}
+
+template <bool mended>
+__global__ void device_syncwarp_across_warps(float* values,  // [64]
+                                             float* o) {     // [64]
+  const int t = threadIdx.x;
+  values[t] = t;  // one: device_syncwarp_across_warps
+  __syncwarp();   // orders this warp only
+  if (mended) __syncthreads();
+  o[t] = values[t ^ 32];  // other: device_syncwarp_across_warps
+}
+
+template <bool mended>
+__global__ void device_mask_too_small(float* values,  // [64]
+                                      float* o) {     // [64]
+  const int t = threadIdx.x;
+  const int half = t % 32 / 16;  // each half of a warp waits for itself
+  values[t] = t;                 // one: device_mask_too_small
+  __syncwarp(mended ? 0xffffffffu : half == 0 ? 0x0000ffffu : 0xffff0000u);
+  o[t] = values[t ^ 16];  // other: device_mask_too_small
+}
+
+template <bool mended>
+__global__ void device_arrive_is_no_wait(float* values,  // [64]
+                                         float* o) {     // [64]
+  const int t = threadIdx.x;
+  values[t] = t;  // one: device_arrive_is_no_wait
+  if (mended || t >= 32) {
+    ptx::bar_sync(1, 64);
+  } else {
+    ptx::bar_arrive(1, 64);
+  }
+  o[t] = values[t ^ 32];  // other: device_arrive_is_no_wait
+}
+
+template <bool mended>
+__global__ void device_half_words(float* values,  // [64]
+                                  float* o) {     // [64]
+  const int t = threadIdx.x;
+  __half* const halves = reinterpret_cast<__half*>(values);
+  // Two halves of one word by two threads are no race; the same half is one.
+  device::store(&halves[mended ? t : t / 2 * 2], __float2half(1.0f));  // one: device_half_words  // other: device_half_words
+  o[t] = t;
+}
+
+// A flag in shared memory orders what lies in device memory, if fences stand around it.
+template <bool mended>
+__global__ void device_flag_without_fence(float* values,  // [64]
+                                          float* o) {     // [64]
+  auto& smem = device::shared_storage<RaceSmem>();
+  const int t = threadIdx.x;
+  volatile int* flag = &smem.count;
+  if (t == 0) *flag = 0;
+  __syncthreads();  // the flag is down
+  if (t == 40) {
+    values[0] = 5.0f;  // one: device_flag_without_fence
+    if (mended) __threadfence_block();
+    *flag = 1;
+  }
+  if (t == 3) {
+    while (*flag == 0) {
+    }
+    if (mended) __threadfence_block();
+    o[0] = values[0];  // other: device_flag_without_fence
+  }
+}
+
+// And the other way round.
+template <bool mended>
+__global__ void shared_flag_without_fence(float* values,  // [64]
+                                          float* o) {     // [64]
+  auto& smem = device::shared_storage<RaceSmem>();
+  const int t = threadIdx.x;
+  int* const flag = reinterpret_cast<int*>(values);
+  if (t == 40) {
+    smem.values[0] = 5.0f;  // one: shared_flag_without_fence
+    __threadfence();
+    atomicAdd_block(flag, 1);
+  }
+  if (t == 3) {
+    while (atomicAdd_block(flag, 0) == 0) {
+    }
+    if (mended) __threadfence_block();
+    o[0] = smem.values[0];  // other: shared_flag_without_fence
+  }
+}
+
+// The copy reads its source at some time before the wait.
+template <bool mended>
+__global__ void device_copy_before_wait(float* values,  // [64]
+                                        float* o) {     // [64]
+  auto& smem = device::shared_storage<CopySmem>();
+  const int t = threadIdx.x;
+  ptx::cp_async_4(&smem.stage[0][t], &values[t]);  // one: device_copy_before_wait
+  ptx::cp_async_commit_group();
+  if (mended) ptx::cp_async_wait_group<0>();
+  __syncthreads();        // all have waited, or not
+  values[63 - t] = 1.0f;  // other: device_copy_before_wait
+  ptx::cp_async_wait_group<0>();
+  o[t] = smem.stage[0][t];
+}
+
+template <bool mended>
+__global__ void read_beside_red(float* values,  // [64]
+                                float* o) {     // [64]
+  const int t = threadIdx.x;
+  atomicAdd(&values[t % 2], 1.0f);  // one: read_beside_red
+  if (mended) __syncthreads();
+  o[t] = values[t % 2];  // other: read_beside_red
+}
+
+// Each adds, and one of them reads its own sum, which the other's may not be in.
+template <bool mended>
+__global__ void own_red(float* values,  // [64]
+                        float* o) {     // [2]
+  if (mended || threadIdx.x == 0) __syncwarp(mended ? 3u : 1u);
+  atomicAdd(&values[0], 1.0f);  // one: own_red
+  if (mended) __syncwarp(3u);
+  if (threadIdx.x == 0) o[0] = values[0];  // other: own_red
+}
+
+template <bool mended>
+__global__ void write_beside_red(float* values,  // [64]
+                                 float* o) {     // [64]
+  const int t = threadIdx.x;
+  if (t == 33) values[0] = 0.0f;  // one: write_beside_red
+  if (mended) __syncthreads();
+  atomicMax(reinterpret_cast<int*>(&values[0]), t + 1);  // other: write_beside_red
+  o[t] = t;
+}
+
+// How many threads began: not part of the kernel, so nothing observes it.
+std::atomic<int> beginnings = 0;
+[[gnu::noinline, gnu::no_sanitize_thread]] void note_beginning() { ++beginnings; }
+
+// Each thread adds its number to one of three sums; `found`, if it is given, is told what the additions found.
+__global__ void reds_kernel(unsigned* sums,           // [3]
+                            unsigned long long* all,  // [1]
+                            float* floats,            // [1]
+                            unsigned* found) {        // [threads], or null
+  const unsigned t = blockIdx.x * blockDim.x + threadIdx.x;
+  note_beginning();
+  const auto old = atomicAdd(&sums[t % 3], t);
+  if (found != nullptr) found[t] = old;
+  atomicAdd(all, 1ull << 33);
+  atomicMax(&sums[0], 0u);  // changes nothing, and is no access that a sum would race with
+  atomicAdd(floats, 1.0f);
+}
+
+__device__ int twice(int value) { return 2 * value; }
+
+// Every way to use what an atomic found.
+__global__ void found_kernel(int* values,  // [1]
+                             int* seen) {  // [8]
+  const auto kept = atomicAdd(values, 1);
+  seen[0] = kept;
+  seen[1] = atomicAdd(values, 1) + 1;
+  if (atomicAdd(values, 1) == 2) seen[2] = 1;
+  seen[3] = twice(atomicAdd(values, 1));
+  seen[4] = static_cast<int>(static_cast<float>(atomicExch(values, 10)) * 0.5f);
+  seen[5] = !atomicCAS(values, 10, 11);
+  seen[6] = seen[0] == 0 ? atomicMin(values, 5) : 0;
+  seen[7] = min(atomicMax(values, 7), 6) + kept;
 }
 
 // Neighbouring halves of one word, stored by two blocks: no race.
@@ -1084,6 +1384,12 @@ void run_three_counting_blocks() {
   launch(kernel, 3, 32, sizeof(CopySmem), o.as<float>(), counter.as<int>(), sum.as<float>());
 }
 
+template <auto kernel, int threads = 64>
+void run_one_block() {
+  const device::Buffer values = zeros("values", 64), o = zeros("o", 64);
+  launch(kernel, 1, threads, sizeof(CopySmem), values.as<float>(), o.as<float>());
+}
+
 }  // namespace
 
 // run<kernel<false>> and its mended twin
@@ -1171,6 +1477,10 @@ const std::vector<Fault>& faults() {
   return all;
 }
 
+#define LAST(how) run_three_counting_blocks<last_block<Last::how>>, run_three_counting_blocks<last_block<Last::mended>>
+#define FENCES(how) \
+  run_three_counting_blocks<fence_of_block<Fences::how>>, run_three_counting_blocks<fence_of_block<Fences::of_device>>
+
 const std::vector<Race>& races() {
   constexpr std::size_t bytes = sizeof(RaceSmem);
   static const std::vector<Race> all = {
@@ -1208,13 +1518,38 @@ const std::vector<Race>& races() {
       {"flag_before_wait", "byte 0 of 'o' (384 bytes)", TWINS(run_three_counting_blocks, flag_before_wait)},
       {"blocks_share_output", "of 'o' (384 bytes)", TWINS(run_three_blocks, blocks_share_output)},
       {"next_block_reads", "of 'o' (384 bytes)", TWINS(run_three_blocks, next_block_reads)},
-      {"last_block_without_fence", "of 'o' (384 bytes)", TWINS(run_three_counting_blocks, last_block_without_fence)},
+      {"passed_on", "byte 0 of 'o' (384 bytes)", TWINS(run_three_counting_blocks, passed_on)},
+      {"last_block", "of 'o' (384 bytes)", LAST(no_barrier)},
+      {"last_block", "of 'o' (384 bytes)", LAST(no_fence)},
+      {"last_block", "of 'o' (384 bytes)", LAST(fence_by_another)},
+      {"last_block", "of 'o' (384 bytes)", LAST(reader_without_fence)},
+      {"fence_of_block", "of 'o' (384 bytes)", FENCES(first_of_block)},
+      {"fence_of_block", "of 'o' (384 bytes)", FENCES(second_of_block)},
+      {"atomic_of_block", "of 'counter' (4 bytes)", TWINS(run_three_counting_blocks, atomic_of_block)},
+      {"device_read_after_write", "of 'values' (256 bytes)", TWINS(run_one_block, device_read_after_write)},
+      {"device_write_after_read", "of 'values' (256 bytes)", TWINS(run_one_block, device_write_after_read)},
+      {"device_write_after_write", "of 'values' (256 bytes)", TWINS(run_one_block, device_write_after_write)},
+      {"device_syncwarp_missing", "of 'values' (256 bytes)", TWINS(run_one_block, device_syncwarp_missing)},
+      {"device_syncwarp_before_reuse", "of 'values' (256 bytes)", TWINS(run_one_block, device_syncwarp_before_reuse)},
+      {"device_syncwarp_across_warps", "of 'values' (256 bytes)", TWINS(run_one_block, device_syncwarp_across_warps)},
+      {"device_mask_too_small", "of 'values' (256 bytes)", TWINS(run_one_block, device_mask_too_small)},
+      {"device_arrive_is_no_wait", "of 'values' (256 bytes)", TWINS(run_one_block, device_arrive_is_no_wait)},
+      {"device_half_words", "of 'values' (256 bytes)", TWINS(run_one_block, device_half_words)},
+      {"device_flag_without_fence", "byte 0 of 'values' (256 bytes)", TWINS(run_one_block, device_flag_without_fence)},
+      {"shared_flag_without_fence", "RaceSmem::values[0]", TWINS(run_one_block, shared_flag_without_fence)},
+      {"device_copy_before_wait", "of 'values' (256 bytes)", TWINS(run_one_block, device_copy_before_wait)},
+      {"race_in_helpers", "of 'values' (256 bytes)", TWINS(run_one_block, race_in_helpers)},
+      {"read_beside_red", "of 'values' (256 bytes)", TWINS(run_one_block, read_beside_red)},
+      {"own_red", "byte 0 of 'values' (256 bytes)", TWINS(run_one_block, own_red, 2)},
+      {"write_beside_red", "byte 0 of 'values' (256 bytes)", TWINS(run_one_block, write_beside_red)},
       {"plain_beside_global_atomic", "of 'counter' (4 bytes)", TWINS(run_three_counting_blocks, plain_beside_global_atomic)},
   };
   return all;
 }
 
 #undef TWINS
+#undef LAST
+#undef FENCES
 
 void correct() {
   const device::Buffer q = zeros("q", 32);
@@ -1246,6 +1581,29 @@ void two_faults() {
 
 void too_many_threads() { launch(null_pointer<true>, 1, 2048, 0, nullptr); }
 void too_much_shared() { launch(null_pointer<true>, 1, 32, 300000, nullptr); }
+
+Reds reds(int blocks, int threads, bool use_found) {
+  const std::size_t count = static_cast<std::size_t>(blocks) * static_cast<std::size_t>(threads);
+  const device::Buffer sums = zeros("sums", 3), all = zeros("all", 2), floats = zeros("floats", 1),
+                       found = zeros("found", count);
+  beginnings = 0;
+  launch(reds_kernel, blocks, threads, 0, sums.as<unsigned>(), all.as<unsigned long long>(), floats.as<float>(),
+         use_found ? found.as<unsigned>() : nullptr);
+  Reds result;
+  sums.download(result.sums.data(), sums.bytes());
+  all.download(&result.all, all.bytes());
+  floats.download(&result.floats, floats.bytes());
+  result.beginnings = beginnings;
+  return result;
+}
+
+std::vector<int> found() {
+  const device::Buffer values = zeros("values", 1), seen = zeros("seen", 8);
+  launch(found_kernel, 1, 1, 0, values.as<int>(), seen.as<int>());
+  std::vector<int> result(8);
+  seen.download(result.data(), seen.bytes());
+  return result;
+}
 
 std::vector<int> schedule(int blocks, int threads) {
   const std::size_t count = static_cast<std::size_t>(blocks) * static_cast<std::size_t>(threads);

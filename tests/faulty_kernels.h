@@ -1,6 +1,7 @@
 // Kernels with one fault each, and their mended twins. The simulator must name the fault, its line and who did it.
 #pragma once
 
+#include <array>
 #include <string>
 #include <vector>
 
@@ -16,7 +17,7 @@ struct Fault {
 
 const std::vector<Fault>& faults();
 
-// Kernels with a race on shared memory, or between blocks on device memory: two lines, marked "// one: NAME" and "// other:
+// Kernels with a race on shared or device memory: two lines, marked "// one: NAME" and "// other:
 // NAME", that nothing orders. Which of them comes second, and so gets the report, is up to the schedule; the report names both.
 struct Race {
   std::string name;
@@ -33,6 +34,17 @@ std::vector<float> seen_before_wait();
 void two_faults();        // two lines read out of bounds, each by many threads
 void too_many_threads();  // launches a block of 2048 threads
 void too_much_shared();   // asks for 300,000 bytes of shared memory
+
+// Sums by atomics: of the threads' numbers (three, by number mod 3), of 2^33, and of 1.
+struct Reds {
+  std::array<unsigned, 3> sums;
+  unsigned long long all;
+  float floats;
+  int beginnings;  // of threads: more than there are, if the launch ran again
+};
+Reds reds(int blocks, int threads, bool use_found);
+
+std::vector<int> found();  // what one thread's atomics found, used in eight ways
 
 // Each thread writes the order in which it ran, by an atomic counter: what the schedule was.
 std::vector<int> schedule(int blocks, int threads);

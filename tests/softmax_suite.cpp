@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
 #include <limits>
 #include <numeric>
 
@@ -136,6 +137,48 @@ void follows_permutations_and_shifts(const run::SoftmaxVariant& variant, const S
     return result;
   });
   judged(shifted, [](const Tensor& y) { return y; });
+}
+
+void takes_the_largest_scores(const run::SoftmaxVariant& variant, const Softmax& shape) {
+  const bool fp32 = shape.dtype == problem::Dtype::fp32;
+  const float top = fp32 ? std::numeric_limits<float>::max() : 65504.0f;
+  const float high = fp32 ? 3e38f : 60000.0f;  // fp32: beyond 2.36e38, times log2(e) it is too large
+  const auto at_every_third = [](float value, float other) {
+    return [=](int col) { return col % 3 == 0 ? value : other; };
+  };
+  const std::vector<std::function<float(int)>> rows = {
+      [&](int) { return -top; },                              // all are masked: each gets 1 / cols
+      [&](int) { return top; },                               //
+      [&](int) { return high; },                              //
+      at_every_third(-top, 0.5f),                             // a mask
+      at_every_third(high, -high),                            //
+      at_every_third(top, high),                              //
+      at_every_third(-high, -top),                            //
+      at_every_third(-infinity, -top),                        // both kinds of mask: −FLT_MAX is a number, −∞ is none
+      [&](int col) { return col == shape.cols - 1 ? high : 1.0f; },  // one key takes all, and comes last
+      [&](int col) { return col == 0 ? top : -infinity; },
+  };
+  Tensor x({shape.rows, shape.cols});
+  for (std::size_t first = 0; first < rows.size(); first += static_cast<std::size_t>(shape.rows)) {
+    const auto score = [&](int row, int col) {
+      return problem::round_to(shape.dtype, rows[(first + static_cast<std::size_t>(row)) % rows.size()](col));
+    };
+    for (int row = 0; row < shape.rows; ++row) {
+      for (int col = 0; col < shape.cols; ++col) x.values[std::int64_t{row} * shape.cols + col] = score(row, col);
+    }
+    const Tensor y = clean(variant, shape, x).output("y");
+    for (int row = 0; row < shape.rows; ++row) {
+      float largest = -infinity;
+      for (int col = 0; col < shape.cols; ++col) largest = std::max(largest, score(row, col));
+      int equals = 0;  // scores are so far apart that the largest ones share everything
+      for (int col = 0; col < shape.cols; ++col) equals += score(row, col) == largest;
+      for (int col = 0; col < shape.cols; ++col) {
+        const double right = score(row, col) == largest ? 1.0 / equals : 0.0;
+        INFO("variant " << variant.name << ", row of " << score(row, 0) << " and " << score(row, 1) << ", column " << col);
+        REQUIRE(y.values[std::int64_t{row} * shape.cols + col] == Approx(right).epsilon(fp32 ? 1e-6 : 1e-3));
+      }
+    }
+  }
 }
 
 void contains_nan_and_infinity(const run::SoftmaxVariant& variant, const Softmax& shape) {

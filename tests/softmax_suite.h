@@ -33,6 +33,10 @@ void rows_are_independent(const run::SoftmaxVariant& variant, const problem::Sof
 // verdict.
 void follows_permutations_and_shifts(const run::SoftmaxVariant& variant, const problem::Softmax& shape);
 
+// The largest numbers of the dtype, and those whose product with log2(e) fp32 cannot hold, are scores like any other: alone, as
+// masks, and beside each other. The shape has 4 columns or more.
+void takes_the_largest_scores(const run::SoftmaxVariant& variant, const problem::Softmax& shape);
+
 // NaN and +∞ in a row reach all of it, and are not hidden; a row of −∞ alone gives 0, and −∞ beside others gives 0 in its
 // place. Other rows do not change by a bit.
 void contains_nan_and_infinity(const run::SoftmaxVariant& variant, const problem::Softmax& shape);

@@ -57,6 +57,18 @@ TEST_CASE("the order of the keys does not matter") {
   }
 }
 
+TEST_CASE("scores of −∞ add nothing and hide nothing; +∞ and NaN make their row NaN") {
+  for (const run::AttentionVariant& variant : step().variants) {
+    suite::takes_infinite_scores(variant, shape(1, 1, 1, 17, 39, 32, false));
+  }
+}
+
+TEST_CASE("a scale of 0 gives uniform rows") {
+  problem::Attention s = shape(1, 2, 1, 17, 39, 32, true);
+  s.scale = 0.0f;
+  for (const run::AttentionVariant& variant : step().variants) REQUIRE(suite::passes(variant, {{s}}) == 1);
+}
+
 TEST_CASE("NaN and infinity reach the rows that see them, and no others") {
   for (const run::AttentionVariant& variant : step().variants) suite::contains_nan(variant, shape(2, 2, 1, 31, 45, 32, true));
 }

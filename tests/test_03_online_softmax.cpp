@@ -32,7 +32,9 @@ TEST_CASE("rows, permutations, shifts, NaN and infinity are handled as a softmax
         const Softmax shape = problem::resolve({.rows = 3, .cols = cols, .dtype = dtype});
         suite::follows_permutations_and_shifts(variant, shape);
         suite::contains_nan_and_infinity(variant, shape);
+        suite::takes_the_largest_scores(variant, shape);
       }
+      suite::takes_the_largest_scores(variant, problem::resolve({.rows = 5, .cols = 5, .dtype = dtype}));
     }
     suite::rows_are_independent(variant, problem::resolve({.rows = 2, .cols = 40000, .dtype = Dtype::fp16}));
   }

@@ -57,7 +57,7 @@ AttentionInputs graded_scores(const Attention& shape, float step) {
   std::fill(inputs.q.values.begin(), inputs.q.values.end(), 1.0f);
   for (std::size_t e = 0; e < inputs.k.values.size(); ++e) {
     const auto key = static_cast<float>(static_cast<int>(e) / shape.dim % shape.seq_k);
-    inputs.k.values[e] = step * key / (shape.scale * static_cast<float>(shape.dim));
+    inputs.k.values[e] = step * key / (*shape.scale * static_cast<float>(shape.dim));
   }
   return inputs;
 }
@@ -123,6 +123,20 @@ TEST_CASE("batch entries and heads do not influence each other, by a bit") {
 TEST_CASE("the order of the keys does not matter") {
   for (const std::string& name : right_variants) {
     suite::ignores_key_order(variant(name), shape_for(variant(name), 1, 3, 3, 65, 197, 64, false));
+  }
+}
+
+TEST_CASE("scores of −∞ add nothing and hide nothing; +∞ and NaN make their row NaN") {
+  for (const std::string& name : right_variants) {
+    suite::takes_infinite_scores(variant(name), shape_for(variant(name), 1, 1, 1, 33, 150, 32, false));
+  }
+}
+
+TEST_CASE("a scale of 0 gives uniform rows") {
+  for (const std::string& name : right_variants) {
+    Attention s = shape_for(variant(name), 1, 2, 1, 33, 145, 64, true);
+    s.scale = 0.0f;
+    REQUIRE(suite::passes(variant(name), {{s}}) == 1);
   }
 }
 

@@ -3,6 +3,7 @@
 #include <cmath>
 #include <limits>
 
+#include "common/problem/require.h"
 #include "common/run/execute.h"
 #include "steps/05_flash_v2/key_tiles.cuh"
 #include "tests/attention_suite.h"
@@ -129,12 +130,61 @@ TEST_CASE("a negative scale: the maximum is that of the scaled scores") {
   for (const Dtype dtype : {Dtype::fp16, Dtype::bf16}) {
     for (const int dim : {64, 40, 256}) {
       Attention s = shape(1, 2, 1, 70, 90, dim, true, 0, dtype);
-      s.scale = -s.scale;
+      s.scale = -*s.scale;
       cases.push_back({s});
       cases.push_back({s, problem::InputKind::large});
     }
   }
   all_pass(cases);
+}
+
+TEST_CASE("a scale of 0 gives uniform rows, and the smallest scales are no different; where a query sees nothing, nothing is read") {
+  std::vector<suite::Case> cases;
+  for (const float scale : {0.0f, -0.0f, 1e-45f, -1e-45f, -0.1f, 0x1p-100f}) {
+    for (const int dim : {64, 40, 256}) {
+      Attention s = shape(1, 2, 1, 70, 90, dim, true, 0, dim == 40 ? Dtype::bf16 : Dtype::fp16);
+      s.scale = scale;
+      cases.push_back({s});
+    }
+    Attention empty = shape(1, 1, 1, 256, 64, 64, true);  // the first two tiles of queries see no key at all
+    empty.scale = scale;
+    cases.push_back({empty});
+  }
+  all_pass(cases);
+}
+
+TEST_CASE("the largest window is no window, and wraps nowhere") {
+  std::vector<suite::Case> cases;
+  for (const int window : {std::numeric_limits<int>::max(), std::numeric_limits<int>::max() - 100, 1 << 30}) {
+    for (const bool causal : {false, true}) {
+      cases.push_back({shape(1, 1, 1, 128, 128, 32, causal, window)});
+      cases.push_back({shape(1, 1, 1, 150, 70, 64, causal, window)});
+      cases.push_back({shape(1, 1, 1, 3, 130, 64, causal, window, Dtype::bf16)});
+    }
+  }
+  all_pass(cases);
+}
+
+TEST_CASE("rows at odd addresses: a variant is right there, or refuses them by name") {
+  for (const run::AttentionVariant& variant : step().variants) {
+    for (const bool tokens_first : {false, true}) {
+      const Attention s = shape(2, 2, 1, 70, 90, 64, true);
+      run::ExecuteOptions options;
+      options.layout = {.tokens_first = tokens_first, .odd = true};
+      const auto run_it = [&] { return run::execute(variant, s, problem::make_inputs(s, 81), options); };
+      INFO(variant.name);
+      if (variant.supports.row_alignment == 1) {
+        REQUIRE(run_it().pass());
+        continue;
+      }
+      try {
+        run_it();
+        FAIL("not refused");
+      } catch (const std::invalid_argument& error) {
+        REQUIRE(std::string(error.what()).find(variant.name + " does not support rows that begin elsewhere") == 0);
+      }
+    }
+  }
 }
 
 TEST_CASE("head dims of every width that copies can have") {
@@ -175,12 +225,44 @@ TEST_CASE("the last tile: ⌈N / B⌉ tiles, not ⌊N / B⌋") {
   for (const run::AttentionVariant& variant : step().variants) attends_to(variant, shape(1, 1, 1, 65, 65, 64, false), 64);
 }
 
+TEST_CASE("which keys a query sees: kernels, problem and reference agree, up to the ends of every extent") {
+  const int most = problem::max_extent, most_window = std::numeric_limits<int>::max();
+  for (const int seq_q : {1, 2, 70, 1000, most - 1, most}) {
+    for (const int seq_k : {1, 2, 70, 1000, most - 1, most}) {
+      for (const int window : {0, 1, 2, 69, 1000, most - 1, most, most + 1, most_window - 1, most_window}) {
+        for (const bool causal : {false, true}) {
+          Attention problem;  // not resolved: of the two largest lengths only one fits into a problem
+          problem.seq_q = seq_q, problem.seq_k = seq_k;
+          problem.causal = causal, problem.window = window, problem.scale = 1.0f;
+          const device::AttentionShape s = run::device_shape(problem);
+          const reference::AttentionSpec spec{1, 1, 1, seq_q, seq_k, 1, causal, window};
+          for (const int i : {0, 1, seq_q / 2, seq_q - 2, seq_q - 1}) {
+            if (i < 0 || i >= seq_q) continue;
+            INFO(problem::to_string(problem) << ", query " << i);
+            const reference::KeyRange seen = reference::visible_keys(spec, i);
+            REQUIRE((seen.empty() ? problem.first_key(i) >= problem.last_key(i) : problem.first_key(i) == seen.begin));
+            REQUIRE((seen.empty() ? s.first_key(i) >= s.end_key(i) : s.first_key(i) == seen.begin && s.end_key(i) == seen.end));
+            if (!seen.empty()) REQUIRE(problem.last_key(i) == seen.end);
+            if (window == 0) REQUIRE(s.visible_keys(i) == seen.end);
+            for (const int keys : {32, 64}) {
+              const flash_v2::KeyTiles tiles = flash_v2::key_tiles(s, i, 1, keys);
+              REQUIRE((tiles.begin <= tiles.free_begin && tiles.free_begin <= tiles.free_end && tiles.free_end <= tiles.end));
+              if (seen.empty()) REQUIRE(tiles.begin == tiles.end);
+              if (!seen.empty()) REQUIRE((tiles.begin == seen.begin / keys && tiles.end == (seen.end - 1) / keys + 1));
+            }
+          }
+        }
+      }
+    }
+  }
+}
+
 TEST_CASE("tiles of keys: every visible key is in one, and free tiles need no mask") {
   for (const auto& [seq_q, seq_k] : {std::pair{1, 1}, {64, 64}, {65, 63}, {200, 70}, {70, 200}, {130, 130}, {3, 260}}) {
     for (const int window : {0, 1, 5, 64, 90, 300}) {
       for (const bool causal : {false, true}) {
         const Attention problem = shape(1, 1, 1, seq_q, seq_k, 64, causal, window);
-        const device::AttentionShape s{1, 1, 1, seq_q, seq_k, 64, causal, problem.scale, window};
+        const device::AttentionShape s = run::device_shape(problem);
         for (const int keys : {32, 64}) {
           for (int first = 0; first < seq_q; first += 64) {
             const int count = std::min(64, seq_q - first);
@@ -226,6 +308,16 @@ TEST_CASE("batch entries and heads do not influence each other, by a bit") {
 TEST_CASE("the order of the keys does not matter") {
   for (const run::AttentionVariant& variant : step().variants) {
     suite::ignores_key_order(variant, shape(1, 3, 3, 65, 97, 64, false));
+  }
+}
+
+TEST_CASE("scores of −∞ add nothing and hide nothing; +∞ and NaN make their row NaN") {
+  for (const run::AttentionVariant& variant : step().variants) {
+    suite::takes_infinite_scores(variant, shape(1, 1, 1, 70, 128, 64, false));  // tiles without a mask
+    suite::takes_infinite_scores(variant, shape(1, 1, 1, 33, 150, 32, false, 0, Dtype::bf16));
+    Attention negative = shape(1, 1, 1, 17, 64, 64, false);
+    negative.scale = -0.25f;
+    suite::takes_infinite_scores(variant, negative);
   }
 }
 
@@ -306,7 +398,7 @@ TEST_CASE("LSE gives the probabilities: P = exp(S − LSE) adds up to one in eac
           score += static_cast<double>(inputs.q.values[static_cast<std::size_t>(i * s.dim + t)]) *
                    inputs.k.values[static_cast<std::size_t>(j * s.dim + t)];
         }
-        sum += std::exp(s.scale * score - outcome.output("lse").values[static_cast<std::size_t>(i)]);
+        sum += std::exp(*s.scale * score - outcome.output("lse").values[static_cast<std::size_t>(i)]);
       }
       REQUIRE(sum == Approx(1.0).epsilon(2e-3));
     }
@@ -334,7 +426,7 @@ TEST_CASE("Q scaled in fp16 beforehand: the errors that the page shows") {
       return Error{outcome.verdict->tensors[0].mean_error, outcome.verdict->tensors[1].mean_error};
     };
     AttentionInputs scaled = inputs;
-    for (float& q : scaled.q.values) q = problem::round_to(s.dtype, q * s.scale * 1.44269504f);
+    for (float& q : scaled.q.values) q = problem::round_to(s.dtype, q * *s.scale * 1.44269504f);
     Attention in_base_2 = s;
     in_base_2.scale = 0.693147181f;
     const Error after = error_of(s, inputs), before = error_of(in_base_2, scaled);

@@ -98,7 +98,7 @@ Problem make_problem(const problem::Attention& unresolved, const Inputs& inputs 
   p.text = problem::to_string(shape) + ", seed " + std::to_string(inputs.seed);
   p.dtype = shape.dtype;
   p.spec = {shape.batch, shape.heads,  shape.kv_heads, shape.seq_q, shape.seq_k,
-            shape.dim,   shape.causal, shape.window,   shape.scale};
+            shape.dim,   shape.causal, shape.window,   *shape.scale};
   p.q = std::move(in.q.values);
   p.k = std::move(in.k.values);
   p.v = std::move(in.v.values);

@@ -109,7 +109,7 @@ struct Result {
 // A flash attention in the dtype, as kernels are: fp32 sums in their own order, base 2, tiles of 16 keys, P rounded undivided.
 Result flash(const Attention& a, const AttentionInputs& in) {
   Result result{Tensor({a.batch, a.heads, a.seq_q, a.dim}), Tensor({a.batch, a.heads, a.seq_q})};
-  const float scale = a.scale * log2_e;
+  const float scale = *a.scale * log2_e;
   for (int head = 0; head < a.batch * a.heads; ++head) {
     const std::int64_t kv = std::int64_t{head / a.heads} * a.kv_heads + head % a.heads / (a.heads / a.kv_heads);
     for (int i = 0; i < a.seq_q; ++i) {

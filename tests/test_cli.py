@@ -92,7 +92,9 @@ def test_a_step_lists_its_variants_and_runs_by_default_within_seconds(name, tmp_
 
 @pytest.mark.parametrize("name", STEPS)
 def test_help_and_unknown_flags(name):
-    assert "--variant" in Step(name).ok("--help").stdout
+    text = Step(name).ok("--help").stdout
+    assert "--variant" in text
+    assert "back to back, in a CUDA graph" in " ".join(text.split())
     assert "--frobnicate" in refused(Step(name), "--frobnicate")
 
 
@@ -141,7 +143,7 @@ def test_every_variant_writes_a_folder_of_its_own(naive_mha, tmp_path, causal):
         assert_right(tmp_path / "out" / variant, q, k, v, causal=causal)
 
 
-@pytest.mark.parametrize("scale", ["0.5", "-1", "3e-3"])
+@pytest.mark.parametrize("scale", ["0.5", "-1", "3e-3", "0", "-0", "1e-45", "-1e-38"])
 def test_the_scale_is_what_the_flag_says(naive_mha, tmp_path, scale):
     q, k, v = inputs(1, 2, 2, 9, 11, 16)
     save(tmp_path / "in", q, k, v)
@@ -390,7 +392,10 @@ def test_missing_files_are_named(naive_mha, tmp_path):
         ("--seq-q 99999999999", "--seq-q: '99999999999'"),
         ("--seq-k 99999999999999999999999999", "--seq-k"),
         ("--dim 2147483648", "--dim"),
-        ("--batch 60000 --heads 60000 --seq-q 2000000000", "too large"),
+        ("--batch 60000 --heads 60000 --seq-q 1000000000", "too large"),
+        ("--seq-q 1073741825", "seq-q is 1073741825; it must be at most 1073741824"),
+        ("--seq-k 2147483647", "seq-k is 2147483647; it must be at most 1073741824"),
+        ("--heads 2147483647", "heads is 2147483647; it must be at most 1073741824"),
         ("--heads 6 --kv-heads 4", "heads must be a multiple of kv-heads"),
         ("--heads 2 --kv-heads 4", "heads must be a multiple of kv-heads"),
         ("--batch 65536 --heads 1 --seq-q 1", "65535"),
@@ -400,11 +405,11 @@ def test_missing_files_are_named(naive_mha, tmp_path):
         ("--window 5", "does not support a window"),
         ("--variant all --window 5", "no variant supports this"),
         ("--variant best", "block_softmax"),
-        ("--scale 0", "--scale"),
         ("--scale one", "--scale: 'one'"),
         ("--scale nan", "--scale"),
         ("--scale inf", "--scale"),
         ("--scale 1e99", "--scale"),
+        ("--scale 3e38", "scale must be a number from −2^127 to 2^127"),
         ("--seed -1", "--seed"),
         ("--seed 18446744073709551616", "--seed"),
         ("--seed 1.5", "--seed"),
@@ -574,6 +579,7 @@ def test_time_is_measured_on_a_gpu(naive_mha, tmp_path, gpu):
     (result,) = report["results"]
     times = result["times_ms"]
     assert 0 < times["min"] <= times["median"] <= times["max"] and times["repetitions"] >= 20
+    assert 1 <= times["launches"] <= 200
     assert result["tflops"] == pytest.approx(4 * 64 * 128 * 128 * 4 / (times["median"] * 1e-3) / 1e12)
 
 

@@ -4,6 +4,7 @@ import argparse
 import copy
 import dataclasses
 import json
+import os
 import platform
 import re
 import shlex
@@ -111,6 +112,25 @@ __global__ void loops(const float* q, float* o, int n) {
   for (int i = threadIdx.x; i < n; i += 32) local[i % 8] += q[i] * expf(q[n - i]);
   for (int i = 0; i < 8; ++i) o[i] += local[i];
 }
+struct Parts { float (*s)[4]; float (*states)[2]; };
+[[gnu::noinline]] void fold(const Parts* parts) {  // addresses that differ by a constant, round by round of two loops
+  float(*s)[4] = parts->s, (*states)[2] = parts->states;
+  for (int r = 0; r < 2; ++r) {
+    float largest = -1;
+    for (int p = 0; p < 16; ++p) largest = fmaxf(largest, fmaxf(s[p][2 * r], s[p][2 * r + 1]));
+    const float factor = expf(states[r][0] - largest);
+    float l = states[r][1] * factor;
+    for (int p = 0; p < 16; ++p) {
+      for (int e = 0; e < 2; ++e) l += s[p][2 * r + e] = expf(s[p][2 * r + e]);
+    }
+    states[r][0] = largest;
+    states[r][1] = l;
+    for (int p = 0; p < 16; ++p) {
+      for (int e = 0; e < 2; ++e) s[p][2 * r + e] *= factor;
+    }
+  }
+}
+__global__ void nested_loops(const Parts* parts) { fold(parts); }
 __global__ void whole(const float4* q, float4* o) { float4 v = q[threadIdx.x]; v.y = v.x + v.w; o[threadIdx.x] = v; }
 __global__ void by_name(const __half* q, const float4* p, __half* o) {
   const float4 v = device::load(&p[threadIdx.x]);
@@ -149,7 +169,7 @@ def test_a_kernel_whose_accesses_are_all_reported_is_left_alone(fixture_escapes,
     assert not [escape for escape in fixture_escapes if escape.kernel == kernel]
 
 
-@pytest.mark.parametrize("kernel", ["plain", "loops", "whole", "choices"])
+@pytest.mark.parametrize("kernel", ["plain", "loops", "fold", "whole", "choices"])
 def test_a_hook_that_is_missing_is_missed(fixture_code, kernel):
     function = next(f for f in fixture_code.functions.values() if f.name == kernel)
     needed = [i for i, _ in hooks.Follower(function).reported]
@@ -159,6 +179,19 @@ def test_a_hook_that_is_missing_is_missed(fixture_code, kernel):
         without = x86_code.Function(function.symbol, kernel, function.section, [silent if i is hook else i for i in function.instructions])
         follower = hooks.Follower(without)
         assert follower.escapes or follower.through_arguments, hook
+
+
+@pytest.mark.parametrize(("step", "escapes"), [("0x10", 0), ("0x8", 1), ("rax", 1)])
+def test_what_a_loop_moves_alike_stays_one_address(step, escapes):
+    """One register is reported, and another one accessed: they start equal, and stay so only if they move by the same step."""
+    lines = ["mov rbx, QWORD PTR [rdi]", "mov r12, rbx", "mov rdi, r12", "call __tsan_read4", "mov eax, DWORD PTR [rbx]", "add rbx, 0x10",
+             f"add r12, {step}", "cmp rbx, rsi", "jne 2", "ret"]  # fmt: skip
+    code = []
+    for address, line in enumerate(lines):
+        opcode, _, rest = line.partition(" ")
+        symbol, target = (rest, None) if opcode == "call" else (None, int(rest) if opcode == "jne" else None)
+        code.append(x86_code.Instruction(address, opcode, tuple(rest.split(", ")), (), line, symbol, target=target))
+    assert len(hooks.Follower(x86_code.Function("f", "f", ".text", code)).escapes) == escapes
 
 
 def test_an_access_that_is_reported_twice_is_found(step_command, tmp_path):
@@ -193,6 +226,27 @@ def test_without_a_build_the_command_says_so(tmp_path):
         assert len(done.stderr.splitlines()) == 1 and "run make" in done.stderr
     with pytest.raises(code_listing.Missing, match="no-such-tool"):
         code_listing.find_tool("no-such-tool")
+
+
+# ---- places ----
+
+
+def test_a_checkout_behind_a_symbolic_link_names_its_sources_by_their_real_place(tmp_path):
+    """As CMake configures it there: the simulator, the line tables and the tools must mean the same file by the same name."""
+    link, build = tmp_path / "linked", tmp_path / "build"
+    link.symlink_to(ROOT)
+    subprocess.run(["cmake", "-S", link, "-B", build, "-G", "Ninja", "-DFLASHSTEPS_BACKEND=sim", "-DCMAKE_BUILD_TYPE=RelWithDebInfo"],
+                   env={**os.environ, "PWD": str(tmp_path)}, cwd=tmp_path, capture_output=True, check=True)  # fmt: skip
+    entries = json.loads((build / "compile_commands.json").read_text())
+    (command,) = [shlex.split(entry["command"]) for entry in entries if entry["file"].endswith("common/simt/symbols.cpp")]
+    (source,) = [word for word in command if word.endswith("symbols.cpp")]
+    assert source.startswith(str(link)), "CMake resolved the link: nothing is tested here"
+    words = [tmp_path / "symbols.o" if before == "-o" else word for before, word in zip(["", *command], command)]
+    subprocess.run(words, cwd=build, check=True)
+    listing = subprocess.run(["objdump", "-d", "-l", tmp_path / "symbols.o"], capture_output=True, text=True, check=True).stdout
+    assert f"{ROOT}/common/simt/symbols.cpp:" in listing and str(link) not in listing
+    assert str(link).encode() not in (tmp_path / "symbols.o").read_bytes()  # __FILE__, from which the simulator knows the root
+    assert code_listing.from_root(f"{link}/common/simt/symbols.cpp") == "common/simt/symbols.cpp"  # nvcc's lines keep the link
 
 
 # ---- loops ----
@@ -413,6 +467,21 @@ def test_a_round_counts_the_inner_loop_without_its_remainder(gemm):
     assert gemm.tensor_loops == [{"HMMA": 2, "LDSM": 1, "LDG": 2, "NOP": 1, "BRA": 3}]
     assert list(sass_plan.loop_rows(PLAN, [gemm])) == [["gemm<__half, Tile<64>>", 4, 2, 4, 8, "3.50"]]
     assert gemm.counts["LDS"] == 0 and not [access for access in gemm.accesses if access.opcode == "LDS"]  # it never happens
+
+
+def test_an_inner_loop_with_mma_has_its_own_entry():
+    """As a loop that seldom runs, for NaNs: on the lines of the hot one, which must not be taken for what remains of it."""
+    mma = """
+	//## File "{root}/steps/09_x/1.cuh", line 7
+        /*0000*/                   LDSM.16.M88.4 R12, [R0] ;
+        /*0010*/                   HMMA.16816.F32 R16, R12, R4, R16 ;
+"""
+    begin, end = TENSOR.partition(".L_x_1:")[0], "        /*0050*/                   EXIT ;\n"
+    seldom = f"{mma}        /*0040*/              @P1 BRA `(.L_x_2) ;\n"
+    text = f"{begin}.L_x_1:{mma}{mma}        /*0020*/              @P0 BRA `(.L_x_3) ;\n.L_x_2:{seldom}"
+    text += f".L_x_3:\n        /*0050*/              @P2 BRA `(.L_x_1) ;\n{end}"
+    (kernel,) = sass_code.read_listing(text.replace("{root}", str(ROOT))).values()
+    assert kernel.tensor_loops == [{"LDSM": 2, "HMMA": 2, "BRA": 2}, {"LDSM": 1, "HMMA": 1, "BRA": 1}]
 
 
 def test_a_plan_that_is_kept(gemm):

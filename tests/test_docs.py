@@ -423,6 +423,22 @@ def test_the_speed_of_attention_is_drawn_from_a_run_and_from_the_roof_alone():
     assert text(attention_speed.draw({"cells": {}, "variants": []}, 645)) == ["no run is committed yet"] * 4
 
 
+def test_no_panel_cuts_off_what_another_one_has_room_for():
+    sys.path.insert(0, str(ROOT / "tools" / "plots"))
+    import attention_speed
+
+    low = attention_peers()["cells"]["a cell"]
+    faster = [{**contender, "tflops": {end: 3 * rate for end, rate in contender["tflops"].items()}} for contender in low["contenders"]]
+    high = {"problem": {**low["problem"], "dim": 128}, "contenders": faster}
+    made = attention_speed.draw({**attention_peers(), "cells": {"low": low, "high": high}}, 645)
+    for figure in (made, attention_speed.from_committed_numbers()):
+        for axes in figure.axes:
+            (left, right), (bottom, top) = axes.get_xlim(), axes.get_ylim()
+            points = [point for line in axes.get_lines() for point in zip(line.get_xdata(), line.get_ydata())]
+            points += [point for bars in axes.collections for segment in bars.get_segments() for point in segment]
+            assert points and all(left <= x <= right and bottom <= y <= top for x, y in points)
+
+
 SOFTMAX = {"family": "softmax", "rows": 1000, "cols": 2125, "dtype": "fp16"}
 
 

@@ -42,7 +42,7 @@ void compute(const AttentionLaunch& l, int extra = 0) {
           s[j] = 0;
           for (int d = 0; d < a.dim; ++d)
             s[j] += get(a.dtype, l.q.data, at(l.q, b, h, i) + d) * get(a.dtype, l.k.data, at(l.k, b, kv, j) + d);
-          s[j] *= a.scale;
+          s[j] *= *a.scale;
           max = std::max(max, s[j]);
         }
         for (int j = a.first_key(i); j < last; ++j) sum += s[j] = std::exp(s[j] - max);
@@ -186,7 +186,7 @@ TEST_CASE("where not all rows are compared, every element must still be written"
   const run::AttentionTruth truth(a, inputs);
   const auto from_reference = [&](bool tamper) {
     return variant([&, tamper](const AttentionLaunch& l) {
-      const reference::AttentionSpec spec{1, 8, 8, 1024, 1024, 64, false, 0, a.scale};
+      const reference::AttentionSpec spec{1, 8, 8, 1024, 1024, 64, false, 0, *a.scale};
       static const auto forward = reference::forward(spec, reference::all_rows(spec), std::span<const float>(inputs.q.values),
                                                      inputs.k.values, inputs.v.values);
       for (std::size_t n = 0; n < forward.o.size(); ++n) static_cast<float*>(l.o.data)[n] = static_cast<float>(forward.o[n]);

@@ -13,6 +13,7 @@
 #include "common/problem/dtype.h"
 #include "common/problem/gemm.h"
 #include "common/problem/npy.h"
+#include "common/problem/require.h"
 #include "common/problem/softmax.h"
 #include "tests/catch.h"
 
@@ -235,8 +236,36 @@ TEST_CASE("resolve fills in the scale and refuses what is out of range") {
                              {.scale = infinity},
                              {.scale = std::nanf("")}};
   for (const Attention& shape : wrong) CHECK_THROWS_AS(problem::resolve(shape), std::invalid_argument);
-  const int most = std::numeric_limits<int>::max();
+  const int most = problem::max_extent;
   CHECK_THROWS_AS(problem::resolve(Attention{.heads = most, .seq_q = most, .seq_k = most}), std::invalid_argument);
+  const auto message = [](const Attention& shape) {
+    try {
+      problem::resolve(shape);
+    } catch (const std::invalid_argument& error) {
+      return std::string(error.what());
+    }
+    return std::string();
+  };
+  for (int Attention::*extent : {&Attention::batch, &Attention::heads, &Attention::kv_heads, &Attention::seq_q,
+                                 &Attention::seq_k, &Attention::dim}) {
+    for (const int beyond : {most + 1, std::numeric_limits<int>::max()}) {
+      Attention shape;
+      shape.*extent = beyond;
+      CHECK(message(shape).find("it must be at most 1073741824") != std::string::npos);
+    }
+  }
+  for (const auto& [seq_q, seq_k] : {std::pair(most, 1), std::pair(1, most)}) {
+    CHECK(message({.seq_q = seq_q, .seq_k = seq_k, .dim = 1, .window = std::numeric_limits<int>::max()}).empty());
+  }
+}
+
+TEST_CASE("a scale of 0 is a scale like any other, and its magnitude has an end") {
+  for (const float scale : {0.0f, -0.0f, 1e-45f, -1e-45f, 0x1p127f, -0x1p127f}) {
+    CHECK(problem::resolve(Attention{.scale = scale}).scale == scale);
+  }
+  for (const float scale : {std::nextafter(0x1p127f, infinity), -std::numeric_limits<float>::max()}) {
+    CHECK_THROWS_AS(problem::resolve(Attention{.scale = scale}), std::invalid_argument);
+  }
 }
 
 TEST_CASE("inputs never change: golden values, whatever the machine") {
@@ -319,7 +348,7 @@ TEST_CASE("inputs of the special kinds do what they are for") {
         dot += static_cast<double>(in.q.values[(head * shape.seq_q + i) * shape.dim + d]) *
                in.k.values[(head / 2 * shape.seq_k + j) * shape.dim + d];
       }
-      scores.push_back(shape.scale * dot);
+      scores.push_back(*shape.scale * dot);
     }
     std::sort(scores.begin(), scores.end());
     return scores;

@@ -128,6 +128,36 @@ TEST_CASE("faults and races are found while counting and tracing, too") {
   }
 }
 
+TEST_CASE("a report of a line in a helper says from where it was called, up to the kernel") {
+  const auto& all = faulty::races();
+  const auto race = std::find_if(all.begin(), all.end(), [](const faulty::Race& r) { return r.name == "race_in_helpers"; });
+  REQUIRE(race != all.end());
+  race->run();
+  const std::vector<device::Finding> findings = device::take_findings();
+  REQUIRE(!findings.empty());
+  const std::string calls =
+      ", called at " + marked_place(race->name, "caller") + ", called at " + marked_place(race->name, "kernel");
+  const std::string& text = findings[0].text;
+  INFO(text);
+  CHECK(text.find("written at " + marked_place(race->name, "one") + calls + " by block") != std::string::npos);
+  CHECK(text.find("read at " + marked_place(race->name, "other") + calls + " by block") != std::string::npos);
+  CHECK(text.find("at " + findings[0].where + calls + " in kernel") != std::string::npos);
+}
+
+TEST_CASE("atomics whose result nobody uses run once, on all workers, and none is lost; a result that is used wants an order") {
+  const WithOptions options({1, device::AsyncMode::late, 4});
+  for (int run = 0; run < 20; ++run) {
+    const faulty::Reds reds = faulty::reds(64, 96, false);
+    CHECK(reds.beginnings == 64 * 96);
+    CHECK(reds.sums == std::array{6288384u, 6290432u, 6292480u});
+    CHECK(reds.all == (64 * 96ull << 33));
+    CHECK(reds.floats == 64 * 96);
+  }
+  CHECK(faulty::reds(64, 96, true).beginnings > 64 * 96);
+  CHECK(faulty::found() == std::vector{0, 2, 1, 6, 2, 0, 11, 5});
+  CHECK(device::take_findings().empty());
+}
+
 TEST_CASE("asynchronous copies land when the mode says") {
   const auto landed = [](device::AsyncMode mode, std::uint64_t seed) {
     const WithOptions options({seed, mode, 0});

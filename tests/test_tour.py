@@ -53,7 +53,7 @@ def ran(tmp_path, monkeypatch):
             "problem": {"dtype": "fp32"},
             "verdict": {"pass": True, "tensors": [{"worst_ratio": 0.25}, {"worst_ratio": 0.5}]},
             "times_ms": {"median": 0.002} if backend == "gpu" else None,
-            "host_seconds": 1.5,
+            "host_seconds": None if backend == "gpu" else 1.5,
             "kernels": [kernel],
             "counters": [{"kernel": "k", "exact": dict(zip(NAMES, [130, 100, 1000])), "estimate": {}, "at_least": {}, "lines": []}],
             "findings": [],
@@ -74,7 +74,9 @@ def test_a_row_says_what_was_predicted_what_was_counted_and_how_right_it_is(ran)
         "MB predicted": "4.25",
         "MB asked for": "0.03",
         "bank conflicts": "30",
-        "host time": "1.50 s",
+        "GPU time, µs": "-",
+        "of the roof": "-",
+        "host time, s": "1.50",
         "error / allowed": "0.50",
         "off the model": "0.0e+00",
         "verdict": "ok",
@@ -83,9 +85,20 @@ def test_a_row_says_what_was_predicted_what_was_counted_and_how_right_it_is(ran)
 
 def test_on_a_gpu_there_are_times_and_no_counts_that_nobody_stored(ran):
     cells = ran(backend="gpu", name="NVIDIA H200").cells()
-    assert (cells["time"], cells["of the roof"]) == ("2 µs", "50.0 %")  # 4.25 MB at 4.25 TB/s
+    assert (cells["GPU time, µs"], cells["of the roof"], cells["host time, s"]) == ("2", "50.0 %", "-")  # 4.25 MB at 4.25 TB/s
     assert (cells["MB asked for"], cells["bank conflicts"]) == ("-", "-")
     assert ran(backend="gpu", name="another").cells()["of the roof"] == "-"
+
+
+def test_times_of_the_gpu_and_of_the_host_never_share_a_column(ran):
+    simulated, measured = ran(), ran(backend="gpu", name="NVIDIA H200")
+    both = tour.table_of([simulated, measured])
+    assert [row["GPU time, µs"] for row in both] == ["-", "2"]
+    assert [row["host time, s"] for row in both] == ["1.50", "-"]
+    assert "GPU time, µs" not in tour.table_of([simulated])[0]
+    assert "host time, s" not in tour.table_of([measured])[0]
+    for table in (tour.as_text(both).splitlines()[2:], tour.as_html(both).split("<tr>")[2:]):
+        assert "1.50" in table[0] and "1.50" not in table[1]
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,6 @@
 """What the readers of machine code share: the tools, the names of functions, places in the source, loops."""
 
+import functools
 import os
 import shutil
 import subprocess
@@ -67,10 +68,12 @@ def base_name(name):
 # ---- places ----
 
 
+@functools.cache
 def from_root(path):
-    """A path as the repository names it; one that lies elsewhere stays absolute."""
+    """A path as the repository names it, also one through a symbolic link to it; one that lies elsewhere stays absolute."""
     path = os.path.normpath(path)
-    return os.path.relpath(path, ROOT) if path.startswith(f"{ROOT}/") else path
+    inside = next((name for name in (path, os.path.realpath(path)) if name.startswith(f"{ROOT}/")), None)
+    return os.path.relpath(inside, ROOT) if inside else path
 
 
 def is_helper(file):

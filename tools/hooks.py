@@ -1,6 +1,6 @@
 """Does every memory access of a kernel pass the simulator's hooks? (tools/disassembly.py hooks)
 
-The kernel's machine code is followed once, with symbols in place of values: each register and each slot of the stack holds a sum
+The kernel's machine code is followed with symbols in place of values: each register and each slot of the stack holds a sum
 of symbols and a number. A call of __tsan_read4(p) leaves the fact "4 bytes at p were reported as read"; it lasts until another function
 is called or two paths meet. An access to memory is in order if
 
@@ -43,6 +43,7 @@ HARMLESS = {"__ubsan_handle_divrem_overflow",  # reports, and returns only in ho
 READ_ONLY = {"cmp", "test", "bt", "push", "call", "jmp", "mul", "imul", "div", "idiv", "fld", "fild", "ldmxcsr", "comiss", "comisd",
              "ucomiss", "ucomisd", "vcomiss", "vucomiss", "ptest"}  # fmt: skip
 WRITE_ONLY = re.compile(r"v?mov|set|v?pextr|v?extract|stmxcsr|fn?st|fist|pop$|stos|movs")
+GONE = "gone"  # in place of a kind
 NO_ACCESS = re.compile(r"lea$|nop|prefetch|endbr|fnop|clflush")
 NO_RESULT = {"cmp", "test", "bt", "push", "jmp", "call", "nop", "ucomiss", "ucomisd", "comiss", "comisd"}
 FUNCTION_OF_OPERANDS = {"add", "sub", "inc", "dec", "neg", "imul", "and", "or", "xor", "not", "shl", "sal", "shr", "sar", "rol", "ror",
@@ -94,10 +95,6 @@ class Symbols:
                 self.narrow.add(symbol)
         return (0, ((symbol, 1),))
 
-    def meet(self, block, place, kind):
-        """What a register or slot holds where the ways into a block meet."""
-        return self.get(("meet", block, place, kind), kind)
-
     def kind(self, value):
         """Where an address lies: base and index may be any sum in which exactly one symbol is an address that we know."""
         known = [(self.kinds[s], times) for s, times in value[1] if self.kinds[s] is not None]
@@ -131,7 +128,7 @@ class Follower:
         self.function = function
         self.symbols = Symbols()
         self.frames = set()  # what the stack pointer may be, but for a number
-        self.meets = collections.defaultdict(dict)  # {block: {place: kind}}: what differs between the ways into a block
+        self.meets = collections.defaultdict(dict)  # {block: {place: (kind, first place of those alike)}}: what differs between the ways into it
         self.escapes = []  # (instruction, what, remedy)
         self.through_arguments = []  # (argument register, instruction, what, remedy)
         self.calls = []  # (instruction, callee, {argument register: kind})
@@ -139,49 +136,69 @@ class Follower:
         self._run()
 
     def _run(self):
-        blocks, successors = self.function.blocks, self.function.successors
-        self.before = {block: [] for block in blocks}
-        for block, following in successors.items():
+        """Passes over the blocks, until one finds nothing new. A pass takes what comes round a loop to be what entered it, but for
+        the meets that earlier passes found; at its end it looks which of this does not hold. Nothing of it is older than the pass: what
+        an inner loop sends round is never compared with what a later round of the outer loop sends in."""
+        self.before = {block: [] for block in self.function.blocks}
+        for block, following in self.function.successors.items():
             for other in following:
                 self.before[other].append(block)
-        self.roots = {block for block in blocks if not self.before[block]} | {min(blocks)}
-        self.out = {}  # the state behind each block
-        entries, todo, visits = {}, set(self.roots), collections.Counter()
-        while todo:
-            block = min(todo)
-            todo.remove(block)
-            entry = self._entry(block, visits[block] > 8)
-            if entry != entries.get(block):
-                visits[block] += 1
-                entries[block] = entry
-                self.out[block] = self._follow(block, entry.copy(), False)
-                todo.update(successors[block])
-            if not todo and len(entries) < len(blocks):  # a loop that is only entered by an exception
-                self.roots.add(min(set(blocks) - set(entries)))
-                todo = self.roots - set(entries)
-        for block, entry in entries.items():
-            self._follow(block, entry.copy(), True)
+        order, settled = self._order(), False
+        while not settled:
+            self.out, entries = {}, {}  # the states behind each block, and before it
+            for block in order:
+                entries[block] = self._entry(block)
+                self.out[block] = self._follow(block, entries[block].copy(), False)
+            assumed = {block: dict(places) for block, places in self.meets.items()}
+            for block in order:  # once more, now with what comes round
+                self._entry(block)
+            settled = self.meets == assumed
+        for block in order:
+            self._follow(block, entries[block], True)
 
-    def _entry(self, block, hurry):
-        """The state before a block: of what differs between the ways into it, only the kind is kept."""
+    def _order(self):
+        """The blocks, each behind those that lead to it but for the ways round a loop. Sets the roots, where the function is entered."""
+        blocks, done, order = self.function.blocks, set(), []
+        self.roots = {block for block in blocks if not self.before[block]} | {min(blocks)}
+        for root in [*sorted(self.roots), *sorted(blocks)]:
+            if root not in done:  # the last ones are in a loop that is only entered by an exception
+                self.roots.add(root)
+                done.add(root)
+                path = [(root, iter(self.function.successors[root]))]
+                while path:
+                    following = next((block for block in path[-1][1] if block not in done), None)
+                    if following is None:
+                        order.append(path.pop()[0])
+                    else:
+                        done.add(following)
+                        path.append((following, iter(self.function.successors[following])))
+        return order[::-1]
+
+    def _entry(self, block):
+        """The state before a block, by the ways into it that were followed. Of what differs between them, the kind is kept, and which
+        registers and slots differ in the same way: they hold one symbol, each with a number."""
         incoming = [self.out[b] for b in self.before[block] if b in self.out]
         if block in self.roots:
             incoming.append(self._start(block))
         if len(self.before[block]) == 1 and len(incoming) == 1:
             return incoming[0].copy()
-        merged, meets = {}, self.meets[block]
-        mine = {self.symbols.meet(block, place, kind)[1][0][0] for place, kind in meets.items()}
-        for place in set.intersection(*(set(state.values) for state in incoming)):
-            values = {state.values[place] for state in incoming}
-            value = values.pop()
-            of_last_round = any(symbol in mine for symbol, _ in value[1])
-            if values or of_last_round or place in meets or hurry:
-                kinds = {self.symbols.kind(state.values[place]) for state in incoming}
+        merged, meets, alike = {}, self.meets[block], {}
+        for place in sorted(set().union(*(state.values for state in incoming)), key=str):
+            values = [state.values.get(place) for state in incoming]
+            if None in values or meets.get(place) == GONE:  # a slot that was not stored on every way
+                meets[place] = GONE
+            elif len(set(values)) > 1 or place in meets:
+                kinds = {self.symbols.kind(value) for value in values}
                 kind = kinds.pop() if len(kinds) == 1 else None
-                if meets.setdefault(place, kind) != kind:
-                    kind = meets[place] = None
-                value = self.symbols.meet(block, place, kind)
-            merged[place] = value
+                kind_before, first_before = meets.get(place, (kind, None))
+                kind = kind if kind == kind_before else None
+                start = values[0][0]
+                pattern = (first_before, *((value[0] - start, value[1]) for value in values))
+                first, first_start = alike.setdefault(pattern, (place, start))
+                meets[place] = kind, first
+                merged[place] = plus(self.symbols.get(("meet", block, first, kind), kind), number(start - first_start))
+            else:
+                merged[place] = values[0]
         return State(merged, {})
 
     def _start(self, block):
@@ -272,23 +289,9 @@ class Follower:
         return value
 
     def _new(self, i, what, kind=None, narrow=False):
-        """A value of which nothing is known but that this instruction made it. What an earlier round of a loop made here
-        becomes another symbol, wherever it still is."""
-        key = ("made", i.address, what)
-        fresh = key not in self.symbols.numbers
-        value = self.symbols.get(key, kind, narrow)
-        if not fresh:
-            symbol = value[1][0][0]
-            for place, held in self.state.values.items():
-                if any(s == symbol for s, _ in held[1]):
-                    kind = self.symbols.kind(held)
-                    self.state.values[place] = self.symbols.get(("older", key, place, kind), kind)
-            self._forget_facts(symbol)
-        return value
-
-    def _forget_facts(self, symbol):
-        for key in [key for key in self.state.facts if any(s == symbol for s, _ in key[0])]:
-            del self.state.facts[key]
+        """A value of which nothing is known but that this instruction made it. (What it made in an earlier round of a loop came
+        through a meet, and is another symbol.)"""
+        return self.symbols.get(("made", i.address, what), kind, narrow)
 
     def _set(self, name, value):
         """Writes a register by any of its names."""

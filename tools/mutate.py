@@ -168,7 +168,7 @@ def complaints(report):
 
 def places(text):
     """The lines of the source that a report names: both of a race, else one."""
-    return re.findall(r" at ((?:\w+/)+[\w.]+:\d+) by ", text) or re.findall(r" at ((?:\w+/)+[\w.]+:\d+)", text)[:1]
+    return re.findall(r" at ((?:\w+/)+[\w.]+:\d+)(?:, called at [^ ,]+)* by ", text) or re.findall(r" at ((?:\w+/)+[\w.]+:\d+)", text)[:1]
 
 
 def is_test(arguments):

@@ -100,12 +100,14 @@ class Kernel:
     @functools.cached_property
     def tensor_loops(self):
         """One round of each loop that has HMMA of its own, those with the most first: {opcode without its modifiers: how many}. All blocks
-        of the loop count once, those of inner loops, too. Left out are blocks that access memory on a line of an inner loop without being
-        in it: where nvcc unrolls an inner loop, they are for what remains if the number of its rounds is no multiple."""
+        of the loop count once, those of inner loops, too, but for inner loops with HMMA: they have their own entry. Left out are blocks that
+        access memory on a line of an inner loop without being in it: where nvcc unrolls an inner loop, they are for what remains if the
+        number of its rounds is no multiple."""
         tensor = dict.fromkeys(loop for loop, i in zip(self.loops, self.instructions) if i.opcode.startswith("HMMA") and loop is not None)
         rounds = []
         for loop in tensor:
-            body = {block: self.instructions[block : self.blocks[block][0]] for block, nest in self.nests.items() if loop in nest}
+            inside = [block for block, nest in self.nests.items() if loop in nest and not set(nest[nest.index(loop) + 1 :]) & set(tensor)]
+            body = {block: self.instructions[block : self.blocks[block][0]] for block in inside}
             lines = {block: {i.place for i in instructions if i.base in ACCESSES} for block, instructions in body.items()}
             inner = {block for block in body if self.nests[block][-1] != loop}
             of_inner = set().union(*(lines[block] for block in inner))

@@ -12,8 +12,9 @@ steps/NN_name/plan.json says what nvcc may make of each kernel, by the arithmeti
                     "why": "…"}],
          "why": "…"}}}
 
-HMMA, LDSM and LDGSTS are compared always, other instructions where the plan names them. What lies in local memory (the stack) are
-registers that are spilled, and arrays that need an address: a plan that allows it says why.
+A loop does not count what an inner loop with HMMA does: that has its own entry. HMMA, LDSM and LDGSTS are compared always, other
+instructions where the plan names them. What lies in local memory (the stack) are registers that are spilled, and arrays that need an
+address: a plan that allows it says why.
 """
 
 import json

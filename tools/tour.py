@@ -23,7 +23,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 from profiling import ncu
 from profiling.launch import SECTOR, from_ncu, from_report
-from profiling.machine import floor_seconds, machine_of, quantity
+from profiling.machine import floor_seconds, machine_of
 from shapes import FIXED, LAYERED
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -142,19 +142,15 @@ class Row:
     predicted: float  # bytes
     requested: float | None
     conflicts: float | None
-    seconds: float  # of the GPU, or of the host that simulates it
+    gpu_seconds: float | None  # None in the simulator
+    host_seconds: float | None  # of the host that simulates; None on a GPU
     floor: float | None  # seconds; None where nobody measured what this GPU can do
-    on_gpu: bool
     error: float | None  # over allowed; None: not finite, or never written
     off: float  # from the layer in double precision, relative to its largest value
     ok: bool
 
     def cells(self):
         missing = lambda value, text: "-" if value is None else text(value)
-        timed = {
-            "time": quantity(self.seconds, "s"),
-            "of the roof": missing(self.floor, lambda floor: f"{100 * floor / self.seconds:.1f} %"),
-        }
         return {
             "step": self.step,
             "variant": self.variant,
@@ -162,7 +158,9 @@ class Row:
             "MB predicted": f"{self.predicted / 1e6:.2f}",
             "MB asked for": missing(self.requested, lambda value: f"{value / 1e6:.2f}"),
             "bank conflicts": missing(self.conflicts, lambda value: f"{value:,.0f}"),
-            **(timed if self.on_gpu else {"host time": f"{self.seconds:.2f} s"}),
+            "GPU time, µs": missing(self.gpu_seconds, lambda seconds: f"{seconds * 1e6:.4g}"),
+            "of the roof": missing(self.floor, lambda floor: f"{100 * floor / self.gpu_seconds:.1f} %"),
+            "host time, s": missing(self.host_seconds, lambda seconds: f"{seconds:.2f}"),
             "error / allowed": missing(self.error, lambda value: f"{value:.2f}"),
             "off the model": f"{self.off:.1e}",
             "verdict": "ok" if self.ok else "FAIL",
@@ -189,15 +187,22 @@ def rows_of(stop, report, counts):
                 predicted=sum(kernel["bytes_read"] + kernel["bytes_written"] for kernel in result["kernels"]),
                 requested=requested,
                 conflicts=conflicts,
-                seconds=result["times_ms"]["median"] / 1000 if on_gpu else result["host_seconds"],
+                gpu_seconds=result["times_ms"]["median"] / 1000 if on_gpu else None,
+                host_seconds=result["host_seconds"],
                 floor=sum(floors) if floors else None,
-                on_gpu=on_gpu,
                 error=None if None in ratios else max(ratios),
                 off=off,
                 ok=bool(result["verdict"]["pass"] and not result["findings"] and off <= TOLERANCE[stop.dtype]),
             )
         )
     return rows
+
+
+def table_of(rows):
+    """A dictionary for each row, all with the same columns: those that are not empty."""
+    cells = [row.cells() for row in rows]
+    columns = [column for column in cells[0] if any(row[column] != "-" for row in cells)]
+    return [{column: row[column] for column in columns} for row in cells]
 
 
 def as_text(rows):
@@ -228,6 +233,7 @@ def draw_attention(axes, layer, lse, head):
 
 def draw_ladder(axes, rows):
     """A panel for each figure, a bar for each row, a colour for each step."""
+    on_gpu = rows[0].gpu_seconds is not None
     steps = list(dict.fromkeys(row.step for row in rows))
     colours = [f"C{steps.index(row.step)}" for row in rows]
     places = range(len(rows))
@@ -237,8 +243,8 @@ def draw_ladder(axes, rows):
         ("shared memory:\nwavefronts beyond ideal", [row.conflicts or 0 for row in rows], "symlog"),
         ("error / allowed", [row.error or 0 for row in rows], "linear"),
     ]
-    if rows[0].on_gpu:
-        panels.append(("time, µs\n(|: the roof's)", [row.seconds * 1e6 for row in rows], "log"))
+    if on_gpu:
+        panels.append(("GPU time, µs\n(|: the roof's)", [row.gpu_seconds * 1e6 for row in rows], "log"))
     for axis, (title, values, scale) in zip(axes, panels):
         axis.barh(places, values, color=colours)
         axis.set_xscale(scale)
@@ -246,7 +252,7 @@ def draw_ladder(axes, rows):
         axis.tick_params(labelsize=7)
         axis.spines[["top", "right"]].set_visible(False)
         axis.set_yticks(places, [])
-    if rows[0].on_gpu:
+    if on_gpu:
         marked = [(row.floor * 1e6, place) for place, row in zip(places, rows) if row.floor]
         axes[3].plot(*zip(*marked), "|", color="black", markersize=8)
     axes[2].axvline(1, color="black", linewidth=0.8)
@@ -255,7 +261,7 @@ def draw_ladder(axes, rows):
 
 
 def draw(rows, layer, lse):
-    panels = 4 if rows[0].on_gpu else 3
+    panels = 3 if rows[0].gpu_seconds is None else 4
     figure = plt.figure(figsize=(6 + 3 * panels, max(6, 1 + 0.2 * len(rows))), layout="constrained")
     left, right = figure.subfigures(1, 2, width_ratios=[4, 3 * panels])
     for axis, head in zip(left.subplots(2, 1), MAPS):
@@ -298,7 +304,7 @@ def main():
         rows += rows_of(stop, report, counted(stop, report, on_gpu))
         if stop.output == "o":
             lse = np.load(OUT / stop.step / "o" / report["results"][-1]["variant"] / "lse.npy")[0]
-    table = [row.cells() for row in rows]
+    table = table_of(rows)
     print(f"\nThe ladder, on {where}:\n\n{as_text(table)}\n")
     draw(rows, layer, lse)
     write_report(table, where, layer)

@@ -2,6 +2,7 @@
 // files need no #if.
 #pragma once
 
+#include <cfloat>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>

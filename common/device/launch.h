@@ -13,6 +13,8 @@ namespace device {
 // A failed CUDA call as a device::Error (device::OutOfMemory for that case) with the call's text and place.
 [[noreturn]] void fail(cudaError_t status, const char* call, const char* file, int line);
 
+extern cudaStream_t launch_stream;  // of all launches: the default one, unless a Graph records them
+
 #define CUDA_CHECK(call)                                                            \
   do {                                                                              \
     const cudaError_t status_ = (call);                                             \
@@ -54,7 +56,7 @@ void launch(void (*kernel)(Params...), dim3 grid, dim3 block, std::size_t shared
   if (shared_bytes > 48 * 1024) {  // above 48 KB a kernel must ask for it
     CUDA_CHECK(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(shared_bytes)));
   }
-  kernel<<<grid, block, shared_bytes>>>(static_cast<Params>(args)...);
+  kernel<<<grid, block, shared_bytes, launch_stream>>>(static_cast<Params>(args)...);
   CUDA_CHECK(cudaGetLastError());
 }
 

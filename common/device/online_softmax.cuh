@@ -11,7 +11,8 @@
 // softmax", section 3.1, for m and l.)
 //
 // The hardware's exponential is 2^x. Scores are therefore multiplied by log2(e) once, together with the scale of attention, and
-// from then on everything here is in base 2: x and m are scores · scale · log2(e), and exp(score) is 2^x.
+// from then on everything here is in base 2: x and m are scores · scale · log2(e), and exp(score) is 2^x. Only step 03 has scores
+// near the end of fp32, which that product would carry beyond it: there m may be such a score as it is, and `unit` is log2(e).
 #pragma once
 
 #include "common/device/dialect.h"
@@ -34,17 +35,19 @@ struct alignas(8) SoftmaxState {
 // The maximum to subtract: 0 for a part without scores, whose 2^(−∞ − 0) is 0; −∞ − −∞ would be NaN.
 __device__ inline float safe_maximum(float m) { return m == -INFINITY ? 0.0f : m; }
 
-// What brings l and O of a part with maximum `from` to the maximum `to` ≥ from.
-__device__ inline float rescale_factor(float from, float to) { return exp2_fast(from - safe_maximum(to)); }
+// What brings l and O of a part with maximum `from` to the maximum `to` ≥ from. `unit`: by how much 1 in m counts in base 2.
+__device__ inline float rescale_factor(float from, float to, float unit = 1.0f) {
+  return exp2_fast((from - safe_maximum(to)) * unit);
+}
 
-// Two parts as one. O of the result is first · O₁ + second · O₂.
+// Two parts as one. O of the result is first · O₁ + second · O₂. `unit` as above.
 struct MergedSoftmax {
   SoftmaxState state;
   float first, second;
 };
-__device__ inline MergedSoftmax merge(SoftmaxState a, SoftmaxState b) {
+__device__ inline MergedSoftmax merge(SoftmaxState a, SoftmaxState b, float unit = 1.0f) {
   const float m = fmaxf(a.m, b.m);
-  const float first = rescale_factor(a.m, m), second = rescale_factor(b.m, m);
+  const float first = rescale_factor(a.m, m, unit), second = rescale_factor(b.m, m, unit);
   return {{m, first * a.l + second * b.l}, first, second};
 }
 

@@ -5,6 +5,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <stdexcept>
 #include <string>
@@ -78,11 +79,26 @@ class Timer {
   Timer& operator=(const Timer&) = delete;
   ~Timer();
   void start();
-  double stop();  // waits for the work to end
+  void stop();
+  double milliseconds() const;  // waits for the work between the two to end
 
  private:
   void* begin_ = nullptr;
   void* end_ = nullptr;
+};
+
+// Launches that are recorded once, and later sent to the GPU together: between them, it never waits for the host. Only on a
+// GPU, as the Timer.
+class Graph {
+ public:
+  explicit Graph(const std::function<void()>& launches);  // recorded, not run; throws Error for what cannot be recorded
+  Graph(const Graph&) = delete;
+  Graph& operator=(const Graph&) = delete;
+  ~Graph();
+  void launch() const;
+
+ private:
+  void* executable_ = nullptr;
 };
 
 // ---- the simulator's side; on a GPU there are never findings, and configure() throws Error ----

@@ -31,6 +31,8 @@ __global__ void fill_words(std::uint32_t* words,  // [count]
 
 }  // namespace
 
+cudaStream_t launch_stream = nullptr;
+
 void fail(cudaError_t status, const char* call, const char* file, int line) {
   const std::string text = std::string(cudaGetErrorString(status)) + " (" + cudaGetErrorName(status) + ")\n  in " + call +
                            " at " + file + ":" + std::to_string(line);
@@ -134,13 +136,53 @@ Timer::~Timer() {
 
 void Timer::start() { CUDA_CHECK(cudaEventRecord(static_cast<cudaEvent_t>(begin_))); }
 
-double Timer::stop() {
-  CUDA_CHECK(cudaEventRecord(static_cast<cudaEvent_t>(end_)));
+void Timer::stop() { CUDA_CHECK(cudaEventRecord(static_cast<cudaEvent_t>(end_))); }
+
+double Timer::milliseconds() const {
   CUDA_CHECK(cudaEventSynchronize(static_cast<cudaEvent_t>(end_)));
   float milliseconds = 0;
   CUDA_CHECK(cudaEventElapsedTime(&milliseconds, static_cast<cudaEvent_t>(begin_), static_cast<cudaEvent_t>(end_)));
   return milliseconds;
 }
+
+namespace {
+
+// While it lives, launches are recorded. Its stream is one that the default stream waits for, so that a launch past
+// device::launch() is an error, and does not just miss in the recording.
+struct Recording {
+  cudaGraph_t graph = nullptr;
+
+  Recording() { CUDA_CHECK(cudaStreamCreate(&launch_stream)); }
+  Recording(const Recording&) = delete;
+  Recording& operator=(const Recording&) = delete;
+
+  void begin() { CUDA_CHECK(cudaStreamBeginCapture(launch_stream, cudaStreamCaptureModeThreadLocal)); }
+  void end() { CUDA_CHECK(cudaStreamEndCapture(launch_stream, &graph)); }
+
+  ~Recording() {
+    if (graph == nullptr) cudaStreamEndCapture(launch_stream, &graph);  // a launch failed
+    if (graph != nullptr) cudaGraphDestroy(graph);
+    cudaStreamDestroy(launch_stream);
+    launch_stream = nullptr;
+    cudaGetLastError();  // of a recording that failed: the next call must not show it again
+  }
+};
+
+}  // namespace
+
+Graph::Graph(const std::function<void()>& launches) {
+  Recording recording;
+  recording.begin();
+  launches();
+  recording.end();
+  cudaGraphExec_t executable;
+  CUDA_CHECK(cudaGraphInstantiateWithFlags(&executable, recording.graph, 0));
+  executable_ = executable;
+}
+
+Graph::~Graph() { cudaGraphExecDestroy(static_cast<cudaGraphExec_t>(executable_)); }
+
+void Graph::launch() const { CUDA_CHECK(cudaGraphLaunch(static_cast<cudaGraphExec_t>(executable_), launch_stream)); }
 
 void configure(const SimOptions&) { throw Error("this is the gpu build: it has no simulator to configure"); }
 

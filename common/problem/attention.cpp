@@ -59,19 +59,19 @@ double Attention::compulsory_bytes() const {
 }
 
 Attention resolve(Attention shape) {
-  require_positive("batch", shape.batch);
-  require_positive("heads", shape.heads);
-  require_positive("kv-heads", shape.kv_heads);
-  require_positive("seq-q", shape.seq_q);
-  require_positive("seq-k", shape.seq_k);
-  require_positive("dim", shape.dim);
+  require_extent("batch", shape.batch);
+  require_extent("heads", shape.heads);
+  require_extent("kv-heads", shape.kv_heads);
+  require_extent("seq-q", shape.seq_q);
+  require_extent("seq-k", shape.seq_k);
+  require_extent("dim", shape.dim);
   require(shape.window >= 0, "window is " + std::to_string(shape.window) + "; it must be 0 (none) or more");
   require(shape.heads % shape.kv_heads == 0, "heads is " + std::to_string(shape.heads) + ", kv-heads is " +
                                                  std::to_string(shape.kv_heads) + "; heads must be a multiple of kv-heads");
-  require(std::isfinite(shape.scale), "scale must be finite");
+  if (!shape.scale) shape.scale = static_cast<float>(1.0 / std::sqrt(static_cast<double>(shape.dim)));
+  require(std::abs(*shape.scale) <= 0x1p127f, "scale must be a number from −2^127 to 2^127");  // NaN is none
   require_countable(std::max({elements(shape.batch, shape.heads, shape.seq_q, std::max(shape.seq_k, shape.dim)),
                               elements(shape.batch, shape.kv_heads, shape.seq_k, shape.dim)}));
-  if (shape.scale == 0) shape.scale = static_cast<float>(1.0 / std::sqrt(static_cast<double>(shape.dim)));
   return shape;
 }
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 
 #include "common/problem/dtype.h"
@@ -18,7 +19,7 @@ struct Attention {
   int dim = 64;         // of one head
   bool causal = false;  // query i sees keys j ≤ i + seq_k − seq_q (aligned bottom-right)
   int window = 0;       // N > 0: key j is seen only if |i + seq_k − seq_q − j| < N; 0: no window
-  float scale = 0.0f;   // factor on Q Kᵀ; resolve() turns 0 into 1/√dim
+  std::optional<float> scale = {};  // factor on Q Kᵀ; resolve() fills in 1/√dim where there is none
   Dtype dtype = Dtype::fp32;
 
   // The keys that query i sees are [first_key(i), last_key(i)), within [0, seq_k]; none where the two are equal.
@@ -31,8 +32,8 @@ struct Attention {
   bool operator==(const Attention&) const = default;
 };
 
-// Fills in scale. Throws std::invalid_argument, naming the field, where one is out of range; then no product of extents
-// overflows a std::int64_t, not even in bytes.
+// Fills in scale. Throws std::invalid_argument, naming the field, where one is out of range; within it no product of extents
+// overflows a std::int64_t, not even in bytes, no sum of two extents an int, and scale · log2(e) is an fp32 number.
 Attention resolve(Attention shape);
 
 std::string to_string(const Attention& shape);  // "batch 1, heads 12 over 12, 200 × 200, dim 32, causal, fp32"

@@ -9,12 +9,6 @@ namespace {
 
 double elements(int batch, int rows, int columns) { return static_cast<double>(batch) * rows * columns; }
 
-void require_extent(const char* field, int value) {
-  require_positive(field, value);
-  require(value <= max_extent,
-          std::string(field) + " is " + std::to_string(value) + "; it must be at most " + std::to_string(max_extent));
-}
-
 void require_stride(const char* field, int stride, const char* extent, int least) {
   require(stride >= least, std::string(field) + " is " + std::to_string(stride) + "; it must be " + extent + ", " +
                                std::to_string(least) + ", or more");

@@ -26,9 +26,6 @@ struct Gemm {
   bool operator==(const Gemm&) const = default;
 };
 
-// Of m, n and k: kernels count in ints, and round extents up to tiles.
-inline constexpr int max_extent = 1 << 30;
-
 // Fills in what is 0. Throws std::invalid_argument, naming the field, where one is out of range; then no product of extents
 // overflows a std::int64_t, not even in bytes.
 Gemm resolve(Gemm shape);

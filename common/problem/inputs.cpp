@@ -41,9 +41,11 @@ std::uint64_t stream_of(std::uint64_t seed, std::uint64_t tensor) { return split
 
 float unchanged(float x) { return x; }
 
-// The standard deviation of scale · q · k for normal q and k.
-double score_deviation(const Attention& shape) {
-  return std::abs(static_cast<double>(shape.scale)) * std::sqrt(static_cast<double>(shape.dim));
+// What to multiply normal q by, so that scale · q · k has this standard deviation; 1 where the scale is so small that no fp32
+// number does it.
+float factor_for(double deviation, const Attention& shape) {
+  const double as_it_is = std::abs(static_cast<double>(*shape.scale)) * std::sqrt(static_cast<double>(shape.dim));
+  return as_it_is < 1e-30 ? 1.0f : static_cast<float>(deviation / as_it_is);
 }
 
 // Every row of a head becomes a copy of its first.
@@ -57,7 +59,7 @@ void repeat_first_row(Tensor& k, const Attention& shape) {
 // Each query becomes a multiple of one key that it sees: with that key its score is about 16 · √dim, with the others within
 // a few times 16.
 void point_at_keys(Tensor& q, const Tensor& k, const Attention& shape, std::uint64_t stream) {
-  const float factor = static_cast<float>(16 / score_deviation(shape)) * (shape.scale < 0 ? -1.0f : 1.0f);
+  const float factor = factor_for(16, shape) * (*shape.scale < 0 ? -1.0f : 1.0f);
   const std::int64_t rows = std::int64_t{shape.batch} * shape.heads * shape.seq_q;
   for (std::int64_t row = 0; row < rows; ++row) {
     const int i = static_cast<int>(row % shape.seq_q);
@@ -92,7 +94,7 @@ AttentionInputs make_inputs(const Attention& unresolved, std::uint64_t seed, Inp
                      Tensor({shape.batch, shape.kv_heads, shape.seq_k, shape.dim}),
                      Tensor({shape.batch, shape.kv_heads, shape.seq_k, shape.dim})};
 
-  const float enlarge = kind == InputKind::large ? static_cast<float>(100 / score_deviation(shape)) : 1.0f;
+  const float enlarge = kind == InputKind::large ? factor_for(100, shape) : 1.0f;
   fill(in.q, stream(0), shape.dtype, [&](float x) { return enlarge * x; });
   fill(in.k, stream(1), shape.dtype, unchanged);
   fill(in.v, stream(2), shape.dtype, [](float x) { return x + 0.5f; });

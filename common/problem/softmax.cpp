@@ -9,13 +9,6 @@ namespace {
 
 double elements(int rows, int columns) { return static_cast<double>(rows) * columns; }
 
-constexpr int most = 1 << 30;  // rows and columns: kernels count in ints, and round up to blocks
-
-void require_extent(const char* field, int value) {
-  require_positive(field, value);
-  require(value <= most, std::string(field) + " is " + std::to_string(value) + "; it must be at most " + std::to_string(most));
-}
-
 void require_stride(const char* field, int stride, int cols) {
   require(stride >= cols,
           std::string(field) + " is " + std::to_string(stride) + "; it must be cols, " + std::to_string(cols) + ", or more");

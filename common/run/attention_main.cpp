@@ -47,13 +47,13 @@ nlohmann::ordered_json problem_json(const Attention& a) {
           {"dim", a.dim},
           {"causal", a.causal},
           {"window", a.window},
-          {"scale", a.scale},
+          {"scale", *a.scale},
           {"dtype", problem::name(a.dtype)}};
 }
 
 // With every default.
 std::string problem_text(const AttentionRequest& request) {
-  return problem::to_string(request.shape) + ", scale " + significant(request.shape.scale, 6) + ", " +
+  return problem::to_string(request.shape) + ", scale " + significant(*request.shape.scale, 6) + ", " +
          input_text(request.seed, request.folder);
 }
 

@@ -11,10 +11,9 @@ using problem::Attention;
 
 // The options that no file fixes.
 Attention with_options(Attention shape, const AttentionFlags& flags) {
-  if (flags.scale == 0.0f) throw InputError("--scale: 0 would make all scores equal; leave it out for 1/√dim");
   shape.causal = shape.causal || flags.causal;
   shape.window = flags.window.value_or(shape.window);
-  shape.scale = flags.scale.value_or(shape.scale);
+  if (flags.scale) shape.scale = flags.scale;
   shape.dtype = flags.dtype.value_or(shape.dtype);
   return shape;
 }

@@ -11,9 +11,15 @@ using device::Buffer;
 using problem::Dtype;
 using problem::Tensor;
 
+// Of a shape, or of a launch.
+template <class Request>
+void require_supported(const AttentionVariant& variant, const Request& request) {
+  if (const auto reason = refusal(variant.supports, request)) throw std::invalid_argument(variant.name + " " + *reason);
+}
+
 problem::Attention supported(const AttentionVariant& variant, const problem::Attention& requested) {
   const problem::Attention shape = problem::resolve(requested);
-  if (const auto reason = refusal(variant.supports, shape)) throw std::invalid_argument(variant.name + " " + *reason);
+  require_supported(variant, shape);
   return shape;
 }
 
@@ -46,23 +52,6 @@ bool same_bits(const std::vector<NamedTensor>& run, const std::vector<NamedTenso
   return std::equal(run.begin(), run.end(), again.begin(), again.end(), [](const NamedTensor& a, const NamedTensor& b) {
     return !check::first_difference(a.tensor.values, b.tensor.values);
   });
-}
-
-Times measure(const std::function<void()>& launch, int repetitions) {
-  device::Timer timer;
-  const auto milliseconds = [&] {
-    timer.start();
-    launch();
-    return timer.stop();
-  };
-  double warm = 0;  // until the clocks are up
-  for (int i = 0; i < 5 || (i < 1000 && warm < 100); ++i) warm += milliseconds();
-
-  std::vector<double> all(static_cast<std::size_t>(repetitions));
-  std::generate(all.begin(), all.end(), milliseconds);
-  std::sort(all.begin(), all.end());
-  const std::size_t middle = all.size() / 2;
-  return {(all[middle] + all[(all.size() - 1) / 2]) / 2, all.front(), all.back(), repetitions};
 }
 
 }  // namespace
@@ -131,6 +120,7 @@ Outcome execute(const AttentionVariant& variant, const problem::Attention& reque
   k.upload(inputs.k);
   v.upload(inputs.v);
   const AttentionLaunch launch{shape, q.view<true>(), k.view<true>(), v.view<true>(), o.view<false>(), lse.data(), scratch};
+  require_supported(variant, launch);
 
   std::optional<AttentionTruth> own_truth;
   if (options.check && !truth) truth = &own_truth.emplace(shape, inputs);
@@ -175,6 +165,7 @@ Outcome execute_layer(const AttentionStep& step, const AttentionVariant& variant
   };
   const auto o_view = o.view<false>();
   const AttentionLaunch attention{shape, part(0), part(1), part(2), o_view, lse.data(), scratch};
+  require_supported(variant, attention);
 
   std::optional<LayerTruth> own_truth;
   if (options.check && !truth) truth = &own_truth.emplace(shape, inputs);

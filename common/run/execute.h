@@ -10,6 +10,7 @@
 #include "common/device/runtime.h"
 #include "common/problem/attention.h"
 #include "common/run/heads_buffer.h"
+#include "common/run/measure.h"
 #include "common/run/step.h"
 #include "common/run/truth.h"
 
@@ -19,7 +20,7 @@ struct ExecuteOptions {
   bool check = true;        // judge the outputs, and run a second time to compare bits
   bool counters = false;    // count what the simulator can count, in the first run
   bool trace = false;       // trace a warp of each kernel in that run
-  int repetitions = 0;      // timed launches after a warm-up; 0: none. Only on a GPU
+  int repetitions = 0;      // timed samples after a warm-up; 0: none. Only on a GPU
   HeadsLayout layout = {};  // of Q, K, V and O; a layer has its own, a matrix product only gaps
 };
 
@@ -27,14 +28,6 @@ struct NamedTensor {
   std::string name;  // "o": of the file, too
   problem::Tensor tensor;
   problem::Dtype dtype;
-};
-
-// Of one launch of the whole variant, in milliseconds.
-struct Times {
-  double median;
-  double min;
-  double max;
-  int repetitions;
 };
 
 struct Outcome {

@@ -11,6 +11,7 @@ namespace run {
 struct HeadsLayout {
   bool tokens_first = false;  // [batch, rows, heads, dim] instead of [batch, heads, rows, dim]
   bool gaps = false;          // unused elements after each row, each head and each batch entry
+  bool odd = false;           // so many of them that most rows begin at odd elements
 };
 
 class HeadsBuffer : public RowsBuffer {

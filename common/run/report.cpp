@@ -81,7 +81,8 @@ Json result_json(const Report& report, const Result& result, const CommonOptions
   const Outcome& outcome = result.outcome;
   Json times;
   if (const auto& t = outcome.times) {
-    times = {{"median", t->median}, {"min", t->min}, {"max", t->max}, {"repetitions", t->repetitions}};
+    times = {
+        {"median", t->median}, {"min", t->min}, {"max", t->max}, {"repetitions", t->repetitions}, {"launches", t->launches}};
   }
   return {{"variant", result.variant},
           {"problem", report.problem},
@@ -102,7 +103,7 @@ Json report_json(const Report& report, const CommonOptions& options) {
   for (const Result& result : report.results) results.push_back(result_json(report, result, options));
   Json skipped = Json::array();
   for (const Skipped& s : report.skipped) skipped.push_back({{"variant", s.variant}, {"reason", s.reason}});
-  return {{"schema", 2},
+  return {{"schema", 3},
           {"step", report.step},
           {"backend", device::properties().backend},
           {"device", device_json()},
@@ -190,7 +191,7 @@ std::string rows_text(const Outcome& outcome) {
 void print_results(const Report& report, bool timed) {
   std::vector<std::string> header = {"variant", "verdict", "error / allowed", "rows checked", "predicted MB"};
   if (simulated) header.push_back("host s");
-  if (timed) header.insert(header.end(), {"median ms", "min", "max", "TFLOP/s"});
+  if (timed) header.insert(header.end(), {"GPU ms, median", "GPU ms, min", "GPU ms, max", "launches", "TFLOP/s"});
   Table table(header);
   for (const Result& result : report.results) {
     const Outcome& outcome = result.outcome;
@@ -200,11 +201,16 @@ void print_results(const Report& report, bool timed) {
                                     megabytes(bytes)};
     if (simulated) row.push_back(fixed(outcome.host_seconds, 3));
     if (const auto& t = outcome.times) {
-      row.insert(row.end(), {fixed(t->median, 4), fixed(t->min, 4), fixed(t->max, 4), fixed(tflops(result), 2)});
+      row.insert(row.end(), {fixed(t->median, 4), fixed(t->min, 4), fixed(t->max, 4), std::to_string(t->launches),
+                             fixed(tflops(result), 2)});
     }
     table.add(row);
   }
   table.print(std::cout);
+  if (timed) {
+    std::cout << "GPU ms: of one launch, from " << bench_repetitions
+              << " samples; a sample is so many launches, back to back\n";
+  }
   for (const Skipped& skipped : report.skipped) std::cout << skipped.variant << "  skipped: " << skipped.reason << '\n';
 }
 

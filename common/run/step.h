@@ -25,6 +25,7 @@ struct AttentionSupport {
   bool causal = true;
   bool window = false;
   bool grouped_heads = true;  // kv_heads < heads
+  int row_alignment = 1;      // bytes: rows of Q, K, V and O begin at multiples of so many
   int max_batch = 65535;      // CUDA's limit on y and z of a grid, which is where batch and heads go
   int max_heads = 65535;
 };
@@ -33,6 +34,11 @@ std::string to_string(const AttentionSupport& supports);  // "fp32; any dim up t
 
 // Why the request cannot be served, naming what is supported; nothing if it can.
 std::optional<std::string> refusal(const AttentionSupport& supports, const problem::Attention& shape);
+
+// What kernels take of a resolved problem.
+inline device::AttentionShape device_shape(const problem::Attention& a) {
+  return {a.batch, a.heads, a.kv_heads, a.seq_q, a.seq_k, a.dim, a.causal, a.scale.value(), a.window};
+}
 
 // One launch of a variant: everything in device memory.
 struct AttentionLaunch {
@@ -44,11 +50,11 @@ struct AttentionLaunch {
   float* lse;                 // [batch, heads, seq_q], natural logarithm
   const Scratch& scratch;
 
-  device::AttentionShape device_shape() const {  // what kernels take
-    return {shape.batch, shape.heads,  shape.kv_heads, shape.seq_q, shape.seq_k,
-            shape.dim,   shape.causal, shape.scale,    shape.window};
-  }
+  device::AttentionShape device_shape() const { return run::device_shape(shape); }
 };
+
+// The same for where a launch's rows lie, which the shape does not say.
+std::optional<std::string> refusal(const AttentionSupport& supports, const AttentionLaunch& launch);
 
 struct AttentionVariant {
   std::string name;

@@ -19,7 +19,7 @@ constexpr float infinity = std::numeric_limits<float>::infinity();
 constexpr double minus_infinity = -std::numeric_limits<double>::infinity();
 
 reference::AttentionSpec spec_of(const problem::Attention& a) {
-  return {a.batch, a.heads, a.kv_heads, a.seq_q, a.seq_k, a.dim, a.causal, a.window, a.scale};
+  return {a.batch, a.heads, a.kv_heads, a.seq_q, a.seq_k, a.dim, a.causal, a.window, *a.scale};
 }
 
 // What is asked of the rows that are compared. A row with a NaN among its scores has one whatever else overflows.

@@ -64,7 +64,8 @@ std::string describe_target(Lane& lane, std::uintptr_t address) {
 
 void report(Lane& lane, std::string_view kind, const void* pc, const Run::MakeText& text) {
   const Unobserved unobserved;
-  lane.block->run().report(std::string(kind), place_of(pc), [&] { return text() + "\n  by " + lane.block->describe(lane); });
+  lane.block->run().report(std::string(kind), place_of(pc), pc,
+                           [&] { return text() + "\n  by " + lane.block->describe(lane); });
 }
 
 }  // namespace
@@ -145,9 +146,8 @@ void await_issue(Lane& lane, const PendingAccess& access) {
 
 namespace {
 
-// The earlier access was made by a thread of `block`.
 template <class Conflict>
-void report_race(Lane& lane, const Access& access, const Conflict& conflict, std::uintptr_t memory_begin, std::uint64_t block) {
+void report_race(Lane& lane, const Access& access, const Conflict& conflict, std::uintptr_t memory_begin) {
   const Unobserved unobserved;
   const bool earlier_wrote = conflict.earlier_kind == Kind::write;
   const char* order = access.kind == Kind::read ? "read after write" : earlier_wrote ? "write after write" : "write after read";
@@ -155,11 +155,13 @@ void report_race(Lane& lane, const Access& access, const Conflict& conflict, std
   const std::string earlier_place = place_of(conflict.earlier.pc);
   const auto text = [&] {
     return std::string(order) + " of " + describe_target(lane, memory_begin + conflict.offset) +
-           ", with nothing that orders them\n  " + (earlier_wrote ? "written" : "read") + " at " + earlier_place + " by " +
-           describe_thread(lane.block->run().launch, block, conflict.earlier.thread) + "\n  " +
-           (access.kind == Kind::write ? "written" : "read") + " at " + place + " by " + lane.block->describe(lane);
+           ", with nothing that orders them\n  " + (earlier_wrote ? "written" : "read") + " at " +
+           with_callers(earlier_place, conflict.earlier.pc) + " by " +
+           describe_thread(lane.block->run().launch, conflict.earlier.block, conflict.earlier.thread) + "\n  " +
+           (access.kind == Kind::write ? "written" : "read") + " at " + with_callers(place, access.pc) + " by " +
+           lane.block->describe(lane);
   };
-  lane.block->run().report("race", place, text, earlier_place);
+  lane.block->run().report("race", place, access.pc, text, earlier_place);
 }
 
 }  // namespace
@@ -174,11 +176,12 @@ void report_under_way(Lane& lane, const Access& access, const AsyncCopies::Under
   const auto text = [&] {
     return std::string(access.kind == Kind::read ? "read of " : "write to ") +
            describe_target(lane, std::max(access.address, other.copy.to)) +
-           ", to which an asynchronous copy is under way\n  copied at " + copy_place + " by " +
+           ", to which an asynchronous copy is under way\n  copied at " + with_callers(copy_place, other.copy.pc) + " by " +
            describe_thread(block.run().launch, block.linear_index(), other.thread) + ", which has not waited for it\n  " +
-           (access.kind == Kind::write ? "written" : "read") + " at " + place + " by " + block.describe(lane);
+           (access.kind == Kind::write ? "written" : "read") + " at " + with_callers(place, access.pc) + " by " +
+           block.describe(lane);
   };
-  block.run().report("race", place, text, copy_place);
+  block.run().report("race", place, access.pc, text, copy_place);
 }
 
 }  // namespace
@@ -189,19 +192,18 @@ void observe_shared(Lane& lane, const Access& access) {
   if (const auto* other = block.copies().find(access.address - block.arena().begin(), access.bytes)) [[unlikely]] {
     return report_under_way(lane, access, *other);
   }
-  const auto conflict = block.races().access({thread, thread, access.pc}, access.address - block.arena().begin(), access.bytes,
-                                             access.kind, access.atomic);
+  const auto conflict = block.races().access(block.order(), {thread, access.pc}, access.address - block.arena().begin(),
+                                             access.bytes, access.kind, access.scope);
   if (conflict) [[unlikely]]
-    report_race(lane, access, *conflict, block.arena().begin(), block.linear_index());
+    report_race(lane, access, *conflict, block.arena().begin());
 }
 
-void observe_global(Lane& lane, const Access& access) {
+void observe_device(Lane& lane, const Access& access) {
   Block& block = *lane.block;
-  const auto conflict =
-      block.run().global_races.access({block.linear_index(), static_cast<std::uint16_t>(lane.index), access.pc},
-                                      access.address - Heap::base, access.bytes, access.kind, access.atomic);
+  const auto conflict = block.run().device_races.access(block.order(), {static_cast<std::uint16_t>(lane.index), access.pc},
+                                                        access.address - Heap::base, access.bytes, access.kind, access.scope);
   if (conflict) [[unlikely]]
-    report_race(lane, access, *conflict, Heap::base, conflict->earlier.actor);
+    report_race(lane, access, *conflict, Heap::base);
 }
 
 void observe_matrix_row(Lane& lane, const Access& row) {
@@ -244,8 +246,8 @@ bool observe_async(Lane& lane, const AsyncCopy& copy) {
   }
   if (copy.to % copy.bytes != 0) say("misaligned write", describe_target(lane, copy.to) + " is not a multiple of that");
   if (copy.from % copy.bytes != 0) say("misaligned read", describe_target(lane, copy.from) + " is not a multiple of that");
-  if (copy.source_bytes > 0) observe(lane, {copy.from, copy.source_bytes, Kind::read, false, copy.pc, false, true});
-  observe(lane, {copy.to, copy.bytes, Kind::write, false, copy.pc, false, true});
+  if (copy.source_bytes > 0) observe(lane, {copy.from, copy.source_bytes, Kind::read, false, copy.pc, Scope::thread, true});
+  observe(lane, {copy.to, copy.bytes, Kind::write, false, copy.pc, Scope::thread, true});
   return true;
 }
 
@@ -253,19 +255,11 @@ void observe_landing(Lane& lane, const AsyncCopy& copy) {
   const Run& run = lane.block->run();
   if (!run.races) return;
   // The source was read at some time up to now: whoever stores there must have waited until now.
-  if (run.ordered && copy.source_bytes > 0) observe_global(lane, {copy.from, copy.source_bytes, Kind::read, false, copy.pc});
+  if (copy.source_bytes > 0) {
+    const Access source{copy.from, copy.source_bytes, Kind::read, false, copy.pc};
+    run.ordered ? observe_device(lane, source) : observe_marks(lane, source);
+  }
   observe_shared(lane, {copy.to, copy.bytes, Kind::write, false, copy.pc});
-}
-
-// An atomic or volatile value may be a flag: between the threads of a block, and between blocks.
-void flag_read(Lane& lane, std::uintptr_t address) {
-  lane.block->races().flag_read(static_cast<std::uint32_t>(lane.index), address);
-  if (lane.block->run().ordered) lane.block->run().global_races.flag_read(lane.block->linear_index(), address);
-}
-
-void flag_stored(Lane& lane, std::uintptr_t address, bool also_read) {
-  lane.block->races().flag_stored(static_cast<std::uint32_t>(lane.index), address, also_read);
-  if (lane.block->run().ordered) lane.block->run().global_races.flag_stored(lane.block->linear_index(), address, also_read);
 }
 
 // ---- for cuda.h: accesses that kernels report themselves, because the compiler would not report them as one ----
@@ -293,24 +287,36 @@ void order_and_yield(Lane& lane, std::uintptr_t address) {
   lane.yield();
 }
 
+void flag_read(Lane& lane, std::uintptr_t address, Scope scope) {
+  lane.block->order().flag_read(static_cast<std::uint32_t>(lane.index), address, scope);
+}
+
+void flag_stored(Lane& lane, std::uintptr_t address, Scope scope, bool also_read) {
+  lane.block->order().flag_stored(static_cast<std::uint32_t>(lane.index), address, scope, also_read);
+}
+
 }  // namespace
 
-void report_atomic(const void* address, std::size_t bytes, const void* pc) {
+bool report_atomic(const void* address, std::size_t bytes, Scope scope, const void* pc) {
+  Lane* lane = current_lane;
+  if (lane == nullptr) return false;
+  const auto at = reinterpret_cast<std::uintptr_t>(address);
+  const bool unordered = Heap::contains(at) && !lane->block->run().ordered;
+  if (!unordered) lane->yield();
+  observe(*lane, {at, static_cast<std::uint32_t>(bytes), Kind::read, true, pc, scope});
+  flag_read(*lane, at, scope);
+  return unordered;
+}
+
+void report_atomic_store(const void* address, std::size_t bytes, Scope scope, const void* pc) {
   if (Lane* lane = current_lane) {
     const auto at = reinterpret_cast<std::uintptr_t>(address);
-    order_and_yield(*lane, at);
-    observe(*lane, {at, static_cast<std::uint32_t>(bytes), Kind::read, true, pc, true});
-    flag_read(*lane, at);
+    observe(*lane, {at, static_cast<std::uint32_t>(bytes), Kind::write, true, pc, scope});
+    flag_stored(*lane, at, scope, true);
   }
 }
 
-void report_atomic_store(const void* address, std::size_t bytes, const void* pc) {
-  if (Lane* lane = current_lane) {
-    const auto at = reinterpret_cast<std::uintptr_t>(address);
-    observe(*lane, {at, static_cast<std::uint32_t>(bytes), Kind::write, true, pc, true});
-    flag_stored(*lane, at, true);
-  }
-}
+void use_unordered_result() { current_lane->block->run_again(*current_lane); }
 
 }  // namespace simt
 
@@ -329,11 +335,12 @@ namespace {
     const auto at = reinterpret_cast<std::uintptr_t>(address);
     if (at - lane->stack_low < simt::StackPool::stack_bytes) return;
     simt::order_and_yield(*lane, at);
-    simt::observe(*lane, {at, bytes, kind, true, pc, true});  // as an atomic: what flags between threads are made of
+    constexpr simt::Scope scope = simt::Scope::system;
+    simt::observe(*lane, {at, bytes, kind, true, pc, scope});  // as an atomic: what flags between threads are made of
     if (kind == simt::Kind::read) {
-      simt::flag_read(*lane, at);
+      simt::flag_read(*lane, at, scope);
     } else {
-      simt::flag_stored(*lane, at, false);
+      simt::flag_stored(*lane, at, scope, false);
     }
   }
 }

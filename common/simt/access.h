@@ -14,17 +14,17 @@ struct Access {
   std::uintptr_t address;
   std::uint32_t bytes;
   Kind kind;
-  bool aligned;    // must be a multiple of its size, as every access of a GPU must
-  const void* pc;  // return address of the hook: names the line
-  bool atomic = false;
-  bool counted = false;  // as part of something else, or not to be
+  bool aligned;                 // must be a multiple of its size, as every access of a GPU must
+  const void* pc;               // return address of the hook: names the line
+  Scope scope = Scope::thread;  // in which it is atomic
+  bool counted = false;         // as part of something else, or not to be
 };
 
 // The slow path: the access is wrong, or goes to neither device nor shared memory. False if it cannot take part in a race.
 bool observe_fault(Lane& lane, const Access& access);
 // Looks for races of an access that is otherwise sound.
 void observe_shared(Lane& lane, const Access& access);
-void observe_global(Lane& lane, const Access& access);
+void observe_device(Lane& lane, const Access& access);
 // The two ends of a cp.async, when it is issued and when its thread has waited for it. False if it is so wrong that nothing can
 // be copied.
 bool observe_async(Lane& lane, const AsyncCopy& copy);
@@ -33,8 +33,6 @@ void observe_landing(Lane& lane, const AsyncCopy& copy);
 void observe_matrix_row(Lane& lane, const Access& row);
 void observe_matrix_part(Lane& lane, const Access& part);
 void observe_division_by_zero(Lane& lane, const void* pc);
-void flag_read(Lane& lane, std::uintptr_t address);
-void flag_stored(Lane& lane, std::uintptr_t address, bool also_read);
 // While counting: waits until the warp issues the access.
 void await_issue(Lane& lane, const PendingAccess& access);
 // The same for an instruction that is no access, in the traced warp; elsewhere nothing happens.
@@ -68,6 +66,13 @@ void await_issue(Lane& lane, const PendingAccess& access);
   }
 }
 
+// The same on several workers at once, and faster: where there may be a race, the launch runs again, in order.
+[[gnu::always_inline]] inline void observe_marks(Lane& lane, const Access& access) {
+  if (Marks::suspicious(access.address, access.bytes, access.kind == Kind::write, access.scope, lane.marker)) [[unlikely]] {
+    lane.block->run_again(lane);
+  }
+}
+
 [[gnu::always_inline]] inline void observe(Lane& lane, const Access& access) {
   if (access.address - lane.stack_low < StackPool::stack_bytes) return;  // registers and local arrays
   std::uint8_t* shadow;
@@ -81,7 +86,7 @@ void await_issue(Lane& lane, const PendingAccess& access);
     observe_fault(lane, access);
     return;
   }
-  if (lane.counting && !access.atomic && !access.counted) {
+  if (lane.counting && access.scope == Scope::thread && !access.counted) {
     await_issue(lane,
                 {lane.lane(), access.address, access.bytes, access.kind, shared ? Form::shared : Form::global, access.pc});
   }
@@ -98,10 +103,9 @@ void await_issue(Lane& lane, const PendingAccess& access);
   if (shared) {
     observe_shared(lane, access);
   } else if (run.ordered) {
-    observe_global(lane, access);
-  } else if (BlockMarks::suspicious(access.address, access.bytes, access.kind == Kind::write, run.first_mark,
-                                    run.first_mark + 1 + lane.block->linear_index())) [[unlikely]] {
-    lane.block->run_again(lane);
+    observe_device(lane, access);
+  } else {
+    observe_marks(lane, access);
   }
 }
 

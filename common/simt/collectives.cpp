@@ -20,7 +20,7 @@ void meet(WarpCall& call) {
   if (!(call.mask >> lane.lane() & 1)) {
     std::ostringstream mask;
     mask << "0x" << std::hex << call.mask;
-    lane.block->run().report("caller not in mask", place_of(call.where), [&] {
+    lane.block->run().report("caller not in mask", place_of(call.where), call.pc, [&] {
       return std::string(call.name) + "(" + mask.str() + ") was called by a lane that the mask does not name\n  by " +
              lane.block->describe(lane);
     });
@@ -66,7 +66,7 @@ void resolve_shuffle(Block& block, Warp& warp, WarpCall* const calls[warp_size])
     auto& call = *static_cast<ShuffleCall*>(calls[lane]);
     const int source = source_lane(call, lane);
     if (calls[source] == nullptr) {
-      block.run().report("shuffle from absent lane", place_of(call.where), [&] {
+      block.run().report("shuffle from absent lane", place_of(call.where), call.pc, [&] {
         return std::string(call.name) + " reads lane " + std::to_string(source) + ", which is not in the mask\n  by " +
                block.describe(warp.lanes[lane]);
       });
@@ -96,25 +96,26 @@ void resolve_vote(Block&, Warp&, WarpCall* const calls[warp_size]) {
 void barrier(const std::source_location& where) {
   Lane& lane = lane_or_die();
   await_traced(lane, "bar.sync", 0, __builtin_return_address(0));
-  lane.block->arrive(lane, false, where);
+  lane.block->arrive(lane, false, where, __builtin_return_address(0));
 }
 
 bool barrier_or(bool predicate, const std::source_location& where) {
   Lane& lane = lane_or_die();
   await_traced(lane, "bar.red.or", 0, __builtin_return_address(0));
-  return lane.block->arrive(lane, predicate, where);
+  return lane.block->arrive(lane, predicate, where, __builtin_return_address(0));
 }
 
 void warp_barrier(std::uint32_t mask, const std::source_location& where) {
-  WarpCall call{"__syncwarp", mask, where, [](Block& block, Warp& warp, WarpCall* const* calls) {
+  WarpCall call{"__syncwarp", mask, where, __builtin_return_address(0), [](Block& block, Warp& warp, WarpCall* const* calls) {
                   const WarpCall* const* first = std::find_if(calls, calls + warp_size, [](auto* c) { return c != nullptr; });
                   std::vector<std::uint32_t> lanes;
                   for (int lane = 0; lane < warp_size; ++lane) {
                     if ((*first)->mask >> lane & 1) lanes.push_back(static_cast<std::uint32_t>(warp.lanes[lane].index));
                   }
-                  Meeting meeting;
-                  for (const std::uint32_t lane : lanes) block.races().arrive(meeting, lane);
-                  block.races().end(meeting, lanes);
+                  const Time met = block.order().meet(lanes);
+                  for (int lane = 0; lanes.size() == warp_size && lane < warp_size; ++lane) {
+                    warp.lanes[lane].marker.begin_epoch(met);
+                  }
                 }};
   meet(call);
 }
@@ -122,30 +123,29 @@ void warp_barrier(std::uint32_t mask, const std::source_location& where) {
 void bar_sync(int id, int threads, const std::source_location& where) {
   Lane& lane = lane_or_die();
   await_traced(lane, "bar.sync", id, __builtin_return_address(0));
-  lane.block->arrive_named(lane, {"bar.sync", id, threads, where});
+  lane.block->arrive_named(lane, {"bar.sync", id, threads, where, __builtin_return_address(0)});
 }
 
 void bar_arrive(int id, int threads, const std::source_location& where) {
   Lane& lane = lane_or_die();
   await_traced(lane, "bar.arrive", id, __builtin_return_address(0));
-  lane.block->arrive_named(lane, {"bar.arrive", id, threads, where});
+  lane.block->arrive_named(lane, {"bar.arrive", id, threads, where, __builtin_return_address(0)});
 }
 
-void fence() {
+void fence(Scope scope) {
   const Lane& lane = lane_or_die();
-  lane.block->races().fence(static_cast<std::uint32_t>(lane.index));
-  if (lane.block->run().ordered) lane.block->run().global_races.fence(lane.block->linear_index());
+  lane.block->order().fence(static_cast<std::uint32_t>(lane.index), scope);
 }
 
 std::uint64_t shuffle(const char* name, Shuffle mode, std::uint32_t mask, std::uint64_t value, int operand, int width,
                       const std::source_location& where) {
-  ShuffleCall call{{name, mask, where, resolve_shuffle}, mode, value, operand, width};
+  ShuffleCall call{{name, mask, where, __builtin_return_address(0), resolve_shuffle}, mode, value, operand, width};
   meet(call);
   return call.result;
 }
 
 std::uint32_t ballot(const char* name, std::uint32_t mask, bool predicate, const std::source_location& where) {
-  VoteCall call{{name, mask, where, resolve_vote}, predicate};
+  VoteCall call{{name, mask, where, __builtin_return_address(0), resolve_vote}, predicate};
   meet(call);
   return call.result;
 }
@@ -154,7 +154,7 @@ void* shared_memory(std::size_t bytes, std::size_t alignment, const void* anchor
   Lane& lane = lane_or_die();
   const SharedArena& arena = lane.block->arena();
   if (bytes > arena.bytes() || arena.begin() % alignment != 0) {
-    lane.block->run().report("shared memory", place_of(where), [&] {
+    lane.block->run().report("shared memory", place_of(where), __builtin_return_address(0), [&] {
       return "the kernel's struct takes " + std::to_string(bytes) + " bytes, the launch asked for " +
              std::to_string(arena.bytes());
     });

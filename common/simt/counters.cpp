@@ -213,12 +213,12 @@ KernelCounters Counters::result(const Launch& launch) const {
 
 namespace {
 
-using Mark = std::atomic<std::uint8_t>;
+using SectorMark = std::atomic<std::uint8_t>;
 
 // One byte for each sector of the heap; workers may set the same one.
-Mark* sector_marks(Kind kind) {
-  static Mark* const loaded = reinterpret_cast<Mark*>(reserve(Heap::reserved / sector_bytes));
-  static Mark* const stored = reinterpret_cast<Mark*>(reserve(Heap::reserved / sector_bytes));
+SectorMark* sector_marks(Kind kind) {
+  static SectorMark* const loaded = reinterpret_cast<SectorMark*>(reserve(Heap::reserved / sector_bytes));
+  static SectorMark* const stored = reinterpret_cast<SectorMark*>(reserve(Heap::reserved / sector_bytes));
   return kind == Kind::read ? loaded : stored;
 }
 
@@ -235,7 +235,7 @@ void Footprint::clear() {
 }
 
 void Footprint::mark(const PendingAccess& access) {
-  Mark* const marks = sector_marks(access.kind);
+  SectorMark* const marks = sector_marks(access.kind);
   const std::uint32_t bytes = is_copy(access.form) ? access.source_bytes : access.bytes;
   if (bytes == 0) return;
   for (const std::uintptr_t address : {access.address, access.address + bytes - 1}) {

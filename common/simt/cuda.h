@@ -11,6 +11,7 @@
 
 #include <bit>
 #include <cmath>
+#include <concepts>
 #include <cstdint>
 #include <cstdio>
 #include <cstring>
@@ -44,7 +45,7 @@ bool barrier_or(bool predicate, const std::source_location& where);
 void warp_barrier(std::uint32_t mask, const std::source_location& where);
 void bar_sync(int id, int threads, const std::source_location& where = std::source_location::current());
 void bar_arrive(int id, int threads, const std::source_location& where = std::source_location::current());
-void fence();
+void fence(Scope scope);
 
 // One lane's part in the instructions of ptx.cuh.
 void ldmatrix(std::uint32_t* registers, const void* row, int matrices, bool transposed, const std::source_location& where);
@@ -67,9 +68,11 @@ inline T* type_anchor = nullptr;
 // For code that the compiler's hooks would miss or split: one access of `bytes`, made by the code that returns to `pc`.
 void report_access(const void* address, std::size_t bytes, bool is_write, const void* pc);
 void report_no_access(const void* pc);  // of a lane whose predicate is false, where others of its warp make an access
-// Before an atomic: lets other threads run, then reports the read. No other thread runs until the calling lane waits again.
-void report_atomic(const void* address, std::size_t bytes, const void* pc);
-void report_atomic_store(const void* address, std::size_t bytes, const void* pc);
+// Before an atomic: lets other threads run, then reports the read. No other thread of the block runs until the calling lane
+// waits again. True if other blocks run at the same time, in no order that the seed would know.
+bool report_atomic(const void* address, std::size_t bytes, Scope scope, const void* pc);
+void report_atomic_store(const void* address, std::size_t bytes, Scope scope, const void* pc);
+void use_unordered_result();  // the launch runs again, in order
 
 // Not inlined, not instrumented: the access is reported once, with its whole width.
 template <class T>
@@ -113,17 +116,39 @@ template <class T>
   return value;
 }
 
+// What an atomic found. Who only stores (a sum, a count that somebody reads later) never asks for it, and that is an
+// instruction of its own on a GPU: `red` instead of `atom`. Blocks may make these in any order, several at a time; but who
+// looks at the result may go another way for it, so then the seed must decide the order.
+template <class T>
+class Found {
+ public:
+  Found(T value, bool unordered) : value_(value), unordered_(unordered) {}
+  [[gnu::always_inline]] operator T() const {
+    if (unordered_) use_unordered_result();
+    return value_;
+  }
+
+ private:
+  T value_;
+  bool unordered_;
+};
+
 // Replaces *address by update(*address) and returns the old value.
 template <class T, class Update>
-[[gnu::noinline, gnu::no_sanitize_thread]] T atomic(T* address, Update update) {
-  report_atomic(address, sizeof(T), __builtin_return_address(0));
-  const T old = *address;
-  const T updated = update(old);
-  if (std::memcmp(&old, &updated, sizeof(T)) != 0) {
-    report_atomic_store(address, sizeof(T), __builtin_return_address(0));
-    *address = updated;
-  }
-  return old;
+[[gnu::noinline, gnu::no_sanitize_thread]] Found<T> atomic(Scope scope, T* address, Update update) {
+  static_assert(sizeof(T) == 4 || sizeof(T) == 8, "atomics are of 4 or 8 bytes");
+  using Bits = std::conditional_t<sizeof(T) == 4, std::uint32_t, std::uint64_t>;
+  const bool unordered = report_atomic(address, sizeof(T), scope, __builtin_return_address(0));
+  auto* const bits = reinterpret_cast<Bits*>(address);
+  Bits old = __atomic_load_n(bits, __ATOMIC_RELAXED);
+  Bits updated;
+  bool stores = false;
+  do {  // until no other worker has changed the value in between
+    updated = std::bit_cast<Bits>(update(std::bit_cast<T>(old)));
+    if (updated != old && !stores) report_atomic_store(address, sizeof(T), scope, __builtin_return_address(0));
+    stores |= updated != old;
+  } while (!__atomic_compare_exchange_n(bits, &old, updated, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED));
+  return {std::bit_cast<T>(old), unordered};
 }
 
 template <class T>
@@ -184,43 +209,56 @@ inline int __all_sync(unsigned mask, int predicate, const std::source_location w
   return simt::ballot("__all_sync", mask, predicate != 0, where) == mask;
 }
 
-// ---- atomics: on device and shared memory, relaxed, as CUDA's are; always inlined, so that reports name the kernel's line
-// ----
+// ---- atomics: on device and shared memory, relaxed, as CUDA's are ----
 
-template <class T>
-[[gnu::always_inline]] inline T atomicAdd(T* address, std::type_identity_t<T> value) {
-  return simt::atomic(address, [value](T old) { return old + value; });
+// Always inlined, so that reports name the kernel's line.
+
+// NAME(address, value), NAME_block and NAME_system: *address becomes `updated`, an expression of `old` and `value`.
+#define SIMT_ATOMIC_OF(scope, name, updated)                                                              \
+  template <class T>                                                                                      \
+  [[gnu::always_inline]] inline simt::Found<T> name(T* address, std::type_identity_t<T> value) {          \
+    return simt::atomic(simt::Scope::scope, address, [value](T old) { return static_cast<T>(updated); }); \
+  }
+#define SIMT_ATOMIC(name, updated)             \
+  SIMT_ATOMIC_OF(device, name, updated)        \
+  SIMT_ATOMIC_OF(block, name##_block, updated) \
+  SIMT_ATOMIC_OF(system, name##_system, updated)
+
+namespace simt {
+template <std::integral T>  // CUDA has no others
+T smaller(T a, T b) {
+  return b < a ? b : a;
 }
-template <class T>
-[[gnu::always_inline]] inline T atomicMax(T* address, std::type_identity_t<T> value) {
-  static_assert(std::is_integral_v<T>, "atomicMax takes integers");
-  return simt::atomic(address, [value](T old) { return old < value ? value : old; });
+template <std::integral T>
+T larger(T a, T b) {
+  return a < b ? b : a;
 }
-template <class T>
-[[gnu::always_inline]] inline T atomicMin(T* address, std::type_identity_t<T> value) {
-  static_assert(std::is_integral_v<T>, "atomicMin takes integers");
-  return simt::atomic(address, [value](T old) { return value < old ? value : old; });
-}
-template <class T>
-[[gnu::always_inline]] inline T atomicOr(T* address, std::type_identity_t<T> value) {
-  return simt::atomic(address, [value](T old) { return old | value; });
-}
-template <class T>
-[[gnu::always_inline]] inline T atomicAnd(T* address, std::type_identity_t<T> value) {
-  return simt::atomic(address, [value](T old) { return old & value; });
-}
-template <class T>
-[[gnu::always_inline]] inline T atomicExch(T* address, std::type_identity_t<T> value) {
-  return simt::atomic(address, [value](T) { return value; });
-}
-template <class T>
-[[gnu::always_inline]] inline T atomicCAS(T* address, std::type_identity_t<T> compare, std::type_identity_t<T> value) {
-  return simt::atomic(address, [compare, value](T old) { return old == compare ? value : old; });
-}
+}  // namespace simt
+
+SIMT_ATOMIC(atomicAdd, old + value)
+SIMT_ATOMIC(atomicMax, simt::larger(old, value))
+SIMT_ATOMIC(atomicMin, simt::smaller(old, value))
+SIMT_ATOMIC(atomicOr, old | value)
+SIMT_ATOMIC(atomicAnd, old& value)
+SIMT_ATOMIC(atomicExch, ((void)old, value))
+#undef SIMT_ATOMIC
+#undef SIMT_ATOMIC_OF
+
+#define SIMT_ATOMIC_CAS(scope, name)                                                                                    \
+  template <class T>                                                                                                    \
+  [[gnu::always_inline]] inline simt::Found<T> name(T* address, std::type_identity_t<T> compare,                        \
+                                                    std::type_identity_t<T> value) {                                    \
+    return simt::atomic(simt::Scope::scope, address, [compare, value](T old) { return old == compare ? value : old; }); \
+  }
+SIMT_ATOMIC_CAS(device, atomicCAS)
+SIMT_ATOMIC_CAS(block, atomicCAS_block)
+SIMT_ATOMIC_CAS(system, atomicCAS_system)
+#undef SIMT_ATOMIC_CAS
 
 // All lanes see one memory: a fence moves no data. It orders accesses for the race rules.
-inline void __threadfence() { simt::fence(); }
-inline void __threadfence_block() { simt::fence(); }
+inline void __threadfence_block() { simt::fence(simt::Scope::block); }
+inline void __threadfence() { simt::fence(simt::Scope::device); }
+inline void __threadfence_system() { simt::fence(simt::Scope::system); }
 
 // ---- arithmetic that nvcc declares in the global namespace ----
 

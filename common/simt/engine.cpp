@@ -114,7 +114,7 @@ void Block::begin(Run& run, std::uint64_t linear_index, Counters& counters) {
   stacks_.prepare(static_cast<int>(threads_));
   arena_.begin_block(shared_bytes);
   for (NamedBarrier& barrier : named_barriers_) barrier = {};
-  races_.begin_block(threads_);
+  order_.begin_block(linear_index_, threads_, run.ordered ? &run.device_flags : nullptr);
   races_.words.reserve((shared_bytes + 3) / 4);
   copies_.begin_block(threads_, shared_bytes);
 
@@ -135,6 +135,7 @@ void Block::begin(Run& run, std::uint64_t linear_index, Counters& counters) {
     lane.traced = traced && i < warp_size;
     lane.thread = position(block, i);
     lane.stack_low = stacks_.low(lane.index);
+    lane.marker = Marker(run.first_mark, linear_index, i);
     lane.arena_low = arena_.low();
     lane.arena_shadow = arena_.shadow(arena_.low());
     lane.block = this;
@@ -238,7 +239,7 @@ bool Block::resolve_calls(Warp& warp) {
       }
     }
     if (gone != 0) {
-      run_->report("exited lane in mask", place_of(call.where), [&] {
+      run_->report("exited lane in mask", place_of(call.where), call.pc, [&] {
         return std::string(call.name) + " names lanes " + ranges(gone) + " of warp " + std::to_string(warp.index) +
                ", which have exited or never existed\n  called by " + describe(warp.lanes[l]);
       });
@@ -261,19 +262,21 @@ bool Block::resolve_calls(Warp& warp) {
 void Block::check_aligned(const Warp& warp, WarpCall* const calls[warp_size]) {
   for (int l = 1; l < warp.count; ++l) {
     if (calls[l]->aligned_at == calls[0]->aligned_at) continue;
-    run_->report("divergent instruction", place_of(calls[l]->where), [&] {
+    run_->report("divergent instruction", place_of(calls[l]->where), calls[l]->aligned_at, [&] {
       const bool same_line = same_place(calls[l]->where, calls[0]->where);  // of a template, or a function inlined twice
       return std::string(calls[l]->name) + " is one instruction of the warp, reached at two places" +
              (same_line ? " that were made of one line" : "") + "\n  by " + describe(warp.lanes[0]) + " at " +
-             place_of(calls[0]->where) + "\n  by " + describe(warp.lanes[l]) + " at " + place_of(calls[l]->where);
+             with_callers(place_of(calls[0]->where), calls[0]->aligned_at) + "\n  by " + describe(warp.lanes[l]) + " at " +
+             with_callers(place_of(calls[l]->where), calls[l]->aligned_at);
     });
     return;
   }
 }
 
-bool Block::arrive(Lane& lane, bool vote, const std::source_location& where) {
+bool Block::arrive(Lane& lane, bool vote, const std::source_location& where, const void* pc) {
   lane.state = Lane::State::in_barrier;
   lane.barrier_place = where;
+  lane.barrier_pc = pc;
   ++in_barrier_;
   votes_ |= vote;
   lane.wait();
@@ -290,9 +293,10 @@ bool Block::release_barrier() {
     lane.state = Lane::State::runnable;
     if (first == nullptr) first = &lane;
     if (!same_place(lane.barrier_place, first->barrier_place)) {
-      run_->report("divergent barrier", place_of(lane.barrier_place), [&] {
+      run_->report("divergent barrier", place_of(lane.barrier_place), lane.barrier_pc, [&] {
         return "__syncthreads() is one barrier, reached at two places\n  by " + describe(*first) + " at " +
-               place_of(first->barrier_place) + "\n  by " + describe(lane) + " at " + place_of(lane.barrier_place);
+               with_callers(place_of(first->barrier_place), first->barrier_pc) + "\n  by " + describe(lane) + " at " +
+               with_callers(place_of(lane.barrier_place), lane.barrier_pc);
       });
       first = &lane;
     }
@@ -300,13 +304,14 @@ bool Block::release_barrier() {
   in_barrier_ = 0;
   voted_ = std::exchange(votes_, false);
   counters_->barrier(warps_.size());
-  races_.full_barrier();
+  order_.full_barrier();
+  for (std::size_t i = 0; i < threads_; ++i) lanes_[i].marker.begin_barrier_epoch(order_.last_barrier());
   return true;
 }
 
 void Block::arrive_named(Lane& lane, const BarrierCall& call) {
   const auto refuse = [&](const std::string& why) {
-    run_->report("barrier misuse", place_of(call.where), [&] {
+    run_->report("barrier misuse", place_of(call.where), call.pc, [&] {
       return std::string(call.name) + ' ' + std::to_string(call.id) + ", " + std::to_string(call.threads) + ": " + why +
              "\n  by " + describe(lane);
     });
@@ -325,10 +330,10 @@ void Block::arrive_named(Lane& lane, const BarrierCall& call) {
   barrier.threads = call.threads;
   ++barrier.arrived;
   if (waits) barrier.waiting.push_back(index);
-  races_.arrive(barrier.meeting, index);
+  order_.arrive(barrier.meeting, index);
   if (barrier.arrived == call.threads) {
     counters_->barrier(static_cast<std::uint64_t>(call.threads / warp_size));
-    races_.end(barrier.meeting, barrier.waiting);
+    order_.end(barrier.meeting, barrier.waiting);
     for (const std::uint32_t i : barrier.waiting) lanes_[i].state = Lane::State::runnable;
     barrier = {};
   } else if (waits) {
@@ -342,22 +347,26 @@ void Block::arrive_named(Lane& lane, const BarrierCall& call) {
 void Block::report_stuck() {
   std::map<std::string, std::uint32_t> waiting;  // "warp 0 … at file:line" → lanes
   std::string place;
+  const void* pc = nullptr;
+  const auto describe_place = [&](const std::source_location& where, const void* at) {
+    place = place_of(where);
+    pc = at;
+    return with_callers(place, pc);
+  };
   for (std::size_t i = 0; i < threads_; ++i) {
     const Lane& lane = lanes_[i];
     std::string state = "have exited";
     if (lane.state == Lane::State::in_barrier) {
-      state = "wait in __syncthreads() at " + place_of(lane.barrier_place);
-      place = place_of(lane.barrier_place);
+      state = "wait in __syncthreads() at " + describe_place(lane.barrier_place, lane.barrier_pc);
     } else if (lane.state == Lane::State::in_named_barrier) {
       const BarrierCall& call = lane.named_barrier;
       state = std::string("wait in ") + call.name + ' ' + std::to_string(call.id) + ", " + std::to_string(call.threads) +
-              " at " + place_of(call.where);
-      place = place_of(call.where);
+              " at " + describe_place(call.where, call.pc);
     } else if (lane.state == Lane::State::in_warp_call) {
       std::ostringstream mask;
       mask << "0x" << std::hex << lane.call->mask;
-      state = std::string("wait in ") + lane.call->name + "(" + mask.str() + ") at " + place_of(lane.call->where);
-      place = place_of(lane.call->where);
+      state = std::string("wait in ") + lane.call->name + "(" + mask.str() + ") at " +
+              describe_place(lane.call->where, lane.call->pc);
     }
     waiting["warp " + std::to_string(lane.warp()) + " lanes @ " + state] |= 1u << lane.lane();
   }
@@ -366,7 +375,7 @@ void Block::report_stuck() {
     const std::size_t at = state.find('@');
     text += "\n  " + state.substr(0, at) + ranges(lanes) + state.substr(at + 1);
   }
-  run_->report("deadlock", place, [&] { return text; });
+  run_->report("deadlock", place, pc, [&] { return text; });
   run_->stopped = true;
 }
 
@@ -400,15 +409,15 @@ Run::Run(const Launch& launch_, bool ordered_)
       races(options().races),
       tracing(options().trace),
       counting(options().counters || tracing),
-      first_mark(BlockMarks::first_of(block_count(launch))),
-      global_races(ordered ? block_count(launch) : 0) {
+      first_mark(Marks::first_of(block_count(launch))) {
   order.resize(block_count(launch));
   for (std::size_t i = 0; i < order.size(); ++i) order[i] = i;
   std::uint64_t random = options().seed;
   for (std::size_t i = order.size(); i > 1; --i) std::swap(order[i - 1], order[next_random(random) % i]);
 }
 
-void Run::report(std::string kind, std::string where, const MakeText& make_text, const std::string& other_place) {
+void Run::report(std::string kind, std::string where, const void* pc, const MakeText& make_text,
+                 const std::string& other_place) {
   const Unobserved unobserved;
   const std::lock_guard lock(mutex);
   const auto [known, fresh] = known_findings.try_emplace(kind + '\n' + where + '\n' + other_place, findings.size());
@@ -418,8 +427,8 @@ void Run::report(std::string kind, std::string where, const MakeText& make_text,
   }
   const std::string kernel = function_name(launch.kernel);
   static constexpr const char* modes[] = {"", " --sim-async eager", " --sim-async random"};
-  std::string text = kind + ": " + make_text() + "\n  at " + where + " in kernel " + kernel + "\n  replay: --sim-seed " +
-                     std::to_string(options().seed) + modes[static_cast<int>(options().async_mode)];
+  std::string text = kind + ": " + make_text() + "\n  at " + with_callers(where, pc) + " in kernel " + kernel +
+                     "\n  replay: --sim-seed " + std::to_string(options().seed) + modes[static_cast<int>(options().async_mode)];
   findings.push_back({std::move(kind), kernel, std::move(where), std::move(text)});
 }
 
@@ -455,7 +464,7 @@ void work(Run& run, Blocks& blocks) {
     if (!spinning) {
       idle_rounds = 0;
     } else if (!(resident < max_resident && open()) && ++idle_rounds == max_idle_rounds) {
-      run.report("endless spin", "unknown place",
+      run.report("endless spin", "unknown place", nullptr,
                  [] { return "every runnable thread reads the same memory again and again; nobody writes it"; });
       run.stopped = true;
     }
@@ -498,7 +507,7 @@ void validate(const Launch& launch) {
 
 void launch(const Launch& launch) {
   static std::mutex one_launch_at_a_time;
-  static std::set<Function> ordered_kernels;  // seen to use global atomics or flags
+  static std::set<Function> ordered_kernels;  // seen to need it
   const std::lock_guard lock(one_launch_at_a_time);
   validate(launch);
   const Snapshot before;
@@ -514,7 +523,7 @@ void launch(const Launch& launch) {
   }
   if (!run->stopped) {
     for (const std::uintptr_t address : before.changed_unseen()) {
-      run->report("unseen write", "unknown place", [&] {
+      run->report("unseen write", "unknown place", nullptr, [&] {
         return describe_address(address) +
                " changed, but no store was reported; write 16-bit and vector values through store()";
       });

@@ -44,6 +44,7 @@ struct WarpCall {
   const char* name;  // of the intrinsic: calls match by name and mask
   std::uint32_t mask;
   std::source_location where;
+  const void* pc;  // of the call, where it is known
   // Called once when every lane of the mask has arrived; calls[l] is null for lanes outside it. Fills in the results.
   void (*resolve)(Block& block, Warp& warp, WarpCall* const calls[warp_size]);
   const void* aligned_at = nullptr;  // of .aligned instructions: where in the code; all lanes must make the call there
@@ -55,6 +56,7 @@ struct BarrierCall {
   int id = 0;
   int threads = 0;  // that it takes to open the barrier
   std::source_location where;
+  const void* pc = nullptr;
 };
 
 struct Lane {
@@ -69,11 +71,13 @@ struct Lane {
   std::uintptr_t stack_low = 0;
   std::uintptr_t arena_low = 0;  // of the block's shared memory, red zones included, and its shadow
   std::uint8_t* arena_shadow = nullptr;
+  Marker marker;  // of the device memory that it touches
   Block* block = nullptr;
   WarpCall* call = nullptr;            // while in_warp_call
   std::source_location barrier_place;  // while in_barrier
-  BarrierCall named_barrier = {};      // while in_named_barrier
-  PendingAccess access = {};           // while in_access
+  const void* barrier_pc = nullptr;
+  BarrierCall named_barrier = {};  // while in_named_barrier
+  PendingAccess access = {};       // while in_access
   Fiber fiber;
 
   int warp() const { return index / warp_size; }
@@ -94,18 +98,19 @@ struct Run {
   Run(const Launch& launch_, bool ordered_);
 
   const Launch& launch;
-  const bool ordered;                // one worker: global atomics and flags happen in a seeded order, races are named exactly
-  const bool races;                  // look for them
-  const bool tracing;                // the first warp of the first block
-  const bool counting;               // what is traced, too; in lock-step
-  std::uint32_t first_mark;          // for BlockMarks, unless ordered
-  GlobalRaces global_races;          // if ordered
-  Counters counters;                 // guarded by mutex
-  Trace trace;                       // of one warp: only the worker that runs it comes here
-  std::vector<std::uint64_t> order;  // of the blocks
-  std::atomic<std::size_t> next{0};  // into order
-  std::atomic<bool> stopped{false};  // a fault after which the launch cannot go on
-  std::atomic<bool> needs_order{false};  // a global atomic, or what may be a race between blocks, was seen: run again, ordered
+  const bool ordered;                    // one worker: flags in device memory change in a seeded order, races are named exactly
+  const bool races;                      // look for them
+  const bool tracing;                    // the first warp of the first block
+  const bool counting;                   // what is traced, too; in lock-step
+  std::uint32_t first_mark;              // for Marks, unless ordered
+  DeviceRaces device_races;              // if ordered
+  Flags device_flags;                    // if ordered
+  Counters counters;                     // guarded by mutex
+  Trace trace;                           // of one warp: only the worker that runs it comes here
+  std::vector<std::uint64_t> order;      // of the blocks
+  std::atomic<std::size_t> next{0};      // into order
+  std::atomic<bool> stopped{false};      // a fault after which the launch cannot go on
+  std::atomic<bool> needs_order{false};  // a flag in device memory, or what may be a race there, was seen: run again, ordered
   std::mutex mutex;
   std::vector<Finding> findings;                      // guarded by mutex
   std::map<std::string, std::size_t> known_findings;  // their indices, by what makes them distinct; guarded by mutex
@@ -113,7 +118,8 @@ struct Run {
   // Counts a finding that was seen before: of the same kind, at the same place (and, of a race, with the same other place).
   // The text is made only for the first: finding names takes milliseconds, and a fault may happen a million times.
   using MakeText = std::function<std::string()>;
-  void report(std::string kind, std::string where, const MakeText& text, const std::string& other_place = "");
+  // `where` is the place of `pc`, if that is known; else `pc` is null.
+  void report(std::string kind, std::string where, const void* pc, const MakeText& text, const std::string& other_place = "");
 };
 
 class Block {
@@ -126,6 +132,7 @@ class Block {
 
   Run& run() { return *run_; }
   SharedArena& arena() { return arena_; }
+  Order& order() { return order_; }
   SharedRaces& races() { return races_; }
   AsyncCopies& copies() { return copies_; }
   Counters& counters() { return *counters_; }
@@ -136,7 +143,7 @@ class Block {
   const void* shared_type() const { return shared_type_; }  // &type_anchor<Smem>; null before the kernel asked for it
   void set_shared_type(const void* anchor) { shared_type_ = anchor; }
   // At __syncthreads(), which __syncthreads_or() is, too: returns whether any thread's vote was true.
-  bool arrive(Lane& lane, bool vote, const std::source_location& where);
+  bool arrive(Lane& lane, bool vote, const std::source_location& where, const void* pc);
   void arrive_named(Lane& lane, const BarrierCall& call);
   [[noreturn]] void stop(Lane& lane);       // ends the launch from within a lane
   [[noreturn]] void run_again(Lane& lane);  // the same, for the launch to run again, in order
@@ -172,6 +179,7 @@ class Block {
   const void* shared_type_ = nullptr;
   StackPool stacks_;
   SharedArena arena_;
+  Order order_;
   SharedRaces races_;
   AsyncCopies copies_;
   struct NamedBarrier {

@@ -68,11 +68,11 @@ std::size_t container_limit() {
 
 std::uintptr_t Heap::base = reinterpret_cast<std::uintptr_t>(reserve(Heap::reserved));
 std::uint8_t* Heap::shadows = static_cast<std::uint8_t*>(reserve(Heap::reserved));
-BlockMarks::Mark* BlockMarks::marks = static_cast<BlockMarks::Mark*>(reserve(Heap::reserved / 4 * sizeof(BlockMarks::Mark)));
+Marks::OfWord* Marks::of_words = static_cast<Marks::OfWord*>(reserve(Heap::reserved / 4 * sizeof(Marks::OfWord)));
 
-std::uint32_t BlockMarks::first_of(std::size_t blocks) {
-  static std::uint64_t next = 1;  // 0 is memory that was never touched
-  if (next + blocks + 1 > std::numeric_limits<std::uint32_t>::max()) {
+std::uint32_t Marks::first_of(std::size_t blocks) {
+  static std::uint64_t next = 1;       // 0 is memory that was never touched
+  if (next + blocks + 1 > 1u << 30) {  // the bits of Mark::block
     forget(Heap::base, Heap::reserved);
     next = 1;
   }
@@ -81,16 +81,57 @@ std::uint32_t BlockMarks::first_of(std::size_t blocks) {
   return static_cast<std::uint32_t>(first);
 }
 
-void BlockMarks::forget(std::uintptr_t address, std::size_t bytes) {
-  give_back(reinterpret_cast<std::uintptr_t>(marks + (address - Heap::base) / 4), bytes / 4 * sizeof(Mark));
+void Marks::forget(std::uintptr_t address, std::size_t bytes) {
+  give_back(reinterpret_cast<std::uintptr_t>(of_words + (address - Heap::base) / 4), bytes / 4 * sizeof(OfWord));
+}
+
+namespace {
+
+std::uint64_t warp_of(std::uint64_t who) { return who < Mark::some_of_warp ? who / warp_size : who - Mark::some_of_warp; }
+
+// The accesses of `old` happened before mine: they are my own, or a barrier lies in between. (Not all that did are known.)
+bool before(Mark old, Mark me, const Marker& marker) {
+  if (old.block != me.block) return false;
+  return old.who == me.who || old.epoch < marker.barrier || (warp_of(old.who) == warp_of(me.who) && old.epoch < me.epoch);
+}
+
+// A mark for `old` and me: whatever may race with either may race with it.
+Mark joined(Mark old, Mark me, const Marker& marker) {
+  if (old < marker.launch) return me;
+  if ((old.halves & ~me.halves) == 0 && old.scope >= me.scope && before(old, me, marker)) return me;
+  Mark all = me;
+  if (old.block != me.block) {
+    all = marker.covers[3];
+  } else if (old.who != me.who) {
+    all.who = warp_of(old.who) == warp_of(me.who) ? Mark::some_of_warp + warp_of(me.who) : std::uint64_t{Mark::some_of_block};
+    all.epoch = std::max(old.epoch, me.epoch);
+  }
+  all.halves = old.halves | me.halves;
+  all.scope = std::min(old.scope, me.scope);
+  return all;
+}
+
+}  // namespace
+
+Mark Marks::leave(std::atomic<Mark>& mark, Mark old, Mark me, const Marker& marker) {
+  for (;;) {
+    const Mark now = joined(old, me, marker);
+    if (now == old || mark.compare_exchange_weak(old, now)) return old;
+  }
+}
+
+bool Marks::may_race(Mark old, Mark me, const Marker& marker) {
+  if (old < marker.launch || (old.halves & me.halves) == 0 || before(old, me, marker)) return false;
+  const auto both = static_cast<Scope>(std::min(old.scope, me.scope));
+  return both < (old.block == me.block ? Scope::block : Scope::device);
 }
 
 std::size_t memory_available() {
-  // Each byte costs six: itself, its shadow, a snapshot of both, and the marks of the blocks that touch it.
+  // Each byte costs eight: itself, its shadow, a snapshot of both, and four of the marks of its word.
   const std::lock_guard lock(mutex);
-  const std::size_t machine = std::min(proc_meminfo("MemTotal"), container_limit()) / 6;
+  const std::size_t machine = std::min(proc_meminfo("MemTotal"), container_limit()) / 8;
   const std::size_t left = machine > live_bytes ? machine - live_bytes : 0;
-  return std::min(left, proc_meminfo("MemAvailable") / 6);
+  return std::min(left, proc_meminfo("MemAvailable") / 8);
 }
 
 void* allocate(const std::string& name, std::size_t bytes) {
@@ -116,7 +157,7 @@ void release(void* pointer) {
   std::memset(Heap::shadow(begin), 0, bytes);
   give_back(begin, bytes);
   give_back(reinterpret_cast<std::uintptr_t>(Heap::shadow(begin)), bytes);
-  BlockMarks::forget(begin, bytes);
+  Marks::forget(begin, bytes);
 }
 
 namespace {

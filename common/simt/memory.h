@@ -1,7 +1,10 @@
 // Device memory and shared memory, each with a shadow that knows what every byte is.
 #pragma once
 
+#include <algorithm>
 #include <atomic>
+#include <bit>
+#include <compare>
 #include <cstddef>
 #include <cstdint>
 #include <string>
@@ -47,41 +50,97 @@ std::vector<Allocation> live_allocations();
 // The allocation that holds the address, or the nearest one before or after it; null when there is none.
 const Allocation* nearest_allocation(std::uintptr_t address);
 
-// Which block of a launch touched which word of device memory: enough to see, on several workers at once and in a few
-// nanoseconds, that two blocks may have raced. It remembers neither lines nor bytes nor order. Where it suspects something, the
-// launch is run again under GlobalRaces, which knows all of these.
-class BlockMarks {
+// Who touched a word of device memory last: enough to see, on several workers at once and in a few nanoseconds, that two
+// threads may have raced. A mark knows neither lines nor bytes, nor fences, flags and barriers of a few. Where marks make the
+// engine suspicious, the launch is run again under DeviceRaces, which knows all of these.
+//
+// 64 bits hold it, the block highest, so that marks of earlier launches are the smaller numbers.
+struct Mark {
+  static constexpr std::uint32_t last_epoch = (1u << 19) - 1;           // later ones look like it: never known to be over
+  static constexpr std::uint32_t some_of_warp = max_threads_per_block;  // + warp
+  static constexpr std::uint32_t some_of_block = some_of_warp + max_threads_per_block / warp_size;
+
+  std::uint64_t halves : 2;  // of the word, that were touched
+  std::uint64_t scope : 2;   // the narrowest of these accesses
+  // The time of the thread's last full barrier, or of its warp's, on the clock of its block: all accesses with the mark are of
+  // this epoch or of earlier ones.
+  std::uint64_t epoch : 19;
+  std::uint64_t who : 11;    // a thread of the block, or several
+  std::uint64_t block : 30;  // since the program began; the number before a launch's first stands for several of its blocks
+
+  auto operator<=>(const Mark& other) const {
+    return std::bit_cast<std::uint64_t>(*this) <=> std::bit_cast<std::uint64_t>(other);
+  }
+  bool operator==(const Mark& other) const { return (*this <=> other) == 0; }
+};
+
+// What a thread leaves on the words that it touches.
+struct Marker {
+  Marker() = default;
+  Marker(std::uint32_t first, std::uint64_t block, std::uint32_t thread)  // numbers: of the launch, in the launch, in the block
+      : launch{0, 0, 0, 0, first}, covers{} {
+    const std::uint64_t whos[] = {thread, Mark::some_of_warp + thread / warp_size, Mark::some_of_block};
+    for (int i = 0; i < 3; ++i) covers[i] = {3, 0, 0, whos[i], first + 1 + block};
+    covers[3] = {3, 0, 0, Mark::some_of_block, first};
+  }
+  void begin_epoch(std::uint64_t epoch) {
+    for (int i = 0; i < 3; ++i) covers[i].epoch = std::min<std::uint64_t>(epoch, Mark::last_epoch);
+  }
+  void begin_barrier_epoch(std::uint64_t epoch) {
+    begin_epoch(epoch);
+    barrier = covers[0].epoch;
+  }
+  const Mark& mine() const { return covers[0]; }
+
+  std::uint64_t barrier = 0;  // the epoch that the last full barrier began
+  Mark launch;                // those of earlier launches are less
+  Mark covers[4];             // of one who reads now: mine, and as good: some of my warp, of my block, of several blocks
+};
+
+class Marks {
  public:
-  // Numbers for a launch: no mark of an earlier one is among them. Not while a launch runs.
+  // Numbers for the blocks of a launch: no mark of an earlier one is among them. Not while a launch runs.
   static std::uint32_t first_of(std::size_t blocks);
   static void forget(std::uintptr_t address, std::size_t bytes);  // gives the memory of the marks back
 
-  // Marks an access by block `first + 1 + linear index`; true if another block's access to these words may race with it.
-  // `first` itself stands for several blocks.
-  static bool suspicious(std::uintptr_t address, std::size_t bytes, bool is_write, std::uint32_t first, std::uint32_t me) {
-    const std::uintptr_t end = (address - Heap::base + bytes + 3) / 4;
+  // Leaves a mark of the access on its words; true if an earlier access to them may race with it.
+  [[gnu::always_inline]] static bool suspicious(std::uintptr_t address, std::size_t bytes, bool is_write, Scope scope,
+                                                const Marker& marker) {
+    const std::uintptr_t begin = address - Heap::base;
+    Mark me = marker.mine();
+    if (bytes < 4) me.halves = begin % 4 + bytes <= 2 ? 1 : begin % 4 >= 2 ? 2 : 3;
+    if (scope != Scope::thread) me.scope = static_cast<std::uint64_t>(scope);
     bool found = false;
-    for (std::uintptr_t word = (address - Heap::base) / 4; word < end; ++word) {
-      Mark& mark = marks[word];
+    for (std::uintptr_t word = begin / 4; word < (begin + bytes + 3) / 4; ++word) {
+      OfWord& marks = of_words[word];
+      // Each side leaves its mark before it looks for the other's: one of two that race will see it.
       if (is_write) {
-        if (mark.writer.load(std::memory_order_relaxed) != me) found |= is_other(mark.writer.exchange(me), first, me);
-        found |= is_other(mark.reader.load(), first, me);
+        const Mark writer = marks.writer.load(std::memory_order_relaxed);
+        if (writer != me) found |= may_race(leave(marks.writer, writer, me, marker), me, marker);
+        const Mark reader = marks.reader.load();
+        if (reader >= marker.launch && reader != me) found |= may_race(reader, me, marker);
       } else {
-        const std::uint32_t reader = mark.reader.load(std::memory_order_relaxed);
-        if (reader != me && reader != first && is_other(mark.reader.exchange(me), first, me)) mark.reader.store(first);
-        found |= is_other(mark.writer.load(), first, me);
+        const Mark reader = marks.reader.load(std::memory_order_relaxed);
+        const Mark* covers = marker.covers;
+        if (reader != covers[3] && reader != covers[0] && reader != covers[1] && reader != covers[2]) {
+          leave(marks.reader, reader, me, marker);
+        }
+        const Mark writer = marks.writer.load();
+        if (writer >= marker.launch && writer != me) found |= may_race(writer, me, marker);
       }
     }
     return found;
   }
 
  private:
-  struct Mark {
-    std::atomic<std::uint32_t> writer;  // each side leaves its mark before it looks for the other's: one of them will see it
-    std::atomic<std::uint32_t> reader;
+  struct OfWord {
+    std::atomic<Mark> writer;
+    std::atomic<Mark> reader;
   };
-  static bool is_other(std::uint32_t mark, std::uint32_t first, std::uint32_t me) { return mark >= first && mark != me; }
-  static Mark* marks;  // of each word of the heap
+  static Mark leave(std::atomic<Mark>& mark, Mark old, Mark me, const Marker& marker);  // returns what was there
+  static bool may_race(Mark old, Mark me, const Marker& marker);
+
+  static OfWord* of_words;  // of the heap
 };
 
 // The contents of all device memory before a launch: to find bytes that changed although no hook saw a store, and to undo a

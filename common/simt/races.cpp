@@ -4,6 +4,8 @@
 #include <bit>
 #include <utility>
 
+#include "common/simt/memory.h"
+
 namespace simt {
 namespace {
 
@@ -12,61 +14,200 @@ void join(Clocks& into, const Clocks& other) {
   for (std::size_t i = 0; i < other.size(); ++i) into[i] = std::max(into[i], other[i]);
 }
 
+// Who has seen a later barrier has seen all that the threads did before it, too.
+void join(Seen& into, const Seen& other) {
+  if (other.barrier > into.barrier) {
+    into = other;
+  } else if (other.barrier == into.barrier) {
+    for (const auto& [thread, time] : other.threads) into.threads[thread] = std::max(into.threads[thread], time);
+  }
+}
+
+void join(SharedKnowledge& into, const SharedKnowledge& other) {
+  if (other == nullptr || other == into) return;
+  if (into == nullptr) {
+    into = other;
+    return;
+  }
+  auto both = std::make_shared<Knowledge>(*into);
+  for (const auto& [block, seen] : *other) join((*both)[block], seen);
+  into = std::move(both);
+}
+
+bool holds_devices_threads(Scope scope) { return scope >= Scope::device; }
+
+// Neither can be seen half done by the other.
+bool both_atomic(Scope a, Scope b, bool in_one_block) {
+  return std::min(a, b) >= (in_one_block ? Scope::block : Scope::device);
+}
+
 bool same_but_for_time(const AccessRecord& a, const AccessRecord& b) {
-  return a.actor == b.actor && a.bytes_mask == b.bytes_mask && a.atomic == b.atomic;
+  return a.block == b.block && a.thread == b.thread && a.bytes_mask == b.bytes_mask && a.scope == b.scope;
 }
 
 }  // namespace
 
-template <class Words>
-void Races<Words>::begin_block(std::size_t actors) {
+// ---- order ----
+
+void Order::begin_block(std::uint32_t block, std::size_t threads, Flags* device_flags) {
+  block_ = block;
+  now_ = 1;
+  barrier_ = 0;
   ++generation_;
-  actor_count_ = actors;
-  if (actors_.size() < actors) actors_.resize(actors);
+  threads_.assign(threads, {});
+  known_.reset();
+  learned_.clear();
+  flags_.clear();
+  device_flags_ = device_flags;
 }
 
-template <class Words>
-typename Races<Words>::Actor& Races<Words>::current(std::uint32_t actor) {
-  Actor& a = actors_[actor];
-  if (a.generation != generation_) {
-    a.generation = generation_;
-    a.seen.reset();
-    a.released.clear();
-    a.acquired.clear();
+Order::Thread& Order::current(std::uint32_t thread) {
+  Thread& t = threads_[thread];
+  if (t.generation != generation_) {
+    t.generation = generation_;
+    t.seen.reset();
+    t.known = known_;
   }
-  return a;
+  return t;
 }
 
-// Of an actor's reads of the same bytes only the last is needed: forgets the others.
+bool Order::before(const AccessRecord& earlier, std::uint32_t thread) {
+  if (earlier.block == block_) {
+    if (earlier.thread == thread || earlier.time <= barrier_) return true;
+    const auto& seen = current(thread).seen;
+    return seen != nullptr && (*seen)[earlier.thread] >= earlier.time;
+  }
+  const SharedKnowledge& known = current(thread).known;
+  if (known == nullptr) return false;
+  const auto block = known->find(earlier.block);
+  if (block == known->end()) return false;
+  const auto& [barrier, threads] = block->second;
+  const auto found = threads.find(earlier.thread);
+  return earlier.time <= barrier || (found != threads.end() && earlier.time <= found->second);
+}
+
+void Order::full_barrier() {
+  for (const std::uint32_t thread : learned_) join(known_, threads_[thread].known);
+  learned_.clear();
+  barrier_ = now_++;
+  ++generation_;
+}
+
+void Order::join_meeting(Meeting& meeting, std::uint32_t thread) {
+  meeting.clocks.resize(threads_.size());
+  const Thread& t = current(thread);
+  if (t.seen != nullptr && t.seen != meeting.joined_last) {
+    join(meeting.clocks, *t.seen);
+    meeting.joined_last = t.seen;
+  }
+  join(meeting.known, t.known);
+  meeting.clocks[thread] = now_;
+}
+
+void Order::arrive(Meeting& meeting, std::uint32_t thread) {
+  join_meeting(meeting, thread);
+  ++now_;
+}
+
+void Order::end(Meeting& meeting, const std::vector<std::uint32_t>& waiting) {
+  const auto all_seen = std::make_shared<const Clocks>(std::move(meeting.clocks));
+  for (const std::uint32_t thread : waiting) {
+    Thread& t = current(thread);
+    t.seen = all_seen;
+    t.known = meeting.known;
+  }
+}
+
+Time Order::meet(const std::vector<std::uint32_t>& threads) {
+  Meeting meeting;
+  for (const std::uint32_t thread : threads) join_meeting(meeting, thread);
+  end(meeting, threads);
+  return now_++;
+}
+
+void Order::learn(std::uint32_t thread, SharedKnowledge& what) {
+  if (what == nullptr) return;
+  Thread& t = current(thread);
+  if (const auto own = what->find(block_); own != what->end() && own->second.barrier == barrier_) {
+    Clocks seen = t.seen == nullptr ? Clocks() : *t.seen;
+    seen.resize(threads_.size());
+    for (const auto& [other, time] : own->second.threads) seen[other] = std::max(seen[other], time);
+    t.seen = std::make_shared<const Clocks>(std::move(seen));
+  }
+  join(t.known, what);
+  learned_.push_back(thread);
+  what.reset();
+}
+
+void Order::fence(std::uint32_t thread, Scope scope) {
+  Thread& t = current(thread);
+  learn(thread, t.acquired.in_block);
+  if (holds_devices_threads(scope)) learn(thread, t.acquired.in_device);
+
+  auto all = t.known == nullptr ? std::make_shared<Knowledge>() : std::make_shared<Knowledge>(*t.known);
+  Seen& own = (*all)[block_];
+  own = {barrier_, {}};
+  for (std::size_t i = 0; t.seen != nullptr && i < t.seen->size(); ++i) {
+    if (const Time time = (*t.seen)[i]; time > barrier_) own.threads[static_cast<std::uint16_t>(i)] = time;
+  }
+  own.threads[static_cast<std::uint16_t>(thread)] = now_++;
+  t.released.in_block = all;
+  if (holds_devices_threads(scope)) t.released.in_device = all;
+}
+
+Flag* Order::flag_at(std::uintptr_t address) {
+  if (!Heap::contains(address)) return &flags_[address];
+  return device_flags_ == nullptr ? nullptr : &(*device_flags_)[address];
+}
+
+void Order::flag_stored(std::uint32_t thread, std::uintptr_t address, Scope scope, bool also_read) {
+  Flag* flag = flag_at(address);
+  if (flag == nullptr) return;
+  if (!also_read) *flag = {};  // a plain store ends what earlier ones released
+  const Passed& released = threads_[thread].released;
+  if (released.in_block != nullptr) join(flag->of_block[block_], released.in_block);
+  if (holds_devices_threads(scope)) join(flag->of_device, released.in_device);
+}
+
+void Order::flag_read(std::uint32_t thread, std::uintptr_t address, Scope scope) {
+  Flag* flag = flag_at(address);
+  if (flag == nullptr) return;
+  Passed& acquired = threads_[thread].acquired;
+  if (const auto found = flag->of_block.find(block_); found != flag->of_block.end()) join(acquired.in_block, found->second);
+  if (holds_devices_threads(scope)) join(acquired.in_device, flag->of_device);
+}
+
+// ---- accesses ----
+
+// Of a thread's reads of the same bytes only the last is needed: forgets the others.
 template <class Words>
 void Races<Words>::compact(std::vector<AccessRecord>& reads) {
-  compacted_.resize(actor_count_ * 32);
   ++compactions_;
+  slots_.resize(std::max(slots_.size(), std::bit_ceil(2 * reads.size())));
+  const auto seen_before = [&](const AccessRecord& read) {
+    const std::uint64_t key =
+        std::uint64_t{read.block} << 32 | read.thread * 64u | read.bytes_mask * 4u | static_cast<unsigned>(read.scope);
+    std::size_t at = (key ^ key >> 29) * 0x9e3779b97f4a7c15u >> 20;
+    for (;; ++at) {
+      Slot& slot = slots_[at & (slots_.size() - 1)];
+      if (slot.compaction == compactions_ && slot.key != key) continue;
+      return std::exchange(slot, {key, compactions_}).compaction == compactions_;
+    }
+  };
   std::reverse(reads.begin(), reads.end());  // the latest first
-  std::erase_if(reads, [&](const AccessRecord& read) {
-    const std::size_t like = read.actor * 32u + read.bytes_mask * 2u + read.atomic;
-    return std::exchange(compacted_[like], compactions_) == compactions_;
-  });
+  std::erase_if(reads, seen_before);
   std::reverse(reads.begin(), reads.end());
 }
 
 template <class Words>
-bool Races<Words>::ordered(const AccessRecord& earlier, std::uint32_t actor) {
-  if (earlier.actor == actor) return true;
-  const auto& seen = current(actor).seen;
-  return seen != nullptr && (*seen)[earlier.actor] >= earlier.clock;
-}
-
-template <class Words>
-std::optional<typename Races<Words>::Conflict> Races<Words>::access(const Who& who, std::size_t offset, std::size_t bytes,
-                                                                    Kind kind, bool atomic) {
+std::optional<typename Races<Words>::Conflict> Races<Words>::access(Order& order, const Who& who, std::size_t offset,
+                                                                    std::size_t bytes, Kind kind, Scope scope) {
   std::optional<Conflict> conflict;
-  const std::uint32_t clock = current(who.actor).clock;
   const std::size_t end = offset + bytes;
   for (std::size_t index = offset / 4; index * 4 < end; ++index) {
     AccessedWord& word = words[index];
-    if (word.generation != generation_) {
-      word.generation = generation_;
+    if (Words::of_one_block && word.generation != order.generation()) {
+      word.generation = order.generation();
       word.reads.clear();
       word.writes.clear();
       word.compact_above = 64;
@@ -74,11 +215,12 @@ std::optional<typename Races<Words>::Conflict> Races<Words>::access(const Who& w
     const std::size_t first = std::max(offset, index * 4) % 4;
     const std::size_t last = std::min(end - index * 4, std::size_t{4});
     const auto mask = static_cast<std::uint8_t>((1u << last) - (1u << first));
-    const AccessRecord record{who.actor, clock, who.pc, who.thread, mask, atomic};
+    const AccessRecord record{order.block(), order.now(), who.pc, who.thread, mask, scope};
 
     const auto check = [&](const std::vector<AccessRecord>& earlier, Kind earlier_kind) {
       for (const AccessRecord& e : earlier) {
-        if ((e.bytes_mask & mask) == 0 || (e.atomic && atomic) || ordered(e, who.actor)) continue;
+        if ((e.bytes_mask & mask) == 0 || both_atomic(e.scope, scope, e.block == record.block) || order.before(e, who.thread))
+          continue;
         const auto both = static_cast<std::uint8_t>(e.bytes_mask & mask);
         conflict = {e, earlier_kind, index * 4 + static_cast<std::size_t>(std::countr_zero(both))};
       }
@@ -97,58 +239,18 @@ std::optional<typename Races<Words>::Conflict> Races<Words>::access(const Who& w
       }
     } else {
       check(word.reads, Kind::read);
-      // A later access that races with one of the forgotten ones races with this store too: unless this store is atomic, which
-      // later atomics do not race with, while they do with a plain access.
-      const auto covered = [&](const AccessRecord& e) { return (e.bytes_mask & ~mask) == 0 && (e.atomic || !atomic); };
+      // What races with a forgotten access must race with this store, too. So only those are forgotten that came before it (or
+      // race with it, which was reported), and that later atomics race with no more than with this one.
+      const auto covered = [&](const AccessRecord& e) {
+        if ((e.bytes_mask & ~mask) != 0 || scope > e.scope) return false;
+        return !both_atomic(e.scope, scope, e.block == record.block) || order.before(e, who.thread);
+      };
       std::erase_if(word.reads, covered);
       std::erase_if(word.writes, covered);
       word.writes.push_back(record);
     }
   }
   return conflict;
-}
-
-template <class Words>
-void Races<Words>::arrive(Meeting& meeting, std::uint32_t actor) {
-  meeting.clocks.resize(actor_count_);
-  Actor& a = current(actor);
-  if (a.seen != nullptr && a.seen != meeting.joined_last) {
-    join(meeting.clocks, *a.seen);
-    meeting.joined_last = a.seen;
-  }
-  meeting.clocks[actor] = a.clock++;
-}
-
-template <class Words>
-void Races<Words>::end(Meeting& meeting, const std::vector<std::uint32_t>& waiting) {
-  const auto all_seen = std::make_shared<const Clocks>(std::move(meeting.clocks));
-  for (const std::uint32_t actor : waiting) current(actor).seen = all_seen;
-}
-
-template <class Words>
-void Races<Words>::fence(std::uint32_t actor) {
-  Actor& a = current(actor);
-  Clocks seen = a.seen == nullptr ? Clocks() : *a.seen;
-  join(seen, a.acquired);
-  seen.resize(actor_count_);
-  a.released = seen;
-  a.released[actor] = a.clock++;
-  a.seen = std::make_shared<const Clocks>(std::move(seen));
-}
-
-template <class Words>
-void Races<Words>::flag_stored(std::uint32_t actor, std::uintptr_t address, bool also_read) {
-  if (flags_generation_ != generation_) flags_.clear();
-  flags_generation_ = generation_;
-  Clocks& flag = flags_[address];
-  if (!also_read) flag.clear();  // a plain store ends what earlier ones released
-  join(flag, current(actor).released);
-}
-
-template <class Words>
-void Races<Words>::flag_read(std::uint32_t actor, std::uintptr_t address) {
-  if (flags_generation_ != generation_) return;
-  if (const auto flag = flags_.find(address); flag != flags_.end()) join(current(actor).acquired, flag->second);
 }
 
 template class Races<DenseWords>;

@@ -1,16 +1,20 @@
-// Who may not have seen what: happens-before over the shared memory of a block, and over device memory within a launch.
+// Who may not have seen what: happens-before within a launch, and the accesses of shared and device memory that it leaves
+// unordered.
 //
-// Two accesses to a byte race if they come from different actors, at least one is a store, and nothing orders them. On shared
-// memory the actors are the threads of the block; on device memory they are the blocks of the launch. What orders:
-//   __syncthreads()   everything before it, by any thread, comes before everything after it
+// Two accesses to a byte race if they come from different threads, at least one is a store, they are not both atomic in a scope
+// that holds the two, and nothing orders them. What orders is the same for both memories:
+//   __syncthreads()   everything before it, by any thread of the block, comes before everything after it
 //   bar.sync, arrive  what the arriving threads did before comes before what the waiting threads do after
 //   __syncwarp(mask)  the same among the lanes of the mask
-//   fence and flag    what an actor did before its fence comes before what another does after its own fence, if that one saw,
+//   fence and flag    what a thread did before its fence comes before what another does after its own fence, if that one saw,
 //                     in between, an atomic or volatile value that the first one stored after the fence
-// Shuffles, votes and atomics alone order nothing: two atomics never race with each other, and that is all.
+// A fence is cumulative: it passes on what its thread did and all that came before that by a barrier or another flag. A fence,
+// an atomic or a flag counts for the threads of its scope: of the block, or of the device. (The whole system is to us one
+// device.) Shuffles, votes and atomics alone order nothing.
 //
-// Each actor has a clock and knows how much of the others' time it has seen (a vector clock). A full barrier needs neither: it
-// starts a new generation, in which all earlier accesses are known to all.
+// Time. Each block has a clock, which ticks whenever one of its threads lets others see what it did. Most of the time a thread
+// has seen of its own block everything up to the last full barrier, and a few threads further (a vector clock); of other blocks
+// nothing. Only what came by fences and flags leads further, and that is kept apart, by block: it is Knowledge.
 #pragma once
 
 #include <cstdint>
@@ -20,29 +24,110 @@
 #include <unordered_map>
 #include <vector>
 
+#include "common/simt/simt.h"
+
 namespace simt {
+
+using Time = std::uint32_t;  // of the clock of a block, which starts at 1
+
+// What was seen of one block: everything up to one of its full barriers, and of single threads what came after that.
+struct Seen {
+  Time barrier = 0;
+  std::map<std::uint16_t, Time> threads;
+};
+using Knowledge = std::map<std::uint32_t, Seen>;           // by block
+using SharedKnowledge = std::shared_ptr<const Knowledge>;  // null: none
+
+// An atomic or volatile value: what it lets its readers see, after their fence.
+struct Flag {
+  SharedKnowledge of_device;                                    // any reader
+  std::unordered_map<std::uint32_t, SharedKnowledge> of_block;  // readers of this block
+};
+using Flags = std::unordered_map<std::uintptr_t, Flag>;
+
+using Clocks = std::vector<Time>;  // by thread of the block: how much of it was seen
+
+// A barrier of some, while they gather.
+struct Meeting {
+  Clocks clocks;                              // what those who came had done, and seen
+  std::shared_ptr<const Clocks> joined_last;  // warps that meet again and again all have seen the same
+  SharedKnowledge known;                      // of other blocks
+};
 
 enum class Kind { read, write };
 
 struct AccessRecord {  // an access, as it is remembered
-  std::uint32_t actor;
-  std::uint32_t clock;
+  std::uint32_t block;
+  Time time;
   const void* pc;
   std::uint16_t thread;     // in its block
   std::uint8_t bytes_mask;  // of the aligned word of four bytes
-  bool atomic;
+  Scope scope;              // in which it is atomic; of the thread: not at all
 };
 
+// What happens before what, for the threads of one block.
+class Order {
+ public:
+  // `device_flags`: those of the launch that lie in device memory; null while nobody may read one.
+  void begin_block(std::uint32_t block, std::size_t threads, Flags* device_flags);
+
+  std::uint32_t block() const { return block_; }
+  Time now() const { return now_; }
+  Time last_barrier() const { return barrier_; }
+  std::uint64_t generation() const { return generation_; }  // of records of shared memory: all race with none of an older one
+  bool before(const AccessRecord& earlier, std::uint32_t thread);
+
+  void full_barrier();
+  // Who waits at a meeting sees, once it is over, what those who arrived did before they arrived. Who waits has arrived.
+  void arrive(Meeting& meeting, std::uint32_t thread);
+  void end(Meeting& meeting, const std::vector<std::uint32_t>& waiting);
+  Time meet(const std::vector<std::uint32_t>& threads);  // all arrive at once, and wait; returns when
+  void fence(std::uint32_t thread, Scope scope);
+  void flag_stored(std::uint32_t thread, std::uintptr_t address, Scope scope, bool also_read);
+  void flag_read(std::uint32_t thread, std::uintptr_t address, Scope scope);
+
+ private:
+  struct Passed {  // by fences and flags; what passes within the block needs only fences of block scope
+    SharedKnowledge in_block;
+    SharedKnowledge in_device;
+  };
+  struct Thread {
+    std::uint64_t generation = 0;        // that seen and known are of
+    std::shared_ptr<const Clocks> seen;  // of this block since its last full barrier; null: only its own accesses
+    SharedKnowledge known;               // of other blocks
+    Passed released;                     // what its last fence lets others see
+    Passed acquired;                     // what flags it read let it see after its next fence
+  };
+
+  Thread& current(std::uint32_t thread);
+  void join_meeting(Meeting& meeting, std::uint32_t thread);
+  void learn(std::uint32_t thread, SharedKnowledge& what);  // and forgets it there
+  Flag* flag_at(std::uintptr_t address);
+
+  std::uint32_t block_ = 0;
+  Time now_ = 1;
+  Time barrier_ = 0;
+  std::uint64_t generation_ = 0;
+  std::vector<Thread> threads_;
+  SharedKnowledge known_;               // to all threads, since the last full barrier
+  std::vector<std::uint32_t> learned_;  // the threads that have learned more since then
+  Flags flags_;                         // in shared memory
+  Flags* device_flags_ = nullptr;
+};
+
+// ---- the accesses ----
+
 struct AccessedWord {
-  std::uint64_t generation = 0;  // the records are of this generation; older ones race with nothing
+  std::uint64_t generation = 0;  // of shared memory: the records are of this generation; older ones race with nothing
   std::vector<AccessRecord> reads;
   std::vector<AccessRecord> writes;
   std::size_t compact_above = 64;  // reads
 };
 
-// The words of a memory, by index. Shared memory is small: an array.
+// The words of a memory, by index. Shared memory is small, and of one block: an array.
 class DenseWords {
  public:
+  static constexpr bool of_one_block = true;
   void reserve(std::size_t count) {
     if (words_.size() < count) words_.resize(count);
   }
@@ -55,6 +140,7 @@ class DenseWords {
 // Device memory is large, and a launch touches little of it: pages, made when they are touched.
 class SparseWords {
  public:
+  static constexpr bool of_one_block = false;
   AccessedWord& operator[](std::size_t index) {
     if (index / page_words != last_index_ || last_ == nullptr) {
       last_index_ = index / page_words;
@@ -72,19 +158,10 @@ class SparseWords {
   AccessedWord* last_ = nullptr;
 };
 
-using Clocks = std::vector<std::uint32_t>;  // by actor: how much of its time was seen
-
-// A barrier of some, while they gather.
-struct Meeting {
-  Clocks clocks;                              // what those who came had done, and seen
-  std::shared_ptr<const Clocks> joined_last;  // warps that meet again and again all have seen the same
-};
-
 template <class Words>
 class Races {
  public:
   struct Who {
-    std::uint32_t actor;
     std::uint16_t thread;
     const void* pc;
   };
@@ -94,45 +171,24 @@ class Races {
     std::size_t offset;  // of the first byte that both touch
   };
 
-  explicit Races(std::size_t actors = 0) : actor_count_(actors), actors_(actors) {}
-  void begin_block(std::size_t actors);  // forgets what went before
-
-  // An access to bytes [offset, offset + bytes) of the memory. Returns an earlier access that it races with, if there is one.
-  std::optional<Conflict> access(const Who& who, std::size_t offset, std::size_t bytes, Kind kind, bool atomic);
-
-  void full_barrier() { ++generation_; }
-  // Who waits at a meeting sees, once it is over, what those who arrived did before they arrived. Who waits has arrived.
-  void arrive(Meeting& meeting, std::uint32_t actor);
-  void end(Meeting& meeting, const std::vector<std::uint32_t>& waiting);
-  void fence(std::uint32_t actor);
-  void flag_stored(std::uint32_t actor, std::uintptr_t address, bool also_read);
-  void flag_read(std::uint32_t actor, std::uintptr_t address);
+  // An access to bytes [offset, offset + bytes) of the memory, by a thread of the order's block. Returns an earlier access that
+  // it races with, if there is one.
+  std::optional<Conflict> access(Order& order, const Who& who, std::size_t offset, std::size_t bytes, Kind kind, Scope scope);
 
   Words words;  // must cover every offset
 
  private:
-  struct Actor {
-    std::uint64_t generation = 0;  // that seen, released and acquired are of
-    std::uint32_t clock = 1;
-    std::shared_ptr<const Clocks> seen;  // what happened before the actor's present; null: nothing of this generation
-    Clocks released;                     // what its last fence lets others see
-    Clocks acquired;                     // what flags it read let it see after its next fence
+  struct Slot {  // of a hash table
+    std::uint64_t key = 0;
+    std::uint64_t compaction = 0;  // that put the key there; of an earlier one, the slot is free
   };
-
-  Actor& current(std::uint32_t actor);
   void compact(std::vector<AccessRecord>& reads);
-  bool ordered(const AccessRecord& earlier, std::uint32_t actor);
 
-  std::uint64_t generation_ = 0;
-  std::size_t actor_count_ = 0;
-  std::vector<Actor> actors_;
-  std::map<std::uintptr_t, Clocks> flags_;  // what each flag lets its readers see
-  std::uint64_t flags_generation_ = 0;
-  std::vector<std::uint64_t> compacted_;  // by actor, bytes and atomicity: the last compaction that kept such a read
+  std::vector<Slot> slots_;
   std::uint64_t compactions_ = 0;
 };
 
-using SharedRaces = Races<DenseWords>;   // actors are the threads of a block, offsets count from the start of its memory
-using GlobalRaces = Races<SparseWords>;  // actors are the blocks of a launch, offsets count from the start of the heap
+using SharedRaces = Races<DenseWords>;   // offsets count from the start of the block's shared memory
+using DeviceRaces = Races<SparseWords>;  // offsets count from the start of the heap
 
 }  // namespace simt

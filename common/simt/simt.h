@@ -36,6 +36,10 @@ inline constexpr int warp_size = 32;
 inline constexpr unsigned max_threads_per_block = 1024;
 inline constexpr std::size_t max_shared_bytes = 232448;  // 227 KiB
 
+// For which threads an atomic, a volatile access or a fence counts: those of its block, of the device, or all. A plain access
+// is whole for its own thread alone.
+enum class Scope : std::uint8_t { thread, block, device, system };
+
 // ---- device memory ----
 
 // Memory for kernels, aligned to 256 bytes, between red zones of 4 KiB. Reports call it by its name. Null when the machine

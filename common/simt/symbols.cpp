@@ -189,20 +189,21 @@ bool find_scopes(Dwarf_Die parent, Dwarf_Addr pc, std::vector<Dwarf_Die>& scopes
   return false;
 }
 
-// For every function inlined at `pc`, from the innermost outwards: where it was called.
-std::string outermost_helper_call(Dwfl_Module* module, Dwarf_Addr pc, std::string found) {
+// `innermost`, and for every function inlined at `pc`, from the innermost outwards: where it was called. The last place is in
+// the function that was not inlined: the kernel.
+std::vector<std::string> call_sites(Dwfl_Module* module, Dwarf_Addr pc, const std::string& innermost) {
+  std::vector<std::string> places = {innermost};
   Dwarf_Addr bias = 0;
   Dwarf_Die* unit = dwfl_module_addrdie(module, pc, &bias);
   Dwarf_Files* files = nullptr;
   std::vector<Dwarf_Die> scopes;
   if (unit != nullptr && find_scopes(*unit, pc - bias, scopes)) dwarf_getsrcfiles(unit, &files, nullptr);
   for (Dwarf_Die& scope : scopes) {
-    if (!is_helper(found)) break;
     if (dwarf_tag(&scope) != DW_TAG_inlined_subroutine) continue;
     const char* file = dwarf_filesrc(files, unsigned_attribute(&scope, DW_AT_call_file, 0), nullptr, nullptr);
-    if (file != nullptr) found = place(file, static_cast<int>(unsigned_attribute(&scope, DW_AT_call_line, 0)));
+    if (file != nullptr) places.push_back(place(file, static_cast<int>(unsigned_attribute(&scope, DW_AT_call_line, 0))));
   }
-  return found;
+  return places;
 }
 
 }  // namespace
@@ -211,24 +212,44 @@ std::string place_of(const std::source_location& where) { return place(where.fil
 
 namespace {
 
-std::string find_place(const void* pc) {
+// The kernel's line that runs at `pc`, then where the functions around it were called; helpers are left out.
+std::vector<std::string> find_places(const void* pc) {
   const Dwarf_Addr address = reinterpret_cast<Dwarf_Addr>(pc) - 1;  // inside the call, not after it
   Dwfl_Module* module = dwfl_addrmodule(process(), address);
   Dwfl_Line* line = module == nullptr ? nullptr : dwfl_module_getsrc(module, address);
   int number = 0;
   const char* file = line == nullptr ? nullptr : dwfl_lineinfo(line, nullptr, &number, nullptr, nullptr, nullptr);
-  if (file == nullptr) return "unknown place";
-  return outermost_helper_call(module, address, place(file, number));
+  if (file == nullptr) return {"unknown place"};
+  const std::vector<std::string> all = call_sites(module, address, place(file, number));
+  std::vector<std::string> places;
+  for (const std::string& site : all) {
+    if (!is_helper(site) && (places.empty() || places.back() != site)) places.push_back(site);
+  }
+  return places.empty() ? std::vector{all.back()} : places;  // of code that is nothing but helpers, the outermost
+}
+
+const std::vector<std::string>& places_of(const void* pc) {
+  static std::map<const void*, std::vector<std::string>> known;
+  const auto [entry, fresh] = known.try_emplace(pc);
+  if (fresh) entry->second = find_places(pc);
+  return entry->second;
 }
 
 }  // namespace
 
 std::string place_of(const void* pc) {
-  static std::map<const void*, std::string> known;
   const std::lock_guard lock(mutex);
-  const auto [entry, fresh] = known.try_emplace(pc);
-  if (fresh) entry->second = find_place(pc);
-  return entry->second;
+  return places_of(pc).front();
+}
+
+std::string with_callers(const std::string& where, const void* pc) {
+  if (pc == nullptr) return where;
+  const std::lock_guard lock(mutex);
+  std::string text = where;
+  for (const std::string& place : places_of(pc)) {
+    if (place != where && place != "unknown place") text += ", called at " + place;
+  }
+  return text;
 }
 
 std::string function_name(Function function) {

@@ -17,6 +17,10 @@ std::string place_of(const std::source_location& where);  // "steps/01_naive_mha
 // line of the kernel that uses them.
 std::string place_of(const void* pc);
 
+// `where`, the place of `pc`, and from where the functions were called that were inlined there, up to the kernel:
+// "steps/05_flash_v2/3_ldmatrix.cuh:25, called at steps/05_flash_v2/5_registers.cuh:140".
+std::string with_callers(const std::string& where, const void* pc);
+
 std::string function_name(Function function);  // without its parameter list
 
 // "Smem::k_tile[3][5]" for a byte offset into the struct type T, given &type_anchor<T>; "offset 52" without debug information.

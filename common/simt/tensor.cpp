@@ -126,7 +126,7 @@ void ldmatrix(std::uint32_t* registers, const void* row, int matrices, bool tran
   if (lane.lane() < 8 * matrices) {
     observe_matrix_row(lane, {reinterpret_cast<std::uintptr_t>(row), 16, Kind::read, true, pc});
   }
-  MatrixLoad call{{names[transposed][matrices / 2], full_warp, where, resolve_matrix_load, pc},
+  MatrixLoad call{{names[transposed][matrices / 2], full_warp, where, pc, resolve_matrix_load, pc},
                   static_cast<const std::uint8_t*>(row),
                   matrices,
                   transposed,
@@ -143,7 +143,7 @@ void mma(float* c, const std::uint32_t* a, const std::uint32_t* b, int k, bool b
   observe_operand(lane, a, static_cast<std::uint32_t>(k), Kind::read, pc);
   observe_operand(lane, b, static_cast<std::uint32_t>(k / 2), Kind::read, pc);
   observe_operand(lane, c, 16, Kind::read, pc);
-  MatrixMultiply call{{names[bfloat][k / 16], full_warp, where, resolve_multiply, pc}, k, bfloat, c, a, b};
+  MatrixMultiply call{{names[bfloat][k / 16], full_warp, where, pc, resolve_multiply, pc}, k, bfloat, c, a, b};
   meet(call);
   observe_operand(lane, c, 16, Kind::write, pc);
 }

@@ -27,7 +27,8 @@ double burst_seconds(const ceilings::Ceiling& ceiling) {
   for (int i = 0; i < 10; ++i) {
     timer.start();
     ceiling.launch();
-    best = std::min(best, timer.stop() * 1e-3);
+    timer.stop();
+    best = std::min(best, timer.milliseconds() * 1e-3);
     std::this_thread::sleep_for(std::chrono::milliseconds(20));
   }
   return best;
@@ -55,9 +56,10 @@ Sustained sustained(const ceilings::Ceiling& ceiling, double seconds) {
   for (int i = 0; i < warm_up; ++i) ceiling.launch();
   timer.start();
   for (int i = 0; i < launches; ++i) ceiling.launch();
+  timer.stop();
   const std::optional<int> clock = sm_clock_mhz();
   const auto answered = std::chrono::steady_clock::now();
-  const double total = timer.stop() * 1e-3;
+  const double total = timer.milliseconds() * 1e-3;
   const bool went_on = std::chrono::steady_clock::now() - answered > std::chrono::milliseconds(10);
   return {total / launches, went_on ? clock : std::nullopt};
 }

@@ -8,7 +8,8 @@
 // (online_softmax.cuh); five rounds of shuffles merge 32. ⊕ is what file 2 did with one score: a score x is the state (x, 1).
 //
 // From here on in base 2. The hardware's exponential is 2^x; expf multiplies by log2(e) first, and handles cases that cannot
-// come here. Folding log2(e) into the maximum leaves one multiply-add and one ex2 for each exponential.
+// come here. Folding log2(e) into the maximum leaves one multiply-add and one ex2 for each exponential of an fp16 score
+// (rows.cuh says what fp32 does instead).
 //
 // Bytes: as file 2, 3 transfers. No shared memory, no barrier: the lanes of a warp meet in the shuffles.
 #pragma once
@@ -21,11 +22,12 @@ constexpr int warps_per_block = 4;
 
 // [doc: merge_lanes]
 // The states of a warp's lanes as one, which every lane gets. All lanes must make the call.
-__device__ inline SoftmaxState merge_lanes(SoftmaxState state) {
+template <class T>
+__device__ SoftmaxState merge_lanes(SoftmaxState state) {
   for (int distance = 16; distance > 0; distance /= 2) {
     const float m = __shfl_xor_sync(0xffffffffu, state.m, distance);
     const float l = __shfl_xor_sync(0xffffffffu, state.l, distance);
-    state = device::merge(state, {m, l}).state;
+    state = device::merge(state, {m, l}, unit<T>).state;
   }
   return state;
 }
@@ -40,8 +42,8 @@ __device__ SoftmaxState state_of_columns(const T* x_row,  // [cols]
   for (int j = thread; j - thread < cols; j += threads) {
     const float loaded = to_float(load_if(j < cols, &x_row[j]));
     const float score = j < cols ? loaded : -INFINITY;
-    const float m = fmaxf(state.m, score * device::log2_e);
-    state.l = state.l * device::rescale_factor(state.m, m) + exp_below(score, device::safe_maximum(m));
+    const float m = fmaxf(state.m, maximum_of<T>(score));
+    state.l = state.l * device::rescale_factor(state.m, m, unit<T>) + exp_below<T>(score, device::safe_maximum(m));
     state.m = m;
   }
   return state;
@@ -55,7 +57,7 @@ __device__ void write_columns(const T* x_row,  // [cols]
   const float m = device::safe_maximum(state.m), factor = device::inverse_sum(state.l);
   for (int j = thread; j - thread < cols; j += threads) {
     const float score = to_float(load_if(j < cols, &x_row[j]));
-    store_if(j < cols, &y_row[j], from_float<T>(exp_below(score, m) * factor));
+    store_if(j < cols, &y_row[j], from_float<T>(exp_below<T>(score, m) * factor));
   }
 }
 
@@ -67,7 +69,7 @@ __global__ void warp_per_row_softmax(Shape shape,
   const int i = blockIdx.x * warps_per_block + threadIdx.x / 32;
   const int lane = threadIdx.x % 32;
   if (i >= shape.rows) return;  // whole warps
-  const SoftmaxState row = merge_lanes(state_of_columns(x.row(i), shape.cols, lane, 32));
+  const SoftmaxState row = merge_lanes<T>(state_of_columns(x.row(i), shape.cols, lane, 32));
   write_columns(x.row(i), y.row(i), shape.cols, lane, 32, row);
 }
 

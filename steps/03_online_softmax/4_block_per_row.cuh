@@ -33,10 +33,10 @@ __global__ void block_per_row_softmax(Shape shape,
   const int warp = thread / 32, lane = thread % 32;
 
   // [doc: block_merge]
-  const SoftmaxState mine = merge_lanes(state_of_columns(x.row(i), shape.cols, thread, block_threads));
+  const SoftmaxState mine = merge_lanes<T>(state_of_columns(x.row(i), shape.cols, thread, block_threads));
   if (lane == 0) store(&smem.states[warp], mine);
   __syncthreads();  // the states of all warps are written before any warp merges them
-  const SoftmaxState row = merge_lanes(lane < block_threads / 32 ? load(&smem.states[lane]) : SoftmaxState{});
+  const SoftmaxState row = merge_lanes<T>(lane < block_threads / 32 ? load(&smem.states[lane]) : SoftmaxState{});
   // [/doc: block_merge]
   write_columns(x.row(i), y.row(i), shape.cols, thread, block_threads, row);
 }

@@ -79,7 +79,7 @@ template <class T>
 __device__ inline uint4 softmax_of(uint4 words, float m, float factor) {
   std::array<T, chunk<T>> elements = elements_of<T>(words);
 #pragma unroll
-  for (T& element : elements) element = from_float<T>(exp_below(to_float(element), m) * factor);
+  for (T& element : elements) element = from_float<T>(exp_below<T>(to_float(element), m) * factor);
   return std::bit_cast<uint4>(elements);
 }
 
@@ -116,14 +116,14 @@ struct Held {
     for (int distance = 16; distance > 0; distance /= 2) {
       largest = fmaxf(largest, __shfl_xor_sync(0xffffffffu, largest, distance));
     }
-    const float m = largest * device::log2_e, subtracted = device::safe_maximum(m);
-    float l = exp_below(edge, subtracted);
+    const float m = maximum_of<T>(largest), subtracted = device::safe_maximum(m);
+    float l = exp_below<T>(edge, subtracted);
 #pragma unroll
     for (int k = 0; k < most; ++k) {
       if (!place.has(k)) continue;
       float of_chunk = 0.0f;
 #pragma unroll
-      for (const T element : elements_of<T>(chunks[k])) of_chunk += exp_below(to_float(element), subtracted);
+      for (const T element : elements_of<T>(chunks[k])) of_chunk += exp_below<T>(to_float(element), subtracted);
       l += of_chunk;
     }
     for (int distance = 16; distance > 0; distance /= 2) l += __shfl_xor_sync(0xffffffffu, l, distance);
@@ -140,7 +140,7 @@ struct Held {
       const uint4 result = softmax_of<T>(chunks[k], m, factor);
       store_if(place.has(k), &y_chunks[k * group], result);
     }
-    store_if(place.has_edge, &y_row[place.edge_place], from_float<T>(exp_below(edge, m) * factor));
+    store_if(place.has_edge, &y_row[place.edge_place], from_float<T>(exp_below<T>(edge, m) * factor));
   }
 };
 
@@ -154,14 +154,14 @@ struct WarpStatesSmem {
 };
 
 // The states of a group's warps as one. All threads of the block must make the call.
-template <int group, int block>
+template <class T, int group, int block>
 __device__ SoftmaxState merge_warps(WarpStatesSmem<block>& smem, SoftmaxState warp_state) {
   if constexpr (group == 32) return warp_state;
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
   constexpr int warps = group / 32;
   if (lane == 0) store(&smem.states[warp], warp_state);
   __syncthreads();  // the states of all warps are written before any warp merges its group's
-  return merge_lanes(lane < warps ? load(&smem.states[warp / warps * warps + lane]) : SoftmaxState{});
+  return merge_lanes<T>(lane < warps ? load(&smem.states[warp / warps * warps + lane]) : SoftmaxState{});
 }
 
 // Grid: over rows, block / group to a block. Rows have at most group · most chunks, and y starts as x does, modulo 16 bytes.
@@ -177,7 +177,7 @@ __global__ void __launch_bounds__(vectorised_block(group), 1024 / vectorised_blo
   const Pieces pieces = pieces_of(x.row(i), cols);
   Held<T, group, most> held({pieces, cols, 0, pieces.chunks, true, static_cast<int>(threadIdx.x % group)});
   held.load_row(x.row(i));
-  const SoftmaxState row = merge_warps<group, block>(smem, held.warp_state());
+  const SoftmaxState row = merge_warps<T, group, block>(smem, held.warp_state());
   held.store_row(y.row(i), row);
 }
 

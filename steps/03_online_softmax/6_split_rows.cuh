@@ -39,13 +39,14 @@ __device__ inline Place<T, split_threads> part_of_row(const T* x_row, int cols, 
 
 // [doc: merge_parts]
 // The state of a row from those of its parts [parts], as every lane of the warp gets it.
-__device__ inline SoftmaxState merge_parts(const SoftmaxState* states, int parts) {
+template <class T>
+__device__ SoftmaxState merge_parts(const SoftmaxState* states, int parts) {
   SoftmaxState state;
   for (int first = 0; first < parts; first += 32) {
     const int p = first + threadIdx.x % 32;
-    state = device::merge(state, load_if(p < parts, &states[p])).state;  // a state that is not there is empty
+    state = device::merge(state, load_if(p < parts, &states[p]), unit<T>).state;  // a state that is not there is empty
   }
-  return merge_lanes(state);
+  return merge_lanes<T>(state);
 }
 // [/doc: merge_parts]
 
@@ -59,7 +60,7 @@ __global__ void __launch_bounds__(split_threads, 1024 / split_threads)
   const int i = blockIdx.x / split.parts, part = blockIdx.x % split.parts;
   HeldPart<T> held(part_of_row(x.row(i), shape.cols, split, part));
   held.load_row(x.row(i));
-  const SoftmaxState mine = merge_warps<split_threads>(smem, held.warp_state());
+  const SoftmaxState mine = merge_warps<T, split_threads>(smem, held.warp_state());
   if (threadIdx.x == 0) store(&states[blockIdx.x], mine);
 }
 
@@ -73,7 +74,7 @@ __global__ void __launch_bounds__(split_threads, 1024 / split_threads)
   const int i = blockIdx.x / split.parts, part = blockIdx.x % split.parts;
   HeldPart<T> held(part_of_row(x.row(i), shape.cols, split, part));
   held.load_row(x.row(i));
-  const SoftmaxState row = merge_parts(&states[std::size_t(i) * split.parts], split.parts);
+  const SoftmaxState row = merge_parts<T>(&states[std::size_t(i) * split.parts], split.parts);
   held.store_row(y.row(i), row);
 }
 

@@ -48,7 +48,7 @@ __global__ void __launch_bounds__(split_threads, 1024 / split_threads)
   const int ticket = smem.ticket, i = ticket / split.parts, part = ticket % split.parts;
   HeldPart<T> held(part_of_row(x.row(i), shape.cols, split, part));
   held.load_row(x.row(i));
-  const SoftmaxState mine = merge_warps<split_threads>(smem.warps, held.warp_state());
+  const SoftmaxState mine = merge_warps<T, split_threads>(smem.warps, held.warp_state());
 
   // [doc: exchange]
   if (thread == 0) {
@@ -60,7 +60,7 @@ __global__ void __launch_bounds__(split_threads, 1024 / split_threads)
     __threadfence();  // all states were counted before any is read
   }
   __syncthreads();  // thread 0 has seen all parts arrive before anyone reads their states
-  const SoftmaxState row = merge_parts(&states[std::size_t(i) * split.parts], split.parts);
+  const SoftmaxState row = merge_parts<T>(&states[std::size_t(i) * split.parts], split.parts);
   // [/doc: exchange]
   held.store_row(y.row(i), row);
 }

@@ -74,10 +74,11 @@ __device__ inline SoftmaxState hear(const SoftmaxState* from) {
 // [/doc: tell]
 
 // The state of a row from those of its parts [parts], as every lane of the warp gets it.
-__device__ inline SoftmaxState hear_parts(const SoftmaxState* states, int parts) {
+template <class T>
+__device__ SoftmaxState hear_parts(const SoftmaxState* states, int parts) {
   SoftmaxState state;
-  for (int p = threadIdx.x % 32; p < parts; p += 32) state = device::merge(state, hear(&states[p])).state;
-  return merge_lanes(state);
+  for (int p = threadIdx.x % 32; p < parts; p += 32) state = device::merge(state, hear(&states[p]), unit<T>).state;
+  return merge_lanes<T>(state);
 }
 
 // ---- a thread's state, from its chunks as they come ----
@@ -92,9 +93,10 @@ __device__ inline float largest_of(const std::array<__half, 8>& elements) {  // 
 }
 
 // Of one element.
-__device__ inline SoftmaxState state_of(float element) {
-  const float m = element * device::log2_e;
-  return {m, exp_below(element, device::safe_maximum(m))};
+template <class T>
+__device__ SoftmaxState state_of(float element) {
+  const float m = maximum_of<T>(element);
+  return {m, exp_below<T>(element, device::safe_maximum(m))};
 }
 
 // [doc: add_chunks]
@@ -106,14 +108,14 @@ __device__ inline SoftmaxState add_chunks(SoftmaxState state, const uint4 (&chun
   for (int c = 0; c < count; ++c) {
     if (there[c]) largest = fmaxf(largest, largest_of(elements_of<T>(chunks[c])));
   }
-  const float m = fmaxf(state.m, largest * device::log2_e), subtracted = device::safe_maximum(m);
-  float l = state.l * device::rescale_factor(state.m, m);
+  const float m = fmaxf(state.m, maximum_of<T>(largest)), subtracted = device::safe_maximum(m);
+  float l = state.l * device::rescale_factor(state.m, m, unit<T>);
 #pragma unroll
   for (int c = 0; c < count; ++c) {
     if (!there[c]) continue;
     float of_chunk = 0.0f;
 #pragma unroll
-    for (const T element : elements_of<T>(chunks[c])) of_chunk += exp_below(to_float(element), subtracted);
+    for (const T element : elements_of<T>(chunks[c])) of_chunk += exp_below<T>(to_float(element), subtracted);
     l += of_chunk;
   }
   return {m, l};
@@ -122,10 +124,11 @@ __device__ inline SoftmaxState add_chunks(SoftmaxState state, const uint4 (&chun
 
 // The states of a warp's lanes as one, which every lane gets: the maximum first, and then one factor a lane, where ⊕ in five
 // rounds has ten. All lanes must make the call.
-__device__ inline SoftmaxState add_lanes(SoftmaxState state) {
+template <class T>
+__device__ SoftmaxState add_lanes(SoftmaxState state) {
   float m = state.m;
   for (int distance = 16; distance > 0; distance /= 2) m = fmaxf(m, __shfl_xor_sync(0xffffffffu, m, distance));
-  float l = state.l * device::rescale_factor(state.m, m);
+  float l = state.l * device::rescale_factor(state.m, m, unit<T>);
   for (int distance = 16; distance > 0; distance /= 2) l += __shfl_xor_sync(0xffffffffu, l, distance);
   return {m, l};
 }
@@ -191,7 +194,7 @@ struct InShared {
       const uint4 words = load_if(place.has(k), &stage[k * split_threads]);
       store_if(place.has(k), &y_chunks[k * split_threads], softmax_of<T>(words, m, factor));
     }
-    store_if(place.has_edge, &y_row[place.edge_place], from_float<T>(exp_below(edge, m) * factor));
+    store_if(place.has_edge, &y_row[place.edge_place], from_float<T>(exp_below<T>(edge, m) * factor));
   }
 };
 
@@ -239,15 +242,15 @@ __global__ void __launch_bounds__(split_threads, 1024 / split_threads)
   };
   const auto begin = [&](auto& turn) {
     if (turn.part >= parts) return;
-    const SoftmaxState of_thread = turn.memory.add_to(state_of(turn.memory.edge));
-    const SoftmaxState state = merge_warps<split_threads>(turn.smem.warps, add_lanes(of_thread));
+    const SoftmaxState of_thread = turn.memory.add_to(state_of<T>(turn.memory.edge));
+    const SoftmaxState state = merge_warps<T, split_threads>(turn.smem.warps, add_lanes<T>(of_thread));
     if (thread == 0) tell(&states[turn.part], state);
   };
   const auto finish = [&](auto& turn) {
     if (turn.part >= parts) return;
     const int i = turn.part / split.parts;
     if (thread < 32) {
-      const SoftmaxState row = hear_parts(&states[std::size_t(i) * split.parts], split.parts);
+      const SoftmaxState row = hear_parts<T>(&states[std::size_t(i) * split.parts], split.parts);
       if (thread == 0) store(&turn.smem.row, row);
     }
     __syncthreads();               // the row's state is there before anyone reads it

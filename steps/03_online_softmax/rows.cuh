@@ -43,8 +43,27 @@ __device__ inline T from_float(float x) {
   }
 }
 
-// exp(x) over exp of the maximum, where m is that maximum in base 2 (online_softmax.cuh), and not −∞: one fused multiply-add,
-// so that x · log2(e) is not rounded, and one ex2.
-__device__ inline float exp_below(float x, float m) { return device::exp2_fast(fmaf(x, device::log2_e, -m)); }
+// From file 3 on, exp(x − m) = 2^((x − m) · log2(e)) by the hardware's 2^x. m is a maximum, and not −∞. Of fp16 scores, m is kept
+// in base 2, as m · log2(e): then one fused multiply-add is enough, which does not round x · log2(e). Of fp32 scores that product
+// may overflow, from |x| = 2.36e38 on; and −FLT_MAX is what masks are often made of. So there m is a score as it is, and is
+// subtracted first: one addition more for each exponential.
+// [doc: exponential]
+template <class T>
+constexpr bool in_base_2 = std::is_same_v<T, __half>;
+
+template <class T>
+constexpr float unit = in_base_2<T> ? 1.0f : device::log2_e;  // of m, in base 2
+
+// m of a state whose largest score this is.
+template <class T>
+__device__ inline float maximum_of(float score) {
+  return in_base_2<T> ? score * device::log2_e : score;
+}
+
+template <class T>
+__device__ inline float exp_below(float x, float m) {
+  return device::exp2_fast(in_base_2<T> ? fmaf(x, device::log2_e, -m) : (x - m) * device::log2_e);
+}
+// [/doc: exponential]
 
 }  // namespace online_softmax

@@ -35,7 +35,7 @@ inline dim3 element_grid(const Attention& a) {
 inline KernelCost algorithm_cost(const Attention& a, BlockSizes sizes, std::string kernel) {
   const double heads = static_cast<double>(a.batch) * a.heads;
   const double element = static_cast<double>(problem::bytes(a.dtype));
-  const device::AttentionShape shape{a.batch, a.heads, a.kv_heads, a.seq_q, a.seq_k, a.dim, a.causal, a.scale, a.window};
+  const device::AttentionShape shape = run::device_shape(a);
   double visits = 0;  // of queries
   for (int key = 0; key < a.seq_k; key += sizes.keys) {
     visits += std::max(0, a.seq_q - first_row_block(shape, key, sizes.rows));

@@ -37,7 +37,7 @@ __device__ inline std::int64_t state_row(const AttentionShape& shape, int batch,
 // The first row block with a query that sees `key` (line 7 begins there). Causal rows above it would be read and written back
 // as they are.
 __host__ __device__ inline int first_row_block(const AttentionShape& shape, int key, int block_rows) {
-  const int first = shape.causal ? key + shape.seq_q - shape.seq_k : 0;
+  const int first = shape.causal ? key + (shape.seq_q - shape.seq_k) : 0;
   return first > 0 ? first / block_rows * block_rows : 0;
 }
 

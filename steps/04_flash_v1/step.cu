@@ -49,6 +49,7 @@ const run::AttentionStep& run::this_step() {
     AttentionSupport halves;
     halves.dtypes = {Dtype::fp16, Dtype::bf16};
     halves.dims = {32, 64, 96, 128, 256};
+    halves.row_alignment = 16;
     AttentionStep s;
     s.name = "04_flash_v1";
     s.question = "What does attention move when S and P never leave the chip?";

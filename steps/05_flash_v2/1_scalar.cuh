@@ -51,6 +51,9 @@ __global__ void __launch_bounds__(scalar_threads) flash_scalar(AttentionShape sh
   const int lane = threadIdx.x % 32;
   const int row = threadIdx.x / 32 * rows_of_warp;  // the warp's first, within the tile
   const float scale = shape.scale * device::log2_e;
+  RowKeys rows[rows_of_warp];
+#pragma unroll
+  for (int r = 0; r < rows_of_warp; ++r) rows[r] = keys_of(shape, tile.first + row + r);
 
   for (int i = threadIdx.x / 32; i < scalar_rows; i += scalar_threads / 32) {
     for (int t = lane; t < shape.dim; t += 32) {
@@ -78,9 +81,7 @@ __global__ void __launch_bounds__(scalar_threads) flash_scalar(AttentionShape sh
     }
 #pragma unroll
     for (int r = 0; r < rows_of_warp; ++r) {
-      const int i = tile.first + row + r;
-      const bool seen = first + lane >= shape.first_key(i) && first + lane < shape.end_key(i);
-      const float score = seen ? p[r] * scale : -INFINITY;
+      const float score = rows[r].has(first + lane) ? p[r] * scale : -INFINITY;
       float m = fmaxf(states[r].m, score);
       for (int other = 16; other > 0; other /= 2) m = fmaxf(m, __shfl_xor_sync(all_lanes, m, other));
       const float factor = device::rescale_factor(states[r].m, m);
@@ -95,10 +96,8 @@ __global__ void __launch_bounds__(scalar_threads) flash_scalar(AttentionShape sh
       for (int c = 0; c < columns; ++c) value[c] = 32 * c + lane < shape.dim ? smem.v[key][32 * c + lane] : 0.0f;
 #pragma unroll
       for (int r = 0; r < rows_of_warp; ++r) {
-        const int i = tile.first + row + r;
         const float probability = __shfl_sync(all_lanes, p[r], key);
-        // A key that the row does not see adds nothing, not even 0 · NaN.
-        if (first + key < shape.first_key(i) || first + key >= shape.end_key(i)) continue;
+        if (!rows[r].has(first + key)) continue;  // a key that the row does not see adds nothing, not even 0 · NaN
 #pragma unroll
         for (int c = 0; c < columns; ++c) sums[r][c] += probability * value[c];
       }

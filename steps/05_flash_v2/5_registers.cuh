@@ -5,7 +5,7 @@
 //   Q's ldmatrix           Q stays in registers: dim / 4 of them. Its shared memory is then free: the second stage of K takes
 //   it a multiplication by the scale, and a subtraction, for each score
 //                          2^(s·c − m) is one FMA and one ex2, with c = |scale| · log2(e) and m the maximum of s·c. The maximum
-//                          is found among the scores as they are, so c must be positive: a negative scale turns Q's signs
+//                          is found among the scores as they are, so c must be positive: Q takes the sign of the scale
 //   masks, and votes about NaNs
 //                          only tiles on the edge of what is seen need them. They are peeled off: one loop for the tiles on
 //                          the right edge, one without any mask, one for the left edge of a window
@@ -33,14 +33,14 @@ struct RecycledSmem {
   Stage stage[2];
 };
 
-// Q's fragments of a warp, with their signs turned where the scale is negative.
+// Q's fragments of a warp, times the sign of the scale.
 template <class T, int dim>
 __device__ void keep_q(std::uint32_t (&q_pieces)[dim / 16][4], const T (&q)[tile_rows][dim], int warp_row, float scale) {
 #pragma unroll
   for (int step = 0; step < dim / 16; ++step) {
     load_q(q_pieces[step], q, warp_row, 16 * step);
 #pragma unroll
-    for (int w = 0; w < 4; ++w) q_pieces[step][w] ^= sign_flip(scale);
+    for (int w = 0; w < 4; ++w) q_pieces[step][w] = times_sign<T>(q_pieces[step][w], scale);
   }
 }
 
@@ -68,7 +68,7 @@ __device__ void softmax_folded(float (&s)[pieces][4], float c, SoftmaxState (&st
     float largest = -INFINITY;
 #pragma unroll
     for (int p = 0; p < pieces; ++p) {
-      largest = fmaxf(largest, fmaxf(s[p][2 * r], s[p][2 * r + 1]));  // in registers, which no hook sees
+      largest = fmaxf(largest, fmaxf(s[p][2 * r], s[p][2 * r + 1]));
     }
     float m = states[r].m;
     m = fmaxf(m, quad_maximum(largest) * c);
@@ -83,7 +83,7 @@ __device__ void softmax_folded(float (&s)[pieces][4], float c, SoftmaxState (&st
       }
     }
     states[r].m = m;
-    states[r].l = l;  // in a register, which no hook sees
+    states[r].l = l;
 #pragma unroll
     for (int p = 0; p < columns; ++p) {
 #pragma unroll
@@ -133,7 +133,7 @@ __global__ void __launch_bounds__(tile_threads) flash_registers(AttentionShape s
   const QueryTile tile = query_tile(shape, tile_rows);
   const KeyTiles tiles = key_tiles(shape, tile.first, tile.count, tile_keys);
   const int warp_row = threadIdx.x / 32 * warp_rows;  // within the tile
-  const float c = fabsf(shape.scale) * device::log2_e;
+  const float c = magnitude(shape.scale);
   RowKeys rows[2];
   visible_keys(shape, tile.first + warp_row, rows);
 

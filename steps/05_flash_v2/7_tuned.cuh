@@ -5,7 +5,8 @@
 //
 //   the reference maximum   2^(x − m) needs m only against overflow: P and its sum may be 2^8 times too large, the division at
 //                           the end takes that out. So m stays until a row's maximum is beyond m + 8, and then, rarely, O is
-//                           multiplied. Each row decides for itself; the warp's vote only skips multiplications by 1
+//                           multiplied. Each row decides for itself; the warp's vote only skips multiplications by 1. m begins
+//                           at the lowest number, not at −∞: then x = −∞ needs no care, since −∞ − m is never ∞ − ∞
 //   shared work, dealt      the copies of the next tile go out between the mma of Q Kᵀ, the exponentials of the next 16 keys
 //                           between the mma of P V
 //   Q in registers          up to dim 64. Beyond, O needs them: Q's fragments are loaded again for every tile of keys
@@ -24,7 +25,8 @@
 
 namespace flash_v2 {
 
-constexpr float tolerance = 8.0f;  // base 2: how far a row's maximum may be beyond m
+constexpr float tolerance = 8.0f;    // base 2: how far a row's maximum may be beyond m
+constexpr float lowest = -FLT_MAX;  // where m begins
 
 // Grid: x over tiles of queries, y over heads, z over the batch. Blocks of tile_threads. Rows begin at multiples of 16 bytes.
 template <class T, class Tile>
@@ -41,18 +43,18 @@ __global__ void __launch_bounds__(tile_threads, 2) flash_tuned(AttentionShape sh
   const KeyTiles tiles = key_tiles(shape, tile.first, tile.count, keys);
   const int lane = threadIdx.x % 32;
   const int warp_row = __shfl_sync(all_lanes, threadIdx.x / 32, 0) * 16 * slices;  // the same for all lanes: nvcc sees it
-  const float c = fabsf(shape.scale) * device::log2_e;
+  const float c = magnitude(shape.scale);
 
   // ---- copies ----
   if (tiles.begin < tiles.end) {
     copy_rows(smem.q, q, tile.batch, tile.head, tile.first, shape.seq_q);
     copy_rows(smem.stage[0].k, k, tile.batch, tile.kv_head, (tiles.end - 1) * keys, shape.seq_k);
     copy_rows(smem.stage[0].v, v, tile.batch, tile.kv_head, (tiles.end - 1) * keys, shape.seq_k);
-  }
-  ptx::cp_async_commit_group();
-  if (shape.scale < 0.0f) {
-    ptx::cp_async_wait_group<0>();
-    turn_signs<T, tile_threads>(smem.q);
+    ptx::cp_async_commit_group();
+    if (shape.scale <= 0.0f) {
+      ptx::cp_async_wait_group<0>();
+      apply_sign<T, tile_threads>(smem.q, shape.scale);
+    }
   }
   // All tiles but the first are whole. Of each kind, where this thread's first chunk of the next one comes from and goes to.
   const T *k_next[Tile::kinds], *v_next[Tile::kinds];
@@ -79,7 +81,7 @@ __global__ void __launch_bounds__(tile_threads, 2) flash_tuned(AttentionShape sh
   float sums[slices][dim / 8][4] = {};  // of O, not yet divided
   SoftmaxState states[slices][2];       // l: of this lane's keys
 #pragma unroll
-  for (int s = 0; s < slices; ++s) states[s][0] = states[s][1] = SoftmaxState{};  // nvcc 13.0 would begin states[1] with zeros
+  for (int s = 0; s < slices; ++s) states[s][0] = states[s][1] = {lowest, 0.0f};
   std::uint32_t q_pieces[Tile::keeps_q ? steps : 1][slices][4];
   // Where this lane's rows of fragments begin, in bytes: of Q, and of V by columns; of K.
   const int a_from = ((lane % 16) * dim + swizzled<dim>(lane % 16, lane / 16 * chunk)) * element;
@@ -166,7 +168,7 @@ __global__ void __launch_bounds__(tile_threads, 2) flash_tuned(AttentionShape sh
         for (int r = 0; r < 2; ++r) {
           const float old = states[s][r].m, top = quad_maximum(largest[s][r]) * c;
           const float m = top > old + tolerance ? top : old;  // the row's own decision
-          const float factor = device::rescale_factor(old, m);
+          const float factor = device::exp2_fast(old - m);
           states[s][r] = {m, states[s][r].l * factor};
 #pragma unroll
           for (int n = 0; n < dim / 8; ++n) {
@@ -182,7 +184,7 @@ __global__ void __launch_bounds__(tile_threads, 2) flash_tuned(AttentionShape sh
     std::uint32_t p[2][slices][4];                 // A's fragments of P, of these 16 keys and of the next
     const auto exponentials = [&](int g, int i) {  // pair i < 4 · slices of the 16 keys
       const int s = i / 4, side = i / 2 % 2, r = i % 2;
-      const float m = masked ? device::safe_maximum(states[s][r].m) : states[s][r].m;
+      const float m = states[s][r].m;
       const float(&x)[4] = scores[s][2 * g + side];
       const float first = device::exp2_fast(fmaf(x[2 * r], c, -m)), second = device::exp2_fast(fmaf(x[2 * r + 1], c, -m));
       states[s][r].l += first;

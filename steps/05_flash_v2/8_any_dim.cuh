@@ -23,7 +23,7 @@ template <class T, int dim_>
 struct AnyDimTile {
   static constexpr int dim = dim_;  // padded
   static constexpr int keys = dim > 128 ? 32 : 64;
-  static constexpr int unrolled = dim > 128 ? 2 : dim / 16;  // steps along dim: all 16 at once would spill
+  static constexpr int unrolled = dim > 128 ? 1 : dim / 16;  // steps along dim: two of 16 at once would spill
   struct Smem {
     struct Stage {
       alignas(16) T k[keys][dim];
@@ -105,6 +105,10 @@ __global__ void __launch_bounds__(tile_threads, 1) flash_any_dim(AttentionShape 
   bool put_back = false;  // what was taken out of V
   if (tiles.begin < tiles.end) {
     copy_padded_rows(smem.q, q, tile.batch, tile.head, tile.first, shape.seq_q, shape.dim, width);
+    if (shape.scale <= 0.0f) {
+      ptx::cp_async_wait_all();
+      apply_sign<T, tile_threads>(smem.q, shape.scale);
+    }
     copy_tile(tiles.end - 1);
   }
   const auto round = [&](int j, auto masked) {
@@ -119,8 +123,6 @@ __global__ void __launch_bounds__(tile_threads, 1) flash_any_dim(AttentionShape 
       std::uint32_t q_piece[4];
       load_q(q_piece, smem.q, warp_row, step);
 #pragma unroll
-      for (int w = 0; w < 4; ++w) q_piece[w] ^= sign_flip(shape.scale);
-#pragma unroll
       for (int p = 0; p < Tile::keys / 8; p += 2) {
         std::uint32_t k_pieces[4];
         load_k(k_pieces, stage.k, 8 * p, step);
@@ -132,7 +134,7 @@ __global__ void __launch_bounds__(tile_threads, 1) flash_any_dim(AttentionShape 
       visible_keys(shape, tile.first + warp_row, rows);  // anew in each round: at dim 256 no register is left
       mask_scores(s, rows, j * Tile::keys);
     }
-    softmax_folded(s, fabsf(shape.scale) * device::log2_e, states, sums);
+    softmax_folded(s, magnitude(shape.scale), states, sums);
     if (odd) {
       clear_non_finite<T, tile_threads>(stage.v);
       put_back = true;

@@ -162,6 +162,7 @@ const run::AttentionStep& run::this_step() {
     any_16_bit.dtypes = {Dtype::fp16, Dtype::bf16};
     AttentionSupport whole = any_16_bit;
     whole.dims = {32, 64, 128};
+    whole.row_alignment = 16;
     AttentionSupport short_rows = whole;  // two sets of scores beside longer rows of O do not fit into the registers
     short_rows.dims = {32, 64};
     AttentionStep s;

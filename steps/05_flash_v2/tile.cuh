@@ -87,14 +87,15 @@ __device__ inline int swizzled(int row, int t) {
 // The keys that a query sees: first … end − 1.
 struct RowKeys {
   int first, end;
+  __device__ bool has(int key) const { return key >= first && key < end; }
 };
+__device__ inline RowKeys keys_of(const AttentionShape& shape, int i) { return {shape.first_key(i), shape.end_key(i)}; }
 
 // Of a lane's two rows; `row` is the warp's first.
 __device__ inline void visible_keys(const AttentionShape& shape, int row, RowKeys (&rows)[2]) {
 #pragma unroll
   for (int r = 0; r < 2; ++r) {
-    const int i = row + threadIdx.x % 32 / 4 + 8 * r;
-    rows[r] = {shape.first_key(i), shape.end_key(i)};
+    rows[r] = keys_of(shape, row + threadIdx.x % 32 / 4 + 8 * r);
   }
 }
 
@@ -106,7 +107,7 @@ __device__ inline void mask_scores(float (&s)[pieces][4], const RowKeys (&rows)[
 #pragma unroll
     for (int e = 0; e < 4; ++e) {
       const int j = key + 8 * p + threadIdx.x % 4 * 2 + e % 2;
-      if (j < rows[e / 2].first || j >= rows[e / 2].end) s[p][e] = -INFINITY;
+      if (!rows[e / 2].has(j)) s[p][e] = -INFINITY;
     }
   }
 }
@@ -181,9 +182,31 @@ __device__ void put_back_non_finite(const AttentionShape& shape, const QueryTile
 
 // ---- the scale ----
 
-// The maximum of scale · score is that of the scores only where the scale is positive. Where it is negative, the signs of Q
-// change instead: XOR with this turns a word's two elements.
-__device__ inline std::uint32_t sign_flip(float scale) { return scale < 0.0f ? 0x80008000u : 0u; }
+// The maximum of scale · score is that of the scores only where the scale is positive. So from file 5 on Q takes the sign of
+// the scale, −1, 0 or 1, and the scores only its magnitude.
+
+// Two elements of Q times the scale's sign. 0 · ∞ and 0 · NaN are NaN: all bits set.
+template <class T>
+__device__ inline std::uint32_t times_sign(std::uint32_t pair, float scale) {
+  if (scale == 0.0f) return (non_finite<T>(pair) >> 15) * 0xffffu;
+  return scale < 0.0f ? pair ^ 0x80008000u : pair;
+}
+
+// The same for all of Q in shared memory: each thread takes the chunks that it copied itself, so there is no barrier before.
+template <class T, int threads, int rows, int dim>
+__device__ void apply_sign(T (&q)[rows][dim], float scale) {
+#pragma unroll 1
+  for (int i = threadIdx.x; i < rows * dim / chunk; i += threads) {
+    const int row = i / (dim / chunk);
+    uint4* words = reinterpret_cast<uint4*>(&q[row][swizzled<dim>(row, i % (dim / chunk) * chunk)]);
+    const uint4 w = load(words);
+    const auto signed_pair = [&](std::uint32_t pair) { return times_sign<T>(pair, scale); };
+    store(words, make_uint4(signed_pair(w.x), signed_pair(w.y), signed_pair(w.z), signed_pair(w.w)));
+  }
+}
+
+// What brings the scores of such a Q to base 2. Not 0, even where the scale is: masks make −∞ of a score, and 0 · ∞ is NaN.
+__device__ inline float magnitude(float scale) { return fmaxf(fabsf(scale) * device::log2_e, FLT_TRUE_MIN); }
 
 // ---- the end of a tile of queries ----
 

@@ -50,17 +50,6 @@ __device__ const T* bytes_beyond(const T* start, std::int64_t bytes) {
   return reinterpret_cast<const T*>(reinterpret_cast<const char*>(start) + bytes);
 }
 
-// Turns the signs of the chunks of Q that this thread copied.
-template <class T, int threads, int rows, int dim>
-__device__ void turn_signs(T (&q)[rows][dim]) {
-  for (int i = threadIdx.x; i < rows * dim / chunk; i += threads) {
-    const int row = i / (dim / chunk);
-    uint4* words = reinterpret_cast<uint4*>(&q[row][swizzled<dim>(row, i % (dim / chunk) * chunk)]);
-    const uint4 w = load(words);
-    store(words, make_uint4(w.x ^ 0x80008000u, w.y ^ 0x80008000u, w.z ^ 0x80008000u, w.w ^ 0x80008000u));
-  }
-}
-
 // C += A · B for all slices and two pieces of B as ldmatrix.x4 brings them; C's pieces are n and n + 1.
 template <class T, int slices, int pieces>
 __device__ void mma_slices(float (&c)[slices][pieces][4], int n, const std::uint32_t (&a)[slices][4],

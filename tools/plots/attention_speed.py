@@ -54,7 +54,6 @@ def draw_panel(axes, found, variants, roof):
     axes.set_xscale("log", base=2)
     axes.set_xticks(LENGTHS, [f"{seq // 1024}k" if seq >= 1024 else str(seq) for seq in LENGTHS])
     axes.minorticks_off()
-    axes.set_ylim(bottom=0)
     axes.spines[["top", "right"]].set_visible(False)
     axes.tick_params(labelsize=8)
 
@@ -66,6 +65,7 @@ def draw(report, roof):
         draw_panel(axis, of_panel(report["cells"], dim, causal), report["variants"], roof)
         axis.set_title(f"d {dim}{', causal' if causal else ''}", fontsize=9.5)
         axis.set_xlabel("tokens in a sequence", fontsize=8.5)
+    axes[0].set_ylim(bottom=0)  # of all panels, now that the highest point is known
     axes[0].set_ylabel("TFLOP/s, bursts", fontsize=8.5)
     handles, labels = axes[0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside lower center", ncols=len(labels), fontsize=8.5, frameon=False)

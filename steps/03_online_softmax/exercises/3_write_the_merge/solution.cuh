@@ -10,22 +10,22 @@ using namespace online_softmax;
 constexpr int parts = 4, threads = 32 * parts;
 
 struct Part {
-  float m;  // the largest score, base 2; −∞: none
-  float l;  // Σ 2^(x − m)
+  float m;  // the largest score; −∞: none
+  float l;  // Σ exp(x − m)
 };
 
 struct Smem {
   float m[parts], l[parts];
 };
 
-// a ⊕ b. Where both are empty, 0 is subtracted from −∞: 2^−∞ is 0, and −∞ − (−∞) would be NaN.
+// a ⊕ b. Where both are empty, 0 is subtracted from −∞: exp(−∞) is 0, and −∞ − (−∞) would be NaN.
 __device__ inline Part merge(Part a, Part b) {
   const float m = fmaxf(a.m, b.m);
   const float subtracted = m == -INFINITY ? 0.0f : m;
-  return {m, a.l * device::exp2_fast(a.m - subtracted) + b.l * device::exp2_fast(b.m - subtracted)};
+  return {m, a.l * expf(a.m - subtracted) + b.l * expf(b.m - subtracted)};
 }
 
-// What to add to every score's exponent, and what to multiply its power of two by: y = 2^(x + shift) · factor.
+// What to add to every score, and what to multiply its exponential by: y = exp(x + shift) · factor.
 struct Finish {
   float shift, factor;
 };
@@ -43,7 +43,7 @@ __global__ void softmax(Shape shape,
   const int begin = min(warp * length, shape.cols), end = min(begin + length, shape.cols);
 
   Part mine = {-INFINITY, 0.0f};
-  for (int j = begin + lane; j < end; j += 32) mine = merge(mine, {x_row[j] * device::log2_e, 1.0f});
+  for (int j = begin + lane; j < end; j += 32) mine = merge(mine, {x_row[j], 1.0f});
   for (int distance = 16; distance > 0; distance /= 2) {
     const float m = __shfl_xor_sync(0xffffffffu, mine.m, distance), l = __shfl_xor_sync(0xffffffffu, mine.l, distance);
     mine = merge(mine, {m, l});
@@ -58,7 +58,7 @@ __global__ void softmax(Shape shape,
 
   const Finish finish = finish_row(row);
   for (int j = begin + lane; j < end; j += 32) {
-    y_row[j] = device::exp2_fast(fmaf(x_row[j], device::log2_e, finish.shift)) * finish.factor;
+    y_row[j] = expf(x_row[j] + finish.shift) * finish.factor;
   }
 }
 

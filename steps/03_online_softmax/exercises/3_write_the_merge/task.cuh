@@ -1,8 +1,8 @@
 // Exercise 3 of step 03: the merge operator.
 //
 // A row is cut into four parts, a warp for each. Lanes, too, hold parts, and so does a single score: (x, 1). Everything meets
-// in merge(), with scores in base 2: device::exp2_fast(x) is 2^x. Yours to write are two short functions. A part may be empty,
-// (−∞, 0), on either side or on both. A row may consist of −∞ alone; then y is 0.
+// in merge(). Yours to write are two short functions, with expf. A part may be empty, (−∞, 0), on either side or on both. A row
+// may consist of −∞ alone; then y is 0.
 #pragma once
 
 #include "steps/03_online_softmax/rows.cuh"
@@ -14,8 +14,8 @@ using namespace online_softmax;
 constexpr int parts = 4, threads = 32 * parts;
 
 struct Part {
-  float m;  // the largest score, base 2; −∞: none
-  float l;  // Σ 2^(x − m)
+  float m;  // the largest score; −∞: none
+  float l;  // Σ exp(x − m)
 };
 
 struct Smem {
@@ -27,7 +27,7 @@ __device__ inline Part merge(Part a, Part b) {
   return {fmaxf(a.m, b.m), a.l + b.l};  // yours to write
 }
 
-// What to add to every score's exponent, and what to multiply its power of two by: y = 2^(x + shift) · factor.
+// What to add to every score, and what to multiply its exponential by: y = exp(x + shift) · factor.
 struct Finish {
   float shift, factor;
 };
@@ -47,7 +47,7 @@ __global__ void softmax(Shape shape,
   const int begin = min(warp * length, shape.cols), end = min(begin + length, shape.cols);
 
   Part mine = {-INFINITY, 0.0f};
-  for (int j = begin + lane; j < end; j += 32) mine = merge(mine, {x_row[j] * device::log2_e, 1.0f});
+  for (int j = begin + lane; j < end; j += 32) mine = merge(mine, {x_row[j], 1.0f});
   for (int distance = 16; distance > 0; distance /= 2) {
     const float m = __shfl_xor_sync(0xffffffffu, mine.m, distance), l = __shfl_xor_sync(0xffffffffu, mine.l, distance);
     mine = merge(mine, {m, l});
@@ -62,7 +62,7 @@ __global__ void softmax(Shape shape,
 
   const Finish finish = finish_row(row);
   for (int j = begin + lane; j < end; j += 32) {
-    y_row[j] = device::exp2_fast(fmaf(x_row[j], device::log2_e, finish.shift)) * finish.factor;
+    y_row[j] = expf(x_row[j] + finish.shift) * finish.factor;
   }
 }
 

@@ -25,7 +25,7 @@ __global__ void __launch_bounds__(tile_threads) flash(AttentionShape shape,
   KeyTiles tiles = key_tiles(shape, tile.first, tile.count, tile_keys);
   tiles.free_begin = tiles.free_end = tiles.begin;    // every tile gets a mask
   const int warp_row = threadIdx.x / 32 * warp_rows;  // within the tile
-  const float c = fabsf(shape.scale) * device::log2_e;
+  const float c = magnitude(shape.scale);
   RowKeys rows[2];
   visible_keys(shape, tile.first + warp_row, rows);
 

@@ -18,7 +18,7 @@ __global__ void __launch_bounds__(tile_threads) flash(AttentionShape shape,
   const QueryTile tile = query_tile(shape, tile_rows);
   const KeyTiles tiles = your_tiles(shape, tile.first, tile.count, tile_keys);
   const int warp_row = threadIdx.x / 32 * warp_rows;  // within the tile
-  const float c = fabsf(shape.scale) * device::log2_e;
+  const float c = magnitude(shape.scale);
   RowKeys rows[2];
   visible_keys(shape, tile.first + warp_row, rows);
 
