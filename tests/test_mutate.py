@@ -315,6 +315,9 @@ def test_a_report_says_what_complained_and_what_came_first():
 def test_a_race_has_two_lines_and_anything_else_one():
     assert mutate.places(RACE) == ["steps/07_step/1_a.cuh:44", "steps/07_step/1_a.cuh:38"]
     assert mutate.places(OUTSIDE) == ["steps/07_step/1_a.cuh:7"]
+    called = ", called at steps/07_step/2_b.cuh:9, called at steps/07_step/2_b.cuh:20"
+    in_helper = RACE.replace("cuh:44", "cuh:44" + called).replace("cuh:38", "cuh:38" + called)
+    assert mutate.places(in_helper) == mutate.places(RACE)
     assert mutate.places("O: row (batch 0, head 3, query 120): error 2.3 where 5.9e-06 is allowed") == []
 
 
