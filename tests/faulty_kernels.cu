@@ -908,23 +908,29 @@ __global__ void next_block_reads(float* o) {  // [96]
 }
 
 // The last block to count itself reads what all have stored: the block's threads are seen by the one that fences and counts,
-// and the last block's count is seen by its threads, through two barriers.
-enum class Last { mended, no_barrier, no_fence, fence_by_another, reader_without_fence };
+// and the last block's count is seen by its threads, through two barriers. Or, as often: everyone fences on the other side of
+// these barriers, and the one that counts does nothing else.
+enum class Last { mended, no_barrier, no_fence, fence_by_another, reader_without_fence, all_fence, all_fence_too_early };
 template <Last how>
 __global__ void last_block(float* o,       // [96]
                            int* counter,   // [1]
                            float* sums) {  // [3]
   auto& smem = device::shared_storage<RaceSmem>();
   const int t = threadIdx.x;
+  constexpr bool counter_fences = how == Last::mended || how == Last::no_barrier || how == Last::reader_without_fence;
+  constexpr bool all_fence = how == Last::all_fence || how == Last::all_fence_too_early;
+  if (how == Last::all_fence_too_early) __threadfence();
   o[32 * blockIdx.x + t] = 1.0f;  // one: last_block
+  if (how == Last::all_fence) __threadfence();
   if (how != Last::no_barrier) __syncthreads();
   if (how == Last::fence_by_another && t == 1) __threadfence();
   if (t == 0) {
-    if (how != Last::no_fence && how != Last::fence_by_another) __threadfence();
+    if (counter_fences) __threadfence();
     smem.count = atomicAdd(counter, 1);
-    if (how != Last::reader_without_fence) __threadfence();
+    if (how != Last::reader_without_fence && !all_fence) __threadfence();
   }
   __syncthreads();  // the count is known to all
+  if (all_fence) __threadfence();
   if (smem.count != static_cast<int>(gridDim.x) - 1) return;
   const int other = (t + 1) % 96;
   if (t < 3) sums[t] = o[other] + o[32 + other] + o[64 + other];  // other: last_block
@@ -1523,6 +1529,8 @@ const std::vector<Race>& races() {
       {"last_block", "of 'o' (384 bytes)", LAST(no_fence)},
       {"last_block", "of 'o' (384 bytes)", LAST(fence_by_another)},
       {"last_block", "of 'o' (384 bytes)", LAST(reader_without_fence)},
+      {"last_block", "of 'o' (384 bytes)", run_three_counting_blocks<last_block<Last::all_fence_too_early>>,
+       run_three_counting_blocks<last_block<Last::all_fence>>},
       {"fence_of_block", "of 'o' (384 bytes)", FENCES(first_of_block)},
       {"fence_of_block", "of 'o' (384 bytes)", FENCES(second_of_block)},
       {"atomic_of_block", "of 'counter' (4 bytes)", TWINS(run_three_counting_blocks, atomic_of_block)},

@@ -34,6 +34,11 @@ void join(SharedKnowledge& into, const SharedKnowledge& other) {
   into = std::move(both);
 }
 
+void join(Passed& into, const Passed& other) {
+  join(into.in_block, other.in_block);
+  join(into.in_device, other.in_device);
+}
+
 bool holds_devices_threads(Scope scope) { return scope >= Scope::device; }
 
 // Neither can be seen half done by the other.
@@ -56,7 +61,8 @@ void Order::begin_block(std::uint32_t block, std::size_t threads, Flags* device_
   ++generation_;
   threads_.assign(threads, {});
   known_.reset();
-  learned_.clear();
+  released_ = acquired_ = {};
+  with_news_.clear();
   flags_.clear();
   device_flags_ = device_flags;
 }
@@ -67,8 +73,15 @@ Order::Thread& Order::current(std::uint32_t thread) {
     t.generation = generation_;
     t.seen.reset();
     t.known = known_;
+    t.released = released_;
+    t.acquired = acquired_;
+    t.has_news = false;
   }
   return t;
+}
+
+void Order::has_news(std::uint32_t thread) {
+  if (!std::exchange(current(thread).has_news, true)) with_news_.push_back(thread);
 }
 
 bool Order::before(const AccessRecord& earlier, std::uint32_t thread) {
@@ -87,8 +100,12 @@ bool Order::before(const AccessRecord& earlier, std::uint32_t thread) {
 }
 
 void Order::full_barrier() {
-  for (const std::uint32_t thread : learned_) join(known_, threads_[thread].known);
-  learned_.clear();
+  for (const std::uint32_t thread : with_news_) {
+    join(known_, threads_[thread].known);
+    join(released_, threads_[thread].released);
+    join(acquired_, threads_[thread].acquired);
+  }
+  with_news_.clear();
   barrier_ = now_++;
   ++generation_;
 }
@@ -101,6 +118,8 @@ void Order::join_meeting(Meeting& meeting, std::uint32_t thread) {
     meeting.joined_last = t.seen;
   }
   join(meeting.known, t.known);
+  join(meeting.released, t.released);
+  join(meeting.acquired, t.acquired);
   meeting.clocks[thread] = now_;
 }
 
@@ -115,6 +134,8 @@ void Order::end(Meeting& meeting, const std::vector<std::uint32_t>& waiting) {
     Thread& t = current(thread);
     t.seen = all_seen;
     t.known = meeting.known;
+    t.released = meeting.released;
+    t.acquired = meeting.acquired;
   }
 }
 
@@ -135,7 +156,6 @@ void Order::learn(std::uint32_t thread, SharedKnowledge& what) {
     t.seen = std::make_shared<const Clocks>(std::move(seen));
   }
   join(t.known, what);
-  learned_.push_back(thread);
   what.reset();
 }
 
@@ -153,6 +173,7 @@ void Order::fence(std::uint32_t thread, Scope scope) {
   own.threads[static_cast<std::uint16_t>(thread)] = now_++;
   t.released.in_block = all;
   if (holds_devices_threads(scope)) t.released.in_device = all;
+  has_news(thread);
 }
 
 Flag* Order::flag_at(std::uintptr_t address) {
@@ -164,7 +185,7 @@ void Order::flag_stored(std::uint32_t thread, std::uintptr_t address, Scope scop
   Flag* flag = flag_at(address);
   if (flag == nullptr) return;
   if (!also_read) *flag = {};  // a plain store ends what earlier ones released
-  const Passed& released = threads_[thread].released;
+  const Passed& released = current(thread).released;
   if (released.in_block != nullptr) join(flag->of_block[block_], released.in_block);
   if (holds_devices_threads(scope)) join(flag->of_device, released.in_device);
 }
@@ -172,9 +193,10 @@ void Order::flag_stored(std::uint32_t thread, std::uintptr_t address, Scope scop
 void Order::flag_read(std::uint32_t thread, std::uintptr_t address, Scope scope) {
   Flag* flag = flag_at(address);
   if (flag == nullptr) return;
-  Passed& acquired = threads_[thread].acquired;
+  Passed& acquired = current(thread).acquired;
   if (const auto found = flag->of_block.find(block_); found != flag->of_block.end()) join(acquired.in_block, found->second);
   if (holds_devices_threads(scope)) join(acquired.in_device, flag->of_device);
+  has_news(thread);
 }
 
 // ---- accesses ----

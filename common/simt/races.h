@@ -6,9 +6,12 @@
 //   __syncthreads()   everything before it, by any thread of the block, comes before everything after it
 //   bar.sync, arrive  what the arriving threads did before comes before what the waiting threads do after
 //   __syncwarp(mask)  the same among the lanes of the mask
-//   fence and flag    what a thread did before its fence comes before what another does after its own fence, if that one saw,
-//                     in between, an atomic or volatile value that the first one stored after the fence
-// A fence is cumulative: it passes on what its thread did and all that came before that by a barrier or another flag. A fence,
+//   fence and flag    what comes before a fence comes before what follows another fence, if a flag leads from the first to the
+//                     second: an atomic or volatile value that is stored after the first one, and read before the second one
+// "Before" and "after" hold through barriers, too. So a fence is cumulative: it passes on what its thread did and all that came
+// before that, by a barrier or another flag. And the flag may be stored by another thread than the one that made the fence, if a
+// barrier lies between the two; so may it be read. (CUDA's fences are sequentially consistent, PTX's fence.sc: of two, one comes
+// first, and here the flag says which.) A fence,
 // an atomic or a flag counts for the threads of its scope: of the block, or of the device. (The whole system is to us one
 // device.) Shuffles, votes and atomics alone order nothing.
 //
@@ -45,6 +48,12 @@ struct Flag {
 };
 using Flags = std::unordered_map<std::uintptr_t, Flag>;
 
+// What goes from fence to fence. What stays within the block needs only fences of block scope.
+struct Passed {
+  SharedKnowledge in_block;
+  SharedKnowledge in_device;
+};
+
 using Clocks = std::vector<Time>;  // by thread of the block: how much of it was seen
 
 // A barrier of some, while they gather.
@@ -52,6 +61,7 @@ struct Meeting {
   Clocks clocks;                              // what those who came had done, and seen
   std::shared_ptr<const Clocks> joined_last;  // warps that meet again and again all have seen the same
   SharedKnowledge known;                      // of other blocks
+  Passed released, acquired;                  // theirs
 };
 
 enum class Kind { read, write };
@@ -87,19 +97,17 @@ class Order {
   void flag_read(std::uint32_t thread, std::uintptr_t address, Scope scope);
 
  private:
-  struct Passed {  // by fences and flags; what passes within the block needs only fences of block scope
-    SharedKnowledge in_block;
-    SharedKnowledge in_device;
-  };
   struct Thread {
-    std::uint64_t generation = 0;        // that seen and known are of
+    std::uint64_t generation = 0;        // that all of this is of
     std::shared_ptr<const Clocks> seen;  // of this block since its last full barrier; null: only its own accesses
     SharedKnowledge known;               // of other blocks
-    Passed released;                     // what its last fence lets others see
-    Passed acquired;                     // what flags it read let it see after its next fence
+    Passed released;                     // what the fences before its present let others see
+    Passed acquired;                     // what the flags read before its present let it see after its next fence
+    bool has_news = false;               // for the other threads, at the next full barrier
   };
 
   Thread& current(std::uint32_t thread);
+  void has_news(std::uint32_t thread);
   void join_meeting(Meeting& meeting, std::uint32_t thread);
   void learn(std::uint32_t thread, SharedKnowledge& what);  // and forgets it there
   Flag* flag_at(std::uintptr_t address);
@@ -109,8 +117,9 @@ class Order {
   Time barrier_ = 0;
   std::uint64_t generation_ = 0;
   std::vector<Thread> threads_;
-  SharedKnowledge known_;               // to all threads, since the last full barrier
-  std::vector<std::uint32_t> learned_;  // the threads that have learned more since then
+  SharedKnowledge known_;  // to all threads, since the last full barrier; and so the next two
+  Passed released_, acquired_;
+  std::vector<std::uint32_t> with_news_;  // since then
   Flags flags_;                         // in shared memory
   Flags* device_flags_ = nullptr;
 };
