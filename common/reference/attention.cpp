@@ -96,6 +96,13 @@ std::vector<Real> scores_of(const AttentionSpec& spec, KeyRange keys, const In* 
   return scores;
 }
 
+// o += p · v, both [dim], where an infinity stays one, even times 0: kernels that take it out of V and put it back into O, so that it
+// does not reach rows that must not see it, do not know p there. (0 · NaN is NaN anyway.)
+template <class Real, class In>
+void add_value(Real p, const In* v, int dim, Real* o) {
+  for (int d = 0; d < dim; ++d) o[d] += p == 0 && std::isinf(v[d]) ? static_cast<Real>(v[d]) : p * static_cast<Real>(v[d]);
+}
+
 // One row of O [dim]; returns its LSE. The truth and the baseline differ in Real and in how they round, and in nothing else.
 template <class Real, class In, class RoundTo>
 Real attend(const AttentionSpec& spec, const Row& row, const Inputs<In>& in, const RoundTo& round, Real* o) {
@@ -107,7 +114,7 @@ Real attend(const AttentionSpec& spec, const Row& row, const Inputs<In>& in, con
   std::vector<Real> p = scores_of<Real>(spec, keys, &in.q[flat_index(spec, row) * spec.dim], &in.k[first]);
   const Real lse = softmax(p);
   for (int j = 0; j < keys.count(); ++j) {
-    add_scaled(round(p[j]), &in.v[first + static_cast<std::int64_t>(j) * spec.dim], spec.dim, o);
+    add_value(round(p[j]), &in.v[first + static_cast<std::int64_t>(j) * spec.dim], spec.dim, o);
   }
   for (int d = 0; d < spec.dim; ++d) o[d] = round(o[d]);
   return lse;

@@ -71,9 +71,9 @@ struct Forward {
 // O = softmax(scale · Q Kᵀ) V over the visible keys (Vaswani et al. 2017, equation 1) and LSE = log Σ exp(scores)
 // (FlashAttention-2, section 3.1.1: L), in double. A row without keys gives O = 0 and LSE = −∞. Masked keys are never read,
 // so a NaN in the input touches only the rows that see it. A score of −∞ adds nothing to the maximum, the sum and LSE, but its
-// row of V still counts (0 · NaN is NaN): scores of −∞ alone give O = 0 (NaN in columns where V is NaN or infinite) and LSE =
-// −∞. +∞ or NaN among the scores makes O and LSE NaN. A finite score has a probability above 0, however small. q [batch, heads,
-// seq_q, dim], k and v [batch, kv_heads, seq_k, dim].
+// row of V still counts (0 · NaN is NaN, and 0 · ∞ is taken for ∞): scores of −∞ alone give O = 0 and LSE = −∞. +∞ or NaN
+// among the scores makes O and LSE NaN. A finite score has a probability above 0, however small.
+// q [batch, heads, seq_q, dim], k and v [batch, kv_heads, seq_k, dim].
 Forward forward(const AttentionSpec& spec, const std::vector<Row>& rows, std::span<const float> q, std::span<const float> k,
                 std::span<const float> v);
 Forward forward(const AttentionSpec& spec, const std::vector<Row>& rows, std::span<const double> q, std::span<const double> k,
