@@ -21,10 +21,9 @@ constexpr SoftmaxInputKind kinds[] = {SoftmaxInputKind::normal, SoftmaxInputKind
 constexpr float log2_e = 1.44269504088896341f;
 
 std::vector<Softmax> shapes(Dtype dtype) {
-  std::vector<Softmax> all = {{.rows = 1, .cols = 1},      {.rows = 7, .cols = 2},    {.rows = 5, .cols = 33},
-                              {.rows = 9, .cols = 207},    {.rows = 3, .cols = 1000}, {.rows = 2, .cols = 4097},
-                              {.rows = 4, .cols = 5000},   {.rows = 2, .cols = 9000}, {.rows = 1, .cols = 20001},
-                              {.rows = 1, .cols = 1 << 20}};
+  std::vector<Softmax> all = {{.rows = 1, .cols = 1},    {.rows = 7, .cols = 2},    {.rows = 5, .cols = 33},
+                              {.rows = 9, .cols = 207},  {.rows = 3, .cols = 1000}, {.rows = 2, .cols = 4097},
+                              {.rows = 4, .cols = 5000}, {.rows = 2, .cols = 9000}, {.rows = 1, .cols = 20001}};
   for (Softmax& s : all) {
     s.dtype = dtype;
     s = problem::resolve(s);
