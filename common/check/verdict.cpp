@@ -12,6 +12,7 @@ namespace {
 using problem::Dtype;
 
 std::string short_number(double x) {
+  if (std::isnan(x)) return "nan";  // of either sign
   char text[32];
   std::snprintf(text, sizeof text, "%.2g", x);
   return text;
@@ -93,7 +94,6 @@ class RowJudge {
   }
 
  private:
-  // A vector of the row's errors, and what is allowed in its direction.
   using Vector = std::vector<double>;
 
   template <class T>
