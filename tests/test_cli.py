@@ -508,20 +508,19 @@ def test_permissions_are_seen_beforehand(naive_mha, tmp_path):
 # ---- exit statuses ----
 
 
-def test_a_failed_check_ends_with_1_and_complete_outputs(naive_mha, tmp_path):
-    q, k, v = inputs(1, 1, 1, 5, 5, 4)
-    save(tmp_path / "in", 1e30 * q, 1e30 * k, v)  # scores overflow fp32: no kernel can be right
-    done = naive_mha("--input", tmp_path / "in", "--output", tmp_path / "out", "--json", tmp_path / "report.json")
+def test_a_failed_check_ends_with_1_and_complete_outputs(tmp_path):
+    wrong = ("--variant", "wrong_update", "--heads", 1, "--seq-q", 5, "--seq-k", 200, "--dim", 32)  # there to be rejected
+    done = Step("04_flash_v1")(*wrong, "--output", tmp_path / "out", "--json", tmp_path / "report.json")
     assert done.returncode == 1
-    assert "FAIL" in done.stdout and "block_softmax: O:" in done.stderr
-    assert np.load(tmp_path / "out" / "o.npy").shape == (1, 1, 5, 4)
+    assert "FAIL" in done.stdout and "wrong_update: O:" in done.stderr
+    assert np.load(tmp_path / "out" / "o.npy").shape == (1, 1, 5, 32)
     verdict = read_report(tmp_path / "report.json")["results"][0]["verdict"]
     assert not verdict["pass"] and verdict["reason"].startswith("O:")
 
 
 def test_without_a_check_nothing_fails(naive_mha, tmp_path):
     q, k, v = inputs(1, 1, 1, 5, 5, 4)
-    save(tmp_path / "in", 1e30 * q, 1e30 * k, v)
+    save(tmp_path / "in", q, k, v)
     report = naive_mha.report(tmp_path / "report.json", "--input", tmp_path / "in", "--no-check")
     assert report["results"][0]["verdict"] is None
 

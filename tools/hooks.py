@@ -358,6 +358,8 @@ class Follower:
             self.state.facts.clear()
             writes = "store" in callee or ("access" in callee and self._register("rdx") != number(0))
             self._fact("write" if writes else "read", self._register("rsi"))
+            if "atomic_store" in callee:  # an exchange, which reads what it replaces
+                self._fact("read", self._register("rsi"))
             return self._clobber(i)
         elif self.judge:
             self._judge_call(i, callee)

@@ -122,7 +122,7 @@ template <class T>
 template <class T>
 class Found {
  public:
-  Found(T value, bool unordered) : value_(value), unordered_(unordered) {}
+  [[gnu::always_inline]] Found(T value, bool unordered) : value_(value), unordered_(unordered) {}
   [[gnu::always_inline]] operator T() const {
     if (unordered_) use_unordered_result();
     return value_;
@@ -141,14 +141,14 @@ template <class T, class Update>
   const bool unordered = report_atomic(address, sizeof(T), scope, __builtin_return_address(0));
   auto* const bits = reinterpret_cast<Bits*>(address);
   Bits old = __atomic_load_n(bits, __ATOMIC_RELAXED);
-  Bits updated;
-  bool stores = false;
-  do {  // until no other worker has changed the value in between
-    updated = std::bit_cast<Bits>(update(std::bit_cast<T>(old)));
-    if (updated != old && !stores) report_atomic_store(address, sizeof(T), scope, __builtin_return_address(0));
-    stores |= updated != old;
-  } while (!__atomic_compare_exchange_n(bits, &old, updated, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED));
-  return {std::bit_cast<T>(old), unordered};
+  for (;;) {
+    const auto updated = __builtin_bit_cast(Bits, update(__builtin_bit_cast(T, old)));  // std::bit_cast may be a call
+    if (updated == old) break;
+    report_atomic_store(address, sizeof(T), scope, __builtin_return_address(0));
+    // False where another worker has changed the value in between; old is then what it is now.
+    if (__atomic_compare_exchange_n(bits, &old, updated, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED)) break;
+  }
+  return {__builtin_bit_cast(T, old), unordered};
 }
 
 template <class T>
