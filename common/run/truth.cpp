@@ -176,6 +176,10 @@ LayerTruth::LayerTruth(const problem::Attention& shape, const LayerInputs& in) {
   rows_ = reference::all_rows(spec_);
   forward_ = {layer_.o, layer_.lse};
   rounding_ = reference::fp32_rounding(spec_, rows_, parts_.q.values, parts_.k.values, parts_.v.values, forward_);
+  // V was rounded before, in the projection: by the size of a token's values, not of what an element of O adds them up to.
+  for (auto row = rounding_.size.begin(); row != rounding_.size.end(); row += spec_.dim) {
+    std::fill_n(row, spec_.dim, *std::max_element(row, row + spec_.dim));
+  }
   scores_.emplace(spec_, parts_.q.values, parts_.k.values, parts_.v.values);
   head_rules_ = compared_rules(spec_, rows_, forward_, parts_.q.values, parts_.k.values);
 
