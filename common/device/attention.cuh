@@ -25,14 +25,15 @@ struct AttentionShape {
 
   // Query i sees the keys 0 … visible_keys(i) − 1. Where causal attention has seq_q > seq_k, the first seq_q − seq_k queries
   // see none.
-  __host__ __device__ int visible_keys(int i) const { return causal ? clamped(own_key(i) + 1) : seq_k; }
+  __host__ __device__ int visible_keys(int i) const { return clamped(causal ? own_key(i) + 1 : seq_k); }
 
   // With windows, too: the keys first_key(i) … end_key(i) − 1, none where first_key(i) ≥ end_key(i). Both grow with i.
   __host__ __device__ int first_key(int i) const {
     return window > 0 ? clamped(std::int64_t{own_key(i)} - window + 1) : 0;
   }
   __host__ __device__ int end_key(int i) const {
-    return window > 0 && !causal ? clamped(std::int64_t{own_key(i)} + window) : visible_keys(i);
+    if (window > 0 && !causal) return clamped(std::int64_t{own_key(i)} + window);
+    return causal ? clamped(own_key(i) + 1) : seq_k;
   }
 
  private:
