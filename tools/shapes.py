@@ -61,8 +61,8 @@ REACHED = {
                 *(["--heads", "1", "--seq-q", "20", "--seq-k", "140", "--dim", str(dim - less)]
                   for dim in (32, 64, 96, 128, 256) for less in (0, 1, 2, 4)),
                 *(["--input", f"NANS{dim}", "--causal"] for dim in (32, 64, 96, 128, 256)),
-                *(["--variant", "tuned", "--heads", "1", "--seq-q", "20", "--dim", str(dim), "--scale", "-0.1"]
-                  for dim in (32, 64, 96, 128, 256)),
+                *(["--variant", variant, "--heads", "1", "--seq-q", "20", "--dim", str(dim), "--scale", "-0.1"]
+                  for variant in ("tuned", "any_dim") for dim in (32, 64, 96, 128, 256)),
             ]
         ),
         *(["--heads", "1", "--seq-q", "40", "--dim", dim, "--dtype", "fp32"] for dim in ("64", "128", "256")),
