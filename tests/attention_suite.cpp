@@ -184,7 +184,7 @@ void ignores_key_order(const run::AttentionVariant& variant, const Attention& sh
 
 void takes_infinite_scores(const run::AttentionVariant& variant, const Attention& shape) {
   constexpr float infinity = std::numeric_limits<float>::infinity();
-  const float downwards = *shape.scale < 0 ? infinity : -infinity;  // in K, times 1 in Q: a score of −∞
+  const float downwards = *shape.scale < 0 ? infinity : -infinity;       // in K, times 1 in Q: a score of −∞
   const auto element = [](auto& tensor, int row, int column) -> auto& {  // of the first head
     return tensor.values[static_cast<std::size_t>(row * tensor.shape[3] + column)];
   };

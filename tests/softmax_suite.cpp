@@ -143,18 +143,16 @@ void takes_the_largest_scores(const run::SoftmaxVariant& variant, const Softmax&
   const bool fp32 = shape.dtype == problem::Dtype::fp32;
   const float top = fp32 ? std::numeric_limits<float>::max() : 65504.0f;
   const float high = fp32 ? 3e38f : 60000.0f;  // fp32: beyond 2.36e38, times log2(e) it is too large
-  const auto at_every_third = [](float value, float other) {
-    return [=](int col) { return col % 3 == 0 ? value : other; };
-  };
+  const auto at_every_third = [](float value, float other) { return [=](int col) { return col % 3 == 0 ? value : other; }; };
   const std::vector<std::function<float(int)>> rows = {
-      [&](int) { return -top; },                              // all are masked: each gets 1 / cols
-      [&](int) { return top; },                               //
-      [&](int) { return high; },                              //
-      at_every_third(-top, 0.5f),                             // a mask
-      at_every_third(high, -high),                            //
-      at_every_third(top, high),                              //
-      at_every_third(-high, -top),                            //
-      at_every_third(-infinity, -top),                        // both kinds of mask: −FLT_MAX is a number, −∞ is none
+      [&](int) { return -top; },        // all are masked: each gets 1 / cols
+      [&](int) { return top; },         //
+      [&](int) { return high; },        //
+      at_every_third(-top, 0.5f),       // a mask
+      at_every_third(high, -high),      //
+      at_every_third(top, high),        //
+      at_every_third(-high, -top),      //
+      at_every_third(-infinity, -top),  // both kinds of mask: −FLT_MAX is a number, −∞ is none
       [&](int col) { return col == shape.cols - 1 ? high : 1.0f; },  // one key takes all, and comes last
       [&](int col) { return col == 0 ? top : -infinity; },
   };

@@ -138,7 +138,8 @@ TEST_CASE("a negative scale: the maximum is that of the scaled scores") {
   all_pass(cases);
 }
 
-TEST_CASE("a scale of 0 gives uniform rows, and the smallest scales are no different; where a query sees nothing, nothing is read") {
+TEST_CASE(
+    "a scale of 0 gives uniform rows, and the smallest scales are no different; where a query sees nothing, nothing is read") {
   std::vector<suite::Case> cases;
   for (const float scale : {0.0f, -0.0f, 1e-45f, -1e-45f, -0.1f, 0x1p-100f}) {
     for (const int dim : {64, 40, 256}) {

@@ -7,7 +7,6 @@ import re
 
 import numpy as np
 import pytest
-from conftest import read_report
 from test_cli import refused, seeded
 
 ANY_K = ("--variant", "any_k")  # takes every k and every stride

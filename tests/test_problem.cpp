@@ -246,8 +246,8 @@ TEST_CASE("resolve fills in the scale and refuses what is out of range") {
     }
     return std::string();
   };
-  for (int Attention::*extent : {&Attention::batch, &Attention::heads, &Attention::kv_heads, &Attention::seq_q,
-                                 &Attention::seq_k, &Attention::dim}) {
+  for (int Attention::*extent :
+       {&Attention::batch, &Attention::heads, &Attention::kv_heads, &Attention::seq_q, &Attention::seq_k, &Attention::dim}) {
     for (const int beyond : {most + 1, std::numeric_limits<int>::max()}) {
       Attention shape;
       shape.*extent = beyond;

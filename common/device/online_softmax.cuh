@@ -11,8 +11,9 @@
 // softmax", section 3.1, for m and l.)
 //
 // The hardware's exponential is 2^x. Scores are therefore multiplied by log2(e) once, together with the scale of attention, and
-// from then on everything here is in base 2: x and m are scores · scale · log2(e), and exp(score) is 2^x. Only step 03 has scores
-// near the end of fp32, which that product would carry beyond it: there m may be such a score as it is, and `unit` is log2(e).
+// from then on everything here is in base 2: x and m are scores · scale · log2(e), and exp(score) is 2^x. Only step 03 has
+// scores near the end of fp32, which that product would carry beyond it: there m may be such a score as it is, and `unit` is
+// log2(e).
 #pragma once
 
 #include "common/device/dialect.h"

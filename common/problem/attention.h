@@ -16,9 +16,9 @@ struct Attention {
   int kv_heads = 1;  // key/value heads; query head h reads key/value head h / (heads / kv_heads)
   int seq_q = 1;
   int seq_k = 1;
-  int dim = 64;         // of one head
-  bool causal = false;  // query i sees keys j ≤ i + seq_k − seq_q (aligned bottom-right)
-  int window = 0;       // N > 0: key j is seen only if |i + seq_k − seq_q − j| < N; 0: no window
+  int dim = 64;                     // of one head
+  bool causal = false;              // query i sees keys j ≤ i + seq_k − seq_q (aligned bottom-right)
+  int window = 0;                   // N > 0: key j is seen only if |i + seq_k − seq_q − j| < N; 0: no window
   std::optional<float> scale = {};  // factor on Q Kᵀ; resolve() fills in 1/√dim where there is none
   Dtype dtype = Dtype::fp32;
 

@@ -96,8 +96,8 @@ std::vector<Real> scores_of(const AttentionSpec& spec, KeyRange keys, const In* 
   return scores;
 }
 
-// o += p · v, both [dim], where an infinity stays one, even times 0: kernels that take it out of V and put it back into O, so that it
-// does not reach rows that must not see it, do not know p there. (0 · NaN is NaN anyway.)
+// o += p · v, both [dim], where an infinity stays one, even times 0: kernels that take it out of V and put it back into O, so
+// that it does not reach rows that must not see it, do not know p there. (0 · NaN is NaN anyway.)
 template <class Real, class In>
 void add_value(Real p, const In* v, int dim, Real* o) {
   for (int d = 0; d < dim; ++d) o[d] += p == 0 && std::isinf(v[d]) ? static_cast<Real>(v[d]) : p * static_cast<Real>(v[d]);

@@ -9,11 +9,10 @@
 //   fence and flag    what comes before a fence comes before what follows another fence, if a flag leads from the first to the
 //                     second: an atomic or volatile value that is stored after the first one, and read before the second one
 // "Before" and "after" hold through barriers, too. So a fence is cumulative: it passes on what its thread did and all that came
-// before that, by a barrier or another flag. And the flag may be stored by another thread than the one that made the fence, if a
-// barrier lies between the two; so may it be read. (CUDA's fences are sequentially consistent, PTX's fence.sc: of two, one comes
-// first, and here the flag says which.) A fence,
-// an atomic or a flag counts for the threads of its scope: of the block, or of the device. (The whole system is to us one
-// device.) Shuffles, votes and atomics alone order nothing.
+// before that, by a barrier or another flag. And the flag may be stored by another thread than the one that made the fence, if
+// a barrier lies between the two; so may it be read. (CUDA's fences are sequentially consistent, PTX's fence.sc: of two, one
+// comes first, and here the flag says which.) A fence, an atomic or a flag counts for the threads of its scope: of the block,
+// or of the device. (The whole system is to us one device.) Shuffles, votes and atomics alone order nothing.
 //
 // Time. Each block has a clock, which ticks whenever one of its threads lets others see what it did. Most of the time a thread
 // has seen of its own block everything up to the last full barrier, and a few threads further (a vector clock); of other blocks
@@ -120,7 +119,7 @@ class Order {
   SharedKnowledge known_;  // to all threads, since the last full barrier; and so the next two
   Passed released_, acquired_;
   std::vector<std::uint32_t> with_news_;  // since then
-  Flags flags_;                         // in shared memory
+  Flags flags_;                           // in shared memory
   Flags* device_flags_ = nullptr;
 };
 

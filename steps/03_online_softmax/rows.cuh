@@ -43,10 +43,11 @@ __device__ inline T from_float(float x) {
   }
 }
 
-// From file 3 on, exp(x − m) = 2^((x − m) · log2(e)) by the hardware's 2^x. m is a maximum, and not −∞. Of fp16 scores, m is kept
-// in base 2, as m · log2(e): then one fused multiply-add is enough, which does not round x · log2(e). Of fp32 scores that product
-// may overflow, from |x| = 2.36e38 on; and −FLT_MAX is what masks are often made of. So there m is a score as it is, and is
-// subtracted first: one addition more for each exponential.
+// From file 3 on, exp(x − m) = 2^((x − m) · log2(e)) by the hardware's 2^x. m is a maximum, and not −∞. Of fp16 scores, m is
+// kept in base 2, as m · log2(e): then one fused multiply-add is enough, which does not round x · log2(e). Of fp32 scores that
+// product may overflow, from |x| = 2.36e38 on; and −FLT_MAX is what masks are often made of. So there m is a score as it is,
+// and is subtracted first: one addition more for each exponential.
+
 // [doc: exponential]
 template <class T>
 constexpr bool in_base_2 = std::is_same_v<T, __half>;

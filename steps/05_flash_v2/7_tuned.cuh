@@ -25,7 +25,7 @@
 
 namespace flash_v2 {
 
-constexpr float tolerance = 8.0f;    // base 2: how far a row's maximum may be beyond m
+constexpr float tolerance = 8.0f;   // base 2: how far a row's maximum may be beyond m
 constexpr float lowest = -FLT_MAX;  // where m begins
 
 // Grid: x over tiles of queries, y over heads, z over the batch. Blocks of tile_threads. Rows begin at multiples of 16 bytes.
