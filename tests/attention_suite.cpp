@@ -243,6 +243,24 @@ void takes_infinite_scores(const run::AttentionVariant& variant, const Attention
   }
 }
 
+void takes_scores_far_from_zero(const run::AttentionVariant& variant, Attention shape) {
+  // All keys padded with the smallest number: the rows' maxima are there, too.
+  AttentionInputs padded = problem::make_inputs(shape, 47);
+  const auto dim = static_cast<std::size_t>(shape.dim);
+  for (std::size_t i = 0; i < padded.q.values.size(); i += dim) padded.q.values[i] = 1.0f;
+  for (std::size_t i = 0; i < padded.k.values.size(); i += dim) {
+    padded.k.values[i] = shape.dtype == problem::Dtype::fp16 ? -65504.0f : -0x1.fep126f;
+  }
+  for (const float scale : {1.0f, -0.125f}) {
+    shape.scale = scale;
+    clean(variant, shape, padded);
+  }
+  for (const float scale : {1e5f, 3.3e9f, -5.7e12f, 1e20f, -1e30f, 1e36f}) {
+    shape.scale = scale;
+    clean(variant, shape, problem::make_inputs(shape, 47));
+  }
+}
+
 void contains_nan(const run::AttentionVariant& variant, const Attention& shape) {
   REQUIRE(shape.causal);
   const AttentionInputs inputs = problem::make_inputs(shape, 41);

@@ -63,6 +63,13 @@ TEST_CASE("scores of −∞ add nothing and hide nothing; +∞ and NaN make thei
   }
 }
 
+TEST_CASE("scores of any size, alone in their rows") {
+  for (const run::AttentionVariant& variant : step().variants) {
+    suite::takes_scores_far_from_zero(variant, shape(1, 1, 1, 17, 39, 32, false));
+    suite::takes_scores_far_from_zero(variant, shape(1, 2, 1, 9, 20, 2, true));
+  }
+}
+
 TEST_CASE("a scale of 0 gives uniform rows") {
   problem::Attention s = shape(1, 2, 1, 17, 39, 32, true);
   s.scale = 0.0f;

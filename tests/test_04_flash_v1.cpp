@@ -132,6 +132,13 @@ TEST_CASE("scores of −∞ add nothing and hide nothing; +∞ and NaN make thei
   }
 }
 
+TEST_CASE("scores of any size, alone in their rows") {
+  for (const std::string& name : right_variants) {
+    suite::takes_scores_far_from_zero(variant(name), shape_for(variant(name), 1, 1, 1, 33, 150, 32, false));
+    suite::takes_scores_far_from_zero(variant(name), shape_for(variant(name), 1, 1, 1, 33, 64, 64, true));
+  }
+}
+
 TEST_CASE("a scale of 0 gives uniform rows") {
   for (const std::string& name : right_variants) {
     Attention s = shape_for(variant(name), 1, 2, 1, 33, 145, 64, true);

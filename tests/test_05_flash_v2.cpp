@@ -322,6 +322,19 @@ TEST_CASE("scores of −∞ add nothing and hide nothing; +∞ and NaN make thei
   }
 }
 
+TEST_CASE("scores of any size, alone in their rows") {
+  for (const run::AttentionVariant& variant : step().variants) {
+    for (const Dtype dtype : {Dtype::fp16, Dtype::bf16}) {
+      suite::takes_scores_far_from_zero(variant, shape(1, 1, 1, 70, 90, 64, dtype == Dtype::bf16, 0, dtype));
+      suite::takes_scores_far_from_zero(variant, shape(1, 1, 1, 17, 1, 32, false, 0, dtype));
+    }
+    for (const int dim : {2, 96, 256}) {
+      const Attention s = shape(1, 1, 1, 33, 70, dim, true, 0, dim == 96 ? Dtype::fp16 : Dtype::bf16);
+      if (!refusal(variant.supports, s)) suite::takes_scores_far_from_zero(variant, s);
+    }
+  }
+}
+
 TEST_CASE("NaN and infinity reach the rows that see them, and no others") {
   for (const run::AttentionVariant& variant : step().variants) {
     suite::contains_nan(variant, shape(2, 2, 1, 31, 45, 32, true));

@@ -25,6 +25,16 @@ TEST_CASE("A sample of launches that take next to no time is a graph of 200") {
   CHECK(run::launches_in_a_sample(0) == 200);
 }
 
+TEST_CASE("Slow launches are timed less often, but five times") {
+  CHECK(run::samples_in_time(1, 50) == 50);
+  CHECK(run::samples_in_time(0, 50) == 50);
+  CHECK(run::samples_in_time(10, 50) == 50);
+  CHECK(run::samples_in_time(20, 50) == 25);
+  CHECK(run::samples_in_time(100, 50) == 5);
+  CHECK(run::samples_in_time(1e9, 50) == 5);
+  CHECK(run::samples_in_time(100, 3) == 3);
+}
+
 TEST_CASE("Times are of one launch, whatever a sample holds") {
   const run::Times odd = run::times_of({8, 2, 4}, 4);
   CHECK(odd.median == 1);

@@ -12,7 +12,7 @@ Runs what is built in build/gpu and writes into --out:
                     are held to
     log.txt         all output
 With --step, only what belongs to that step is run, and put among the results that --out already holds. With --only, what other parts of
-the same sources' check have left there is kept.
+the same sources' check have left there is kept. Tests and sanitizers share the GPU, several at a time; what is timed or counted has it alone.
 Exit status 1 if anything failed. Clocks and other settings of the GPU are left alone.
 """
 
@@ -23,7 +23,9 @@ import os
 import shutil
 import subprocess
 import sys
+import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from profiling import ncu
@@ -38,6 +40,7 @@ from shapes import (
 )
 
 ROOT = Path(__file__).resolve().parent.parent
+HOST_ONLY = {"test_problem", "test_reference", "test_check"}  # they call no kernel: make test has run them
 SANITIZERS = ["memcheck", "racecheck", "synccheck", "initcheck"]
 
 
@@ -49,6 +52,13 @@ class Check:
         self.build = build
         self.log = (out / "log.txt").open("a" if goes_on else "w")
         self.passed = {}
+        self.lock = threading.Lock()  # of what commands that run at the same time write
+
+    def run_together(self, commands):
+        """Runs commands {name: (command, environment)} several at a time; each may use as many cores as it likes."""
+        with ThreadPoolExecutor(max_workers=max(1, (os.cpu_count() or 1) // 2)) as pool:
+            for done in [pool.submit(self.run, name, command, env=env) for name, (command, env) in commands.items()]:
+                done.result()
 
     def run(self, name, command, timeout=300, env=None):
         """Runs a command; returns its output. Its success is recorded under `name`."""
@@ -61,12 +71,13 @@ class Check:
             output, ok = done.stdout, done.returncode == 0
         except subprocess.TimeoutExpired as late:
             output, ok = f"{late.stdout or ''}\nstopped after {timeout} s", False
-        self.passed[name] = ok
         seconds = time.monotonic() - begin
-        print(f"{'ok  ' if ok else 'FAIL'} {name} ({seconds:.1f} s)", flush=True)
-        self.log.write(f"==== {name}: {' '.join(map(str, command))}\n{output}\n")
-        if not ok:
-            print("\n".join(output.splitlines()[-30:]), flush=True)
+        with self.lock:
+            self.passed[name] = ok
+            print(f"{'ok  ' if ok else 'FAIL'} {name} ({seconds:.1f} s)", flush=True)
+            self.log.write(f"==== {name}: {' '.join(map(str, command))}\n{output}\n")
+            if not ok:
+                print("\n".join(output.splitlines()[-30:]), flush=True)
         return output
 
 
@@ -100,27 +111,29 @@ def of(steps, by_step):
 
 
 def run_tests(check):
-    for test in sorted((check.build / "tests").glob("test_*")):
-        check.run(f"test {test.name}", [test])
-    check.run(
-        "test command line",
-        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "tests/test_cli.py"],
-        env={"FLASHSTEPS_BIN": str(check.build / "bin")},
-    )
+    tests = {f"test {test.name}": ([test], None) for test in sorted((check.build / "tests").glob("test_*")) if test.name not in HOST_ONLY}
+    pytest = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"]
+    for name in ("cli", "cli_gemm", "cli_softmax"):
+        tests[f"test command line, {name}"] = ([*pytest, f"tests/test_{name}.py"], {"FLASHSTEPS_BIN": str(check.build / "bin")})
+    check.run_together(tests)
     fragments = check.run("fragments of ldmatrix and mma.sync", [check.build / "tests" / "fragments"])
     check.passed["fragments as in the simulator"] = fragments == (ROOT / "results" / "sim" / "fragments.json").read_text()
 
 
 def run_sanitizers(check, steps, tests=("conformance", "00_ceilings")):
-    for tool in SANITIZERS:
-        sanitizer = ["compute-sanitizer", "--tool", tool, "--error-exitcode", "99"]
-        for test in tests:
-            check.run(f"{tool} {test}", [*sanitizer, check.build / "tests" / f"test_{test}"])
-        for step, shapes in of(steps, SANITIZED).items():
-            for shape in shapes:
-                check.run(f"{tool} {step} {' '.join(shape)}", [*sanitizer, check.build / "bin" / step, "--variant", "all", *shape])
-        for step in set(LAYERED) & set(steps):
-            check.run(f"{tool} {step} layer", [*sanitizer, check.build / "bin" / step, "--layer", "data/minilm_layer"])
+    programs = {test: [check.build / "tests" / f"test_{test}"] for test in tests}
+    for step, shapes in of(steps, SANITIZED).items():
+        for shape in shapes:
+            programs[f"{step} {' '.join(shape)}"] = [check.build / "bin" / step, "--variant", "all", *shape]
+    for step in set(LAYERED) & set(steps):
+        programs[f"{step} layer"] = [check.build / "bin" / step, "--layer", "data/minilm_layer"]
+    check.run_together(
+        {
+            f"{tool} {name}": (["compute-sanitizer", "--tool", tool, "--error-exitcode", "99", *program], None)
+            for tool in SANITIZERS
+            for name, program in programs.items()
+        }
+    )
 
 
 def run_ceilings(check, about):

@@ -94,7 +94,8 @@ struct Rounding {
   std::vector<double> size;
   std::vector<double> sum;
   std::vector<std::uint8_t> may_overflow;  // Σ |V_j| · 2⁸ ≥ FLT_MAX: P may be kept undivided, and then goes up to 2⁸ in step 05
-  // [rows]: how far LSE moves where every score is off by as much as ScoreRounding allows.
+  // [rows]: how far LSE moves where every score is off by as much as ScoreRounding allows, and six roundings of LSE itself,
+  // which its way to base 2 and back may add up to.
   std::vector<double> lse;
 };
 

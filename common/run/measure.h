@@ -18,11 +18,15 @@ struct Times {
 // As many launches as take about a millisecond, if one takes `launch_ms`; at least 1 and at most 200.
 int launches_in_a_sample(double launch_ms);
 
+// As many samples as take about half a second, if one takes `sample_ms`; at least 5, and at most `most`.
+int samples_in_time(double sample_ms, int most);
+
 // Of at least one sample, each of so many launches.
 Times times_of(std::vector<double> sample_ms, int launches);
 
 // Samples of launches back to back, in a CUDA graph, so that what a launch costs the host is not in the times. What it costs
-// the GPU is, about a microsecond between two kernels; and what fits into L2 is found there. Only on a GPU.
+// the GPU is, about a microsecond between two kernels; and what fits into L2 is found there. Up to `repetitions` samples. Only
+// on a GPU.
 Times measure(const std::function<void()>& launch, int repetitions);
 
 }  // namespace run

@@ -48,7 +48,7 @@ struct CommonOptions {
 };
 
 inline constexpr std::uint64_t default_seed = 1;
-inline constexpr int bench_repetitions = 50;
+inline constexpr int bench_repetitions = 50;  // samples, at most
 
 void add_common_flags(CLI::App& app, CommonOptions& options);
 

@@ -208,7 +208,7 @@ void print_results(const Report& report, bool timed) {
   }
   table.print(std::cout);
   if (timed) {
-    std::cout << "GPU ms: of one launch, from " << bench_repetitions
+    std::cout << "GPU ms: of one launch, from 5 to " << bench_repetitions
               << " samples; a sample is so many launches, back to back\n";
   }
   for (const Skipped& skipped : report.skipped) std::cout << skipped.variant << "  skipped: " << skipped.reason << '\n';

@@ -73,12 +73,17 @@ __device__ void softmax_folded(float (&s)[pieces][4], float c, SoftmaxState (&st
     float m = states[r].m;
     m = fmaxf(m, quad_maximum(largest) * c);
     const float factor = device::rescale_factor(states[r].m, m), subtract = device::safe_maximum(m);
+    float to_base_2 = c;
+    if (fabsf(m) > fma_limit) {
+      round_products(s, r, c);
+      to_base_2 = 1.0f;
+    }
     float l = states[r].l * factor;  // of this lane's keys; added up at the end
 #pragma unroll
     for (int p = 0; p < pieces; ++p) {
 #pragma unroll
       for (int e = 0; e < 2; ++e) {
-        s[p][2 * r + e] = device::exp2_fast(fmaf(s[p][2 * r + e], c, -subtract));
+        s[p][2 * r + e] = device::exp2_fast(fmaf(s[p][2 * r + e], to_base_2, -subtract));
         l += s[p][2 * r + e];
       }
     }

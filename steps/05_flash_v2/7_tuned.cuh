@@ -6,7 +6,8 @@
 //   the reference maximum   2^(x − m) needs m only against overflow: P and its sum may be 2^8 times too large, the division at
 //                           the end takes that out. So m stays until a row's maximum is beyond m + 8, and then, rarely, O is
 //                           multiplied. Each row decides for itself; the warp's vote only skips multiplications by 1. m begins
-//                           at the lowest number, not at −∞: then x = −∞ needs no care, since −∞ − m is never ∞ − ∞
+//                           at the lowest number, not at −∞: then x = −∞ needs no care, since −∞ − m is never ∞ − ∞.
+//                           Maxima beyond fma_limit are looked for there, too
 //   shared work, dealt      the copies of the next tile go out between the mma of Q Kᵀ, the exponentials of the next 16 keys
 //                           between the mma of P V
 //   Q in registers          up to dim 64. Beyond, O needs them: Q's fragments are loaded again for every tile of keys
@@ -94,6 +95,7 @@ __global__ void __launch_bounds__(tile_threads, 2) flash_tuned(AttentionShape sh
     }
   };
 
+  float to_base_2 = 1;    // what scores are to be multiplied by: c, or 1 where some m is beyond fma_limit, as `lowest` is
   bool put_back = false;  // infinities and NaNs of V that were taken out of tiles with a mask
   int turn = 0;           // the stage of this tile
   // One tile of keys.
@@ -148,7 +150,7 @@ __global__ void __launch_bounds__(tile_threads, 2) flash_tuned(AttentionShape sh
 
     // [doc: tuned_reference]
     float largest[slices][2];
-    bool beyond = false;
+    bool beyond = to_base_2 != c;  // products must be rounded in every tile
 #pragma unroll
     for (int s = 0; s < slices; ++s) {
 #pragma unroll
@@ -162,6 +164,7 @@ __global__ void __launch_bounds__(tile_threads, 2) flash_tuned(AttentionShape sh
       }
     }
     if (__any_sync(all_lanes, beyond)) {
+      to_base_2 = c;
 #pragma unroll
       for (int s = 0; s < slices; ++s) {
 #pragma unroll
@@ -170,11 +173,19 @@ __global__ void __launch_bounds__(tile_threads, 2) flash_tuned(AttentionShape sh
           const float m = top > old + tolerance ? top : old;  // the row's own decision
           const float factor = device::exp2_fast(old - m);
           states[s][r] = {m, states[s][r].l * factor};
+          if (fabsf(m) > fma_limit) to_base_2 = 1.0f;
 #pragma unroll
           for (int n = 0; n < dim / 8; ++n) {
             sums[s][n][2 * r] *= factor;
             sums[s][n][2 * r + 1] *= factor;
           }
+        }
+      }
+      if (to_base_2 != c) {
+#pragma unroll
+        for (int s = 0; s < slices; ++s) {
+          round_products(scores[s], 0, c);
+          round_products(scores[s], 1, c);
         }
       }
     }
@@ -186,7 +197,8 @@ __global__ void __launch_bounds__(tile_threads, 2) flash_tuned(AttentionShape sh
       const int s = i / 4, side = i / 2 % 2, r = i % 2;
       const float m = states[s][r].m;
       const float(&x)[4] = scores[s][2 * g + side];
-      const float first = device::exp2_fast(fmaf(x[2 * r], c, -m)), second = device::exp2_fast(fmaf(x[2 * r + 1], c, -m));
+      const float first = device::exp2_fast(fmaf(x[2 * r], to_base_2, -m));
+      const float second = device::exp2_fast(fmaf(x[2 * r + 1], to_base_2, -m));
       states[s][r].l += first;
       states[s][r].l += second;
       p[g % 2][s][2 * side + r] = packed<T>(first, second);

@@ -208,6 +208,21 @@ __device__ void apply_sign(T (&q)[rows][dim], float scale) {
 // What brings the scores of such a Q to base 2. Not 0, even where the scale is: masks make −∞ of a score, and 0 · ∞ is NaN.
 __device__ inline float magnitude(float scale) { return fmaxf(fabsf(scale) * device::log2_e, FLT_TRUE_MIN); }
 
+// 2^(s·c − m) is one FMA there, which does not round s·c; but m is s·c of the largest score, rounded. So all of a row's P are
+// wrong by the same factor, which the division at the end takes out. Up to |m| = 2^24 it is at most √2. At 2^30 it may be 2^32,
+// and fp16 does not hold that. Beyond the limit, which is rare, the products are rounded before m is subtracted, as m was.
+constexpr float fma_limit = 0x1p24f;
+
+// The products of one row of a lane.
+template <int pieces>
+__device__ inline void round_products(float (&s)[pieces][4], int r, float c) {
+#pragma unroll
+  for (int p = 0; p < pieces; ++p) {
+    s[p][2 * r] *= c;
+    s[p][2 * r + 1] *= c;
+  }
+}
+
 // ---- the end of a tile of queries ----
 
 // The largest, and the sum, over the four lanes that share a row.
