@@ -173,7 +173,7 @@ __global__ void __launch_bounds__(tile_threads, 2) flash_tuned(AttentionShape sh
           const float m = top > old + tolerance ? top : old;  // the row's own decision
           const float factor = device::exp2_fast(old - m);
           states[s][r] = {m, states[s][r].l * factor};
-          if (fabsf(m) > fma_limit) to_base_2 = 1.0f;
+          if (fabsf(m) > fma_limit && m < INFINITY) to_base_2 = 1.0f;
 #pragma unroll
           for (int n = 0; n < dim / 8; ++n) {
             sums[s][n][2 * r] *= factor;
