@@ -1,7 +1,7 @@
 """Everything that needs a GPU, in one go: tests, compute-sanitizer, benchmarks, Nsight Compute.
 
 Runs what is built in build/gpu and writes into --out:
-    summary.json    the machine, and what passed
+    summary.json    of each part: the machine, the sources, and what passed
     ceilings.json   what the GPU can do at most, by 00_ceilings (tools/ceilings.py takes it into docs/machine/)
     bench.json      the benchmarks' JSON, one entry per step and shape (docs/result.schema.json)
     gemm_peers.json step 02 beside cuBLAS and the roof of mma.sync, in turns (benchmarks/gemm_peers.cu)
@@ -11,8 +11,7 @@ Runs what is built in build/gpu and writes into --out:
     ncu_calibration.csv, ncu_calibration_ampere.csv   the same for the kernels of tests/calibration_*.cu, which the simulator's counters
                     are held to
     log.txt         all output
-With --step, only what belongs to that step is run, and put among the results that --out already holds. With --only, what other parts of
-the same sources' check have left there is kept. Tests and sanitizers share the GPU, several at a time; what is timed or counted has it alone.
+With --step or --only, what is run replaces its like in --out, and the rest stays. Tests and sanitizers share the GPU, several at a time; what is timed or counted has it alone.
 Exit status 1 if anything failed. Clocks and other settings of the GPU are left alone.
 """
 
@@ -40,19 +39,35 @@ from shapes import (
 )
 
 ROOT = Path(__file__).resolve().parent.parent
+PARTS = ["tests", "sanitizers", "ceilings", "bench", "ncu", "calibration"]
+WHOLE = ["ceilings", "calibration"]  # which belong to no step
 HOST_ONLY = {"test_problem", "test_reference", "test_check"}  # they call no kernel: make test has run them
+TIMED = ["test_measure"]  # these need the GPU for themselves
 SANITIZERS = ["memcheck", "racecheck", "synccheck", "initcheck"]
 
 
 class Check:
-    """Runs commands, keeps their output in one log, and remembers what failed."""
+    """Runs commands, keeps their output in one log, and remembers what failed: {part: {"machine": …, "passed": {name: bool}}}."""
 
-    def __init__(self, out, build, goes_on):
+    def __init__(self, out, build, about, goes_on):
         self.out = out
         self.build = build
+        self.about = about
         self.log = (out / "log.txt").open("a" if goes_on else "w")
-        self.passed = {}
         self.lock = threading.Lock()  # of what commands that run at the same time write
+        self.path = out / "summary.json"
+        self.parts = json.loads(self.path.read_text()) if goes_on and self.path.exists() else {}
+        self.passed = {}  # of the current part
+
+    def begin(self, part):
+        """What runs from here on is this part's, and replaces what it had."""
+        self.passed = {}
+        self.parts[part] = {"machine": self.about, "passed": self.passed}
+
+    def finish(self):
+        """Writes summary.json; the names of what failed, in all parts."""
+        self.path.write_text(json.dumps(self.parts, indent=1) + "\n")
+        return [name for part in self.parts.values() for name, ok in part["passed"].items() if not ok]
 
     def run_together(self, commands):
         """Runs commands {name: (command, environment)} several at a time; each may use as many cores as it likes."""
@@ -111,11 +126,14 @@ def of(steps, by_step):
 
 
 def run_tests(check):
-    tests = {f"test {test.name}": ([test], None) for test in sorted((check.build / "tests").glob("test_*")) if test.name not in HOST_ONLY}
+    left_out = HOST_ONLY | set(TIMED)
+    tests = {f"test {test.name}": ([test], None) for test in sorted((check.build / "tests").glob("test_*")) if test.name not in left_out}
     pytest = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"]
     for name in ("cli", "cli_gemm", "cli_softmax"):
         tests[f"test command line, {name}"] = ([*pytest, f"tests/test_{name}.py"], {"FLASHSTEPS_BIN": str(check.build / "bin")})
     check.run_together(tests)
+    for test in TIMED:
+        check.run(f"test {test}", [check.build / "tests" / test])
     fragments = check.run("fragments of ldmatrix and mma.sync", [check.build / "tests" / "fragments"])
     check.passed["fragments as in the simulator"] = fragments == (ROOT / "results" / "sim" / "fragments.json").read_text()
 
@@ -205,22 +223,19 @@ def profile(check, name, program, metrics):
     return rows
 
 
-def run_ncu(check, steps, calibrations=("calibration", "calibration_ampere")):
-    measured = {
-        step: {
-            name: (shape, [check.build / "bin" / step, "--variant", "all", "--no-check", *shape])
-            for name, shape in {**shapes, **PROFILED.get(step, {})}.items()
-        }
-        for step, shapes in of(steps, FIXED).items()
-    }
-    measured.update({name: {"all": ([], [check.build / "tests" / name])} for name in calibrations})
-    for step, shapes in measured.items():
-        metrics = ncu.COUNTERS if step in calibrations else ncu.METRICS
-        lines = []
-        for name, (shape, command) in shapes.items():
-            lines.append(f"# shape {name}: {' '.join(shape)}".rstrip())
-            lines += [",".join(f'"{cell}"' for cell in row) for row in profile(check, f"{step} {name}", command, metrics)]
-        (check.out / f"ncu_{step}.csv").write_text("\n".join(lines) + "\n")
+def run_ncu(check, name, shapes, metrics):
+    """ncu_NAME.csv. shapes: {name: (arguments, command)}"""
+    lines = []
+    for shape, (arguments, command) in shapes.items():
+        lines.append(f"# shape {shape}: {' '.join(arguments)}".rstrip())
+        lines += [",".join(f'"{cell}"' for cell in row) for row in profile(check, f"{name} {shape}", command, metrics)]
+    (check.out / f"ncu_{name}.csv").write_text("\n".join(lines) + "\n")
+
+
+def run_ncu_of_step(check, step):
+    program = [check.build / "bin" / step, "--variant", "all", "--no-check"]
+    shapes = {**FIXED[step], **PROFILED.get(step, {})}
+    run_ncu(check, step, {name: (shape, [*program, *shape]) for name, shape in shapes.items()}, ncu.METRICS)
 
 
 def main():
@@ -228,57 +243,56 @@ def main():
     parser.add_argument("--out", type=Path, required=True, help="folder for the results")
     parser.add_argument("--build", type=Path, default=ROOT / "build" / "gpu", help="the gpu preset's build folder")
     parser.add_argument("--commit", help="of the sources, where the repository's history is not at hand")
-    parser.add_argument("--only", nargs="+", choices=["tests", "sanitizers", "bench", "ncu"], help="run these parts only")
+    parser.add_argument("--only", nargs="+", choices=PARTS, help="run these parts only")
     parser.add_argument("--step", choices=[name[:2] for name in FIXED], help="two digits: run what belongs to this step only")
     args = parser.parse_args()
-    args.step = next((name for name in FIXED if args.step and name.startswith(args.step)), None)
+    step = next((name for name in FIXED if args.step and name.startswith(args.step)), None)
     if not (args.build / "bin").is_dir():
         parser.error(f"{args.build}/bin is missing: run make gpu first")
     if shutil.which("nvidia-smi") is None:
         parser.error("this machine has no GPU (no nvidia-smi); what it can run is: make test")
-    if args.step and not all((args.out / name).is_file() for name in ("summary.json", "bench.json")):
-        parser.error(f"--step puts a step among the results of a whole run, and {args.out} has none")
     args.out.mkdir(parents=True, exist_ok=True)
-    check = Check(args.out, args.build.resolve(), goes_on=args.only or args.step)
-    parts = args.only or ["tests", "sanitizers", "bench", "ncu"]
-    steps = [args.step] if args.step else list(FIXED)
     here = machine(args.commit)
-    summary = {"machine": here}
-    if args.step:
-        summary = json.loads((args.out / "summary.json").read_text())
-        if {"bench", "ncu"} & set(parts):
-            summary.setdefault("measured_later", {})[args.step] = here
-        check.passed = summary["passed"]
-    elif args.only and (args.out / "summary.json").is_file():
-        before = json.loads((args.out / "summary.json").read_text())
-        if before["machine"]["commit"] == here["commit"]:
-            check.passed = before["passed"]
+    check = Check(args.out, args.build.resolve(), here, goes_on=args.only or step)
+    steps = [step] if step else list(FIXED)
+    parts = args.only or [part for part in PARTS if not (step and part in WHOLE)]
+    suffix = f" {step}" if step else ""
     if "tests" in parts:
-        if args.step:
-            check.run(f"test test_{args.step}", [check.build / "tests" / f"test_{args.step}"])
+        check.begin(f"tests{suffix}")
+        if step:
+            check.run(f"test test_{step}", [check.build / "tests" / f"test_{step}"])
         else:
             run_tests(check)
     if "sanitizers" in parts:
-        run_sanitizers(check, steps, *([()] if args.step else []))
+        check.begin(f"sanitizers{suffix}")
+        run_sanitizers(check, steps, *([()] if step else []))
+    if "ceilings" in parts:
+        check.begin("ceilings")
+        run_ceilings(check, here)
     if "bench" in parts:
-        if not args.step:
-            run_ceilings(check, here)
-        if "02_tiled_gemm" in steps:
-            run_peers(check, here, "gemm_peers", GEMM_PEERS)
-        if "03_online_softmax" in steps:
-            run_peers(check, here, "softmax_peers", SOFTMAX_PEERS)
-        if "05_flash_v2" in steps:
-            run_attention_peers(check, here["commit"])
         path = args.out / "bench.json"
-        others = [entry for entry in json.loads(path.read_text()) if entry["step"] not in steps] if args.step else []
-        entries = sorted(others + run_benchmarks(check, steps), key=lambda entry: list(BENCHED).index(entry["step"]))
+        entries = json.loads(path.read_text()) if path.exists() else []
+        for name in steps:
+            check.begin(f"bench {name}")
+            if name == "02_tiled_gemm":
+                run_peers(check, here, "gemm_peers", GEMM_PEERS)
+            if name == "03_online_softmax":
+                run_peers(check, here, "softmax_peers", SOFTMAX_PEERS)
+            if name == "05_flash_v2":
+                run_attention_peers(check, here["commit"])
+            entries = [entry for entry in entries if entry["step"] != name] + run_benchmarks(check, [name])
+        entries.sort(key=lambda entry: list(BENCHED).index(entry["step"]))
         path.write_text(json.dumps(entries, indent=1) + "\n")
     if "ncu" in parts:
-        run_ncu(check, steps, *([()] if args.step else []))
-    summary["passed"] = check.passed
-    (args.out / "summary.json").write_text(json.dumps(summary, indent=1) + "\n")
-    failed = [name for name, ok in check.passed.items() if not ok]
-    print(f"{len(check.passed) - len(failed)} passed, {len(failed)} failed")
+        for name in steps:
+            check.begin(f"ncu {name}")
+            run_ncu_of_step(check, name)
+    if "calibration" in parts:
+        check.begin("calibration")
+        for name in ("calibration", "calibration_ampere"):
+            run_ncu(check, name, {"all": ([], [check.build / "tests" / name])}, ncu.COUNTERS)
+    failed = check.finish()
+    print(f"{sum(len(part['passed']) for part in check.parts.values()) - len(failed)} passed, {len(failed)} failed")
     sys.exit(1 if failed else 0)
 
 

@@ -95,7 +95,7 @@ def measured_steps(root, device):
 def digest(root, device, step):
     """The whole profile of a step in text, for readers without a GPU."""
     summary = json.loads((root / "results" / device / "summary.json").read_text())
-    where = summary.get("measured_later", {}).get(step, summary["machine"])
+    where = summary[f"ncu {step}"]["machine"]
     head = (
         f"{step}: what Nsight Compute counted on one {where['name']} ({where['date'][:10]}, driver {where['driver_version']},\n"
         f"sources {where['commit']}). Written by tools/profile_step.py --digest from results/{device}/;\n"
