@@ -1,7 +1,8 @@
 # The front door. Every target installs what is missing first, and shows what it does.
 #
 #   make tour               build for this machine, run every step on real input, show the ladder
-#   make test [STEP=01]     build, run all tests (or one step's)
+#   make test [STEP=01]     build, run a test of every promise (or one step's)
+#   make test-all [STEP=01] what make test leaves out, too: whole shape lists in every type, more seeds, parity at the tour's shapes
 #   make exercise STEP=01 N=2   grade what you wrote in steps/01_*/exercises/2_*
 #   make mutate STEP=01     break the step's kernels on purpose and see what notices (docs/mutation.md: ONLY, SAMPLE, UPDATE)
 #   make docs               the book as a site, in build/docs
@@ -16,12 +17,15 @@
 PRESET := $(shell tools/preset)
 PYTHON := .venv/bin/python
 
-.PHONY: tour test exercise mutate docs notebooks lint sass profile gpu-check sim sim-debug gpu gpu-debug
+.PHONY: tour test test-all exercise mutate docs notebooks lint sass profile gpu-check sim sim-debug gpu gpu-debug
 
 tour:
 	@tools/build $(PRESET) && $(PYTHON) tools/tour.py $(PRESET)
 
 test:
+	@tools/build $(PRESET) && ctest --preset $(PRESET) --parallel 2 --no-tests=error --label-exclude long $(if $(STEP),-R '$(STEP)')
+
+test-all:
 	@tools/build $(PRESET) && ctest --preset $(PRESET) --parallel 2 --no-tests=error $(if $(STEP),-R '$(STEP)')
 
 exercise:

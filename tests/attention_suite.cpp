@@ -255,7 +255,7 @@ void takes_scores_far_from_zero(const run::AttentionVariant& variant, Attention 
     shape.scale = scale;
     clean(variant, shape, padded);
   }
-  for (const float scale : {1e5f, 3.3e9f, -5.7e12f, 1e20f, -1e30f, 1e36f}) {
+  for (const float scale : {3.3e9f, -1e30f, 1e36f}) {
     shape.scale = scale;
     clean(variant, shape, problem::make_inputs(shape, 47));
   }

@@ -39,7 +39,7 @@ void ignores_key_order(const run::AttentionVariant& variant, const problem::Atte
 // The shape has no causal mask and no window.
 void takes_infinite_scores(const run::AttentionVariant& variant, const problem::Attention& shape);
 
-// Finite scores of any size and sign, with nothing smaller beside them in their rows: scales up to 1e36, keys of −FLT_MAX
+// Finite scores of any size and sign, with nothing smaller beside them in their rows: scales from 1e9 to 1e36, keys of −FLT_MAX
 // alone.
 void takes_scores_far_from_zero(const run::AttentionVariant& variant, problem::Attention shape);
 

@@ -25,6 +25,10 @@ def read_report(path):
     return report
 
 
+def pytest_configure(config):
+    config.addinivalue_line("markers", "long: what only `make test-all` runs")
+
+
 class Step:
     """One executable; calling it runs it and returns status, stdout and stderr."""
 

@@ -4,6 +4,7 @@
 #include "tests/catch.h"
 #include "tests/faulty_products.h"
 #include "tests/gemm_suite.h"
+#include "tests/tiers.h"
 
 namespace {
 
@@ -19,16 +20,17 @@ problem::Gemm irregular() {
   return problem::resolve(g);
 }
 
-}  // namespace
-
-TEST_CASE("every variant is right over the whole shape list, in fp16 and bf16") {
-  for (const problem::Dtype dtype : {problem::Dtype::fp16, problem::Dtype::bf16}) {
-    const auto cases = suite::gemm_shapes(dtype);
-    for (const run::GemmVariant& variant : step().variants) {
-      CHECK(suite::passes(variant, cases) == static_cast<int>(cases.size()));
-    }
+void whole_list(int turn) {
+  const auto cases = suite::in_turns(suite::gemm_shapes(problem::Dtype::fp16), suite::gemm_shapes(problem::Dtype::bf16), turn);
+  for (const run::GemmVariant& variant : step().variants) {
+    CHECK(suite::passes(variant, cases) == static_cast<int>(cases.size()));
   }
 }
+
+}  // namespace
+
+TEST_CASE("every variant is right over the whole shape list, in fp16 and bf16 by turns") { whole_list(0); }
+TEST_CASE("every variant is right over the whole shape list, in the other type of each shape", "[.long]") { whole_list(1); }
 
 TEST_CASE("batches, permutations and NaNs are handled as a product must") {
   for (const run::GemmVariant& variant : step().variants) {

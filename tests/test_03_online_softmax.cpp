@@ -5,6 +5,7 @@
 #include "common/run/softmax_truth.h"
 #include "tests/catch.h"
 #include "tests/softmax_suite.h"
+#include "tests/tiers.h"
 
 namespace {
 
@@ -13,16 +14,17 @@ using problem::Softmax;
 
 const run::SoftmaxStep& step() { return run::this_softmax_step(); }
 
-}  // namespace
-
-TEST_CASE("every variant is right over the whole shape list, in fp32 and fp16") {
-  for (const Dtype dtype : {Dtype::fp32, Dtype::fp16}) {
-    const auto cases = suite::softmax_shapes(dtype);
-    for (const run::SoftmaxVariant& variant : step().variants) {
-      CHECK(suite::passes(variant, cases) == static_cast<int>(cases.size()));
-    }
+void whole_list(int turn) {
+  const auto cases = suite::in_turns(suite::softmax_shapes(Dtype::fp32), suite::softmax_shapes(Dtype::fp16), turn);
+  for (const run::SoftmaxVariant& variant : step().variants) {
+    CHECK(suite::passes(variant, cases) == static_cast<int>(cases.size()));
   }
 }
+
+}  // namespace
+
+TEST_CASE("every variant is right over the whole shape list, in fp32 and fp16 by turns") { whole_list(0); }
+TEST_CASE("every variant is right over the whole shape list, in the other type of each shape", "[.long]") { whole_list(1); }
 
 TEST_CASE("rows, permutations, shifts, NaN and infinity are handled as a softmax must, in short rows and in parts") {
   for (const run::SoftmaxVariant& variant : step().variants) {

@@ -7,6 +7,7 @@
 #include "tests/attention_suite.h"
 #include "tests/catch.h"
 #include "tests/faulty_flash_v1.h"
+#include "tests/tiers.h"
 
 namespace {
 
@@ -74,37 +75,41 @@ void is_rejected(const run::AttentionVariant& v, const Attention& shape, InputKi
   CHECK(!outcome.verdict->tensors[0].pass);
 }
 
+void whole_list_of_tensor_cores(int turn) {
+  const auto cases = suite::in_turns(suite::shape_list(Dtype::fp16), suite::shape_list(Dtype::bf16), turn);
+  CHECK(suite::passes(variant("tensor_cores"), cases) == 30);  // the others have head dims that it refuses
+}
+
 }  // namespace
 
-TEST_CASE("every variant and every dtype is right over the whole shape list; scalar variants refuse nothing on it") {
+TEST_CASE("every dtype is right over the whole shape list; the scalar variants share it, and refuse nothing") {
+  constexpr const char* names[] = {"scalar", "scalar_48k", "scalar_99k"};  // one kernel, in blocks of three sizes
+  const std::vector<std::vector<suite::Case>> lists = {suite::shape_list(Dtype::fp32), suite::shape_list(Dtype::bf16),
+                                                       suite::shape_list(Dtype::fp16)};
+  for (std::size_t i = 0; i < lists[0].size(); ++i) {
+    CHECK(suite::passes(variant(names[i % 3]), {lists[(i + i / 3) % 3][i]}) == 1);
+  }
+  whole_list_of_tensor_cores(0);
+  for (const Dtype dtype : {Dtype::fp16, Dtype::bf16}) CHECK(suite::passes(variant("scalar"), suite::small_shapes(dtype)) == 3);
+}
+
+TEST_CASE("every scalar variant is right over the whole shape list, and the tensor cores' in the other type", "[.long]") {
   for (const auto& [name, dtype] :
        {std::pair{"scalar", Dtype::fp32}, {"scalar_48k", Dtype::bf16}, {"scalar_99k", Dtype::fp16}}) {
     const auto cases = suite::shape_list(dtype);
     CHECK(suite::passes(variant(name), cases) == static_cast<int>(cases.size()));
   }
-  for (const Dtype dtype : {Dtype::fp16, Dtype::bf16}) {
-    CHECK(suite::passes(variant("tensor_cores"), suite::shape_list(dtype)) == 30);  // the others have head dims that it refuses
-    CHECK(suite::passes(variant("scalar"), suite::small_shapes(dtype)) == 3);
-  }
+  whole_list_of_tensor_cores(1);
 }
 
 TEST_CASE("lengths of one block, one less and one more are right: no query and no key at an edge is lost") {
-  const std::vector<suite::Case> cases = [] {
-    std::vector<suite::Case> all;
-    for (const Dtype dtype : {Dtype::fp32, Dtype::fp16}) {
-      // Br and Bc of scalar_48k at dim 64: 40. Of tensor_cores: 128. Of scalar at dim 128: 88.
-      for (const auto& [tile, dim] : {std::pair{40, 64}, {128, 32}, {88, 128}}) {
-        for (const int delta : {-1, 0, 1}) {
-          Attention s = fp32_shape(1, tile + delta, 2 * tile - delta, dim);
-          s.causal = delta != 0;
-          s.dtype = dtype;
-          all.push_back({s});
-        }
-      }
+  // Br and Bc of scalar_48k at dim 64: 40. Of tensor_cores: 128. Of scalar at dim 128: 88.
+  for (const auto& [name, tile, dim] : {std::tuple{"scalar_48k", 40, 64}, {"tensor_cores", 128, 32}, {"scalar", 88, 128}}) {
+    for (const int delta : {-1, 0, 1}) {
+      Attention s = shape_for(variant(name), 1, 1, 1, tile + delta, 2 * tile - delta, dim, delta != 0);
+      CHECK(suite::passes(variant(name), {{s}}) == 1);
     }
-    return all;
-  }();
-  for (const std::string& name : right_variants) CHECK(suite::passes(variant(name), cases) >= 9);
+  }
 }
 
 TEST_CASE("keys and values after a position do not change the rows before it, by a bit") {

@@ -3,8 +3,11 @@
 #include "common/run/execute.h"
 #include "tests/attention_suite.h"
 #include "tests/catch.h"
+#include "tests/tiers.h"
 
-TEST_CASE("every variant is right, and none is reported, under eight schedules in every completion mode") {
+namespace {
+
+void under_schedules(std::uint64_t seeds, bool all_shapes) {
   problem::Attention causal;  // three tiles of keys, the last ones peeled; the first queries see none
   causal.heads = 2;
   causal.seq_q = 150;
@@ -30,18 +33,25 @@ TEST_CASE("every variant is right, and none is reported, under eight schedules i
     cases.push_back({problem::resolve(shape)});
   }
   for (const run::AttentionVariant& variant : run::this_step().variants) {
-    const int taken = variant.supports.dims.empty() ? 4 : 3;
-    for (std::uint64_t seed = 1; seed <= 8; ++seed) {
-      for (const auto mode : {device::AsyncMode::late, device::AsyncMode::eager, device::AsyncMode::random}) {
-        if (variant.name == "scalar" && mode != device::AsyncMode::late) continue;  // it copies nothing asynchronously
-        device::configure({seed, mode, static_cast<int>(seed % 3)});
-        INFO("seed " << seed << ", completion mode " << static_cast<int>(mode));
-        CHECK(suite::passes(variant, cases, seed) == taken);
-      }
+    std::vector<suite::Case> taken;
+    for (const suite::Case& c : cases) {
+      if (!run::refusal(variant.supports, c.shape)) taken.push_back(c);
     }
+    CHECK(taken.size() >= 3);
+    suite::under_schedules(seeds, [&](std::uint64_t seed) {
+      INFO("seed " << seed);
+      const auto some = all_shapes ? taken : std::vector{taken[seed % taken.size()]};
+      CHECK(suite::passes(variant, some, seed) == static_cast<int>(some.size()));
+    });
   }
-  device::configure({});
 }
+
+}  // namespace
+
+TEST_CASE("every variant is right, and none is reported, under two schedules in every completion mode") {
+  under_schedules(2, false);
+}
+TEST_CASE("… and under eight, on four shapes", "[.long]") { under_schedules(8, true); }
 
 TEST_CASE("device memory moves what the formula says: 2 Tr Sk d e + 2 Sq d e + 4 Sq bytes a head") {
   // Tr tiles of queries each read K and V; Q is read and O written once; LSE is fp32. Dense, and whole tiles.

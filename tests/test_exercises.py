@@ -143,6 +143,7 @@ def single_faults():
     return texts
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("seed", ["1", "2", "3", "4"])
 @pytest.mark.parametrize("name", FAULTS)
 def test_each_of_the_five_faults_alone_has_its_report(single_faults, name, seed):
@@ -157,6 +158,7 @@ def test_each_of_the_five_faults_alone_has_its_report(single_faults, name, seed)
     assert named == line_numbers(single_faults[name], fault)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("seed", ["1", "2", "3", "4"])
 def test_without_the_five_faults_there_is_no_report(single_faults, seed):
     done = run_kernel(FIVE_REPORTS, "solution", *RAGGED, "--sim-seed", seed)
@@ -187,6 +189,7 @@ def broken_pipeline():
     subprocess.run(["cmake", "--build", BUILD, "--target", target], capture_output=True, check=True)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("seed", ["1", "2", "3"])
 @pytest.mark.parametrize("mode", ["late", "eager"])
 def test_eager_copies_hide_the_missing_wait_from_the_result_and_not_from_the_simulator(broken_pipeline, tmp_path, mode, seed):
@@ -202,6 +205,7 @@ def test_eager_copies_hide_the_missing_wait_from_the_result_and_not_from_the_sim
         assert {int(stage) for stage in reports} == {(-(-k // 64) - 1) % 3}  # the last tile's
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("mode", ["late", "eager", "random"])
 def test_a_single_tile_hides_the_missing_wait(broken_pipeline, mode):
     done = run_kernel(MISSING_WAIT, "task", "--k", "64", "--sim-async", mode)
@@ -228,12 +232,14 @@ def almost_right_loads():
     build_kernels(B_LOAD, texts)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kernel, reason", [("as_a", r"C: row .*: error"), ("unswizzled", "C is right, but"), ("padded", "C is right, but")])
 def test_the_grader_rejects_loads_that_are_almost_right_and_says_why(almost_right_loads, capsys, kernel, reason):
     assert not grader.grade_kernel(executable(B_LOAD, kernel), *grader.RUNS["02_tiled_gemm"], free_of_conflicts=True)
     assert re.search(reason, capsys.readouterr().out)
 
 
+@pytest.mark.long
 def test_padding_frees_the_loads_of_conflicts_and_not_the_stores(almost_right_loads, tmp_path):
     run_kernel(B_LOAD, "padded", "--counters", "--json", tmp_path / "report.json")
     (result,) = json.loads((tmp_path / "report.json").read_text())["results"]
@@ -269,6 +275,7 @@ def faulty_softmaxes():
     with_faults(MERGE, MERGE_FAULTS)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("seed", ["1", "2", "3"])
 def test_a_missing_barrier_is_a_race_whatever_comes_out(faulty_softmaxes, seed):
     done = run_kernel(SOFTMAX_FAULT, "barrier", "--cols", "37", "--sim-seed", seed)
@@ -276,6 +283,7 @@ def test_a_missing_barrier_is_a_race_whatever_comes_out(faulty_softmaxes, seed):
     assert re.search(r"(race|uninitialised read): .*Smem::states\[", done.stderr), done.stderr
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "folder, kernel, cols, right",
     [
@@ -294,6 +302,7 @@ def test_what_a_fault_of_a_softmax_does_and_where_it_does_not_show(faulty_softma
     assert right or re.search(r"y: row \(\d+\)", done.stderr)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("folder, kernel", [(SOFTMAX_FAULT, name) for name in SOFTMAX_FAULTS] + [(MERGE, name) for name in MERGE_FAULTS])
 def test_the_grader_rejects_every_faulty_softmax(faulty_softmaxes, folder, kernel):
     assert not grader.grade_kernel(executable(folder, kernel), *grader.RUNS["03_online_softmax"], free_of_conflicts=False)

@@ -15,6 +15,15 @@ MEASURED = ROOT / "results" / "h200"
 
 
 @pytest.mark.parametrize("step", parity.SHAPES)
+def test_every_exact_metric_equals_nsight_computes_at_the_smallest_and_the_ragged_shape(step, capsys):
+    counts = parity.compare_step(step, MEASURED, BIN.parent, chosen=("smallest", "ragged", "all"))
+    print(capsys.readouterr().out)  # shown if the test fails
+    assert counts["compared"] > 0
+    assert counts["different"] == 0
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("step", parity.SHAPES)
 def test_every_exact_metric_equals_nsight_computes(step, capsys):
     counts = parity.compare_step(step, MEASURED, BIN.parent)
     print(capsys.readouterr().out)  # shown if the test fails

@@ -127,7 +127,8 @@ def of(steps, by_step):
 
 def run_tests(check):
     left_out = HOST_ONLY | set(TIMED)
-    tests = {f"test {test.name}": ([test], None) for test in sorted((check.build / "tests").glob("test_*")) if test.name not in left_out}
+    both_tiers = "~[long],[long]"
+    tests = {f"test {test.name}": ([test, both_tiers], None) for test in sorted((check.build / "tests").glob("test_*")) if test.name not in left_out}
     pytest = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"]
     for name in ("cli", "cli_gemm", "cli_softmax"):
         tests[f"test command line, {name}"] = ([*pytest, f"tests/test_{name}.py"], {"FLASHSTEPS_BIN": str(check.build / "bin")})
@@ -260,7 +261,7 @@ def main():
     if "tests" in parts:
         check.begin(f"tests{suffix}")
         if step:
-            check.run(f"test test_{step}", [check.build / "tests" / f"test_{step}"])
+            check.run(f"test test_{step}", [check.build / "tests" / f"test_{step}", "~[long],[long]"])
         else:
             run_tests(check)
     if "sanitizers" in parts:

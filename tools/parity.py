@@ -59,13 +59,15 @@ def compare(launch, row):
             yield name, value, hardware, exact
 
 
-def compare_step(step, results, build):
-    """Compares all shapes of a step with the measurements in a folder; prints what differs. Returns {"launches", "compared",
-    "different", "estimates", "estimates_different"}, counts of launches and of numbers."""
+def compare_step(step, results, build, chosen=None):
+    """Compares all shapes of a step, or those whose names are chosen, with the measurements in a folder; prints what differs. Returns
+    {"launches", "compared", "different", "estimates", "estimates_different"}, counts of launches and of numbers."""
     path = results / f"ncu_{step}.csv"
     rows = measured(path)
     total = Counter(launches=0, compared=0, different=0, estimates=0, estimates_different=0)
     for shape, arguments in SHAPES[step].items():
+        if chosen and shape not in chosen:
+            continue
         launches = simulated(step, arguments, build)
         kernels = [(base_name(launch["kernel"]), base_name(row["Kernel Name"])) for launch, row in zip(launches, rows[shape])]
         if len(launches) != len(rows[shape]) or any(ours != theirs for ours, theirs in kernels):
