@@ -5,6 +5,7 @@
 #include <limits>
 
 #include "tests/catch.h"
+#include "tests/tiers.h"
 
 namespace suite {
 namespace {
@@ -116,6 +117,15 @@ int passes(const run::AttentionVariant& variant, const std::vector<Case>& cases,
     ++taken;
   }
   return taken;
+}
+
+void passes_under_schedules(const run::AttentionVariant& variant, const std::vector<Case>& cases, std::uint64_t seeds,
+                            bool all_cases) {
+  under_schedules(seeds, [&](std::uint64_t seed) {
+    INFO("seed " << seed);
+    const auto some = all_cases ? cases : std::vector{cases[(seed - 1) % cases.size()]};
+    CHECK(passes(variant, some, seed) == static_cast<int>(some.size()));
+  });
 }
 
 void is_causal(const run::AttentionVariant& variant, const Attention& shape) {

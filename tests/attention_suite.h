@@ -26,6 +26,10 @@ std::vector<Case> small_shapes(problem::Dtype dtype);
 // Returns how many cases it took; a variant may refuse a dtype, a head dim or a window, and nothing else.
 int passes(const run::AttentionVariant& variant, const std::vector<Case>& cases, std::uint64_t seed = 1);
 
+// Cases that the variant supports, under so many seeds in every completion mode: all of them each time, or one by turns.
+void passes_under_schedules(const run::AttentionVariant& variant, const std::vector<Case>& cases, std::uint64_t seeds,
+                            bool all_cases);
+
 // Bitwise: keys and values after position i do not change rows up to i.
 void is_causal(const run::AttentionVariant& variant, const problem::Attention& shape);
 

@@ -3,7 +3,6 @@
 #include "common/run/execute.h"
 #include "tests/attention_suite.h"
 #include "tests/catch.h"
-#include "tests/tiers.h"
 
 namespace {
 
@@ -14,11 +13,7 @@ void under_schedules(std::uint64_t seeds, bool all_shapes) {
       if (run::refusal(variant.supports, suite::small_shapes(dtype)[1].shape)) continue;  // the tensor cores' has no fp32
       std::vector<suite::Case> shapes = suite::small_shapes(dtype);
       for (suite::Case& c : shapes) c.shape.dim = c.shape.dim == 32 ? 32 : 64;  // what every variant takes
-      suite::under_schedules(seeds, [&](std::uint64_t seed) {
-        INFO("seed " << seed);
-        const auto some = all_shapes ? shapes : std::vector{shapes[seed % shapes.size()]};
-        CHECK(suite::passes(variant, some, seed) == static_cast<int>(some.size()));
-      });
+      suite::passes_under_schedules(variant, shapes, seeds, all_shapes);
     }
   }
 }

@@ -3,7 +3,6 @@
 #include "common/run/execute.h"
 #include "tests/attention_suite.h"
 #include "tests/catch.h"
-#include "tests/tiers.h"
 
 namespace {
 
@@ -38,11 +37,7 @@ void under_schedules(std::uint64_t seeds, bool all_shapes) {
       if (!run::refusal(variant.supports, c.shape)) taken.push_back(c);
     }
     CHECK(taken.size() >= 3);
-    suite::under_schedules(seeds, [&](std::uint64_t seed) {
-      INFO("seed " << seed);
-      const auto some = all_shapes ? taken : std::vector{taken[seed % taken.size()]};
-      CHECK(suite::passes(variant, some, seed) == static_cast<int>(some.size()));
-    });
+    suite::passes_under_schedules(variant, taken, seeds, all_shapes);
   }
 }
 
