@@ -158,6 +158,7 @@ function(register_catch_test name)
   set_tests_properties(${name} PROPERTIES TIMEOUT 900)
   get_target_property(sources test_${name} SOURCES)
   foreach(source IN LISTS sources)
+    set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${source})  # a tag may come or go
     file(STRINGS ${source} long_cases REGEX "\\[\\.long\\]")
     if(long_cases AND NOT TEST ${name}_long)
       add_test(NAME ${name}_long COMMAND test_${name} "[long]" WORKING_DIRECTORY "${PROJECT_SOURCE_DIR}")

@@ -112,6 +112,21 @@ TEST_CASE("lengths of one block, one less and one more are right: no query and n
   }
 }
 
+TEST_CASE("lengths around every variant's blocks are right for every variant, in both types", "[.long]") {
+  std::vector<suite::Case> cases;
+  for (const Dtype dtype : {Dtype::fp32, Dtype::fp16}) {
+    for (const auto& [tile, dim] : {std::pair{40, 64}, {128, 32}, {88, 128}}) {
+      for (const int delta : {-1, 0, 1}) {
+        Attention s = fp32_shape(1, tile + delta, 2 * tile - delta, dim);
+        s.causal = delta != 0;
+        s.dtype = dtype;
+        cases.push_back({s});
+      }
+    }
+  }
+  for (const std::string& name : right_variants) CHECK(suite::passes(variant(name), cases) >= 9);
+}
+
 TEST_CASE("keys and values after a position do not change the rows before it, by a bit") {
   for (const std::string& name : right_variants) {
     suite::is_causal(variant(name), shape_for(variant(name), 1, 2, 1, 41, 41, 32, true));
