@@ -10,7 +10,7 @@
 #   make sass [STEP=01]     what nvcc made of each kernel, whether that is what the step plans, and which of the simulator's counts are
 #                           exact; needs nvcc, but no GPU
 #   make profile STEP=01    what each kernel did, and what bounds it: by Nsight Compute on a GPU, by the simulator elsewhere
-#                           [VARIANT=name] [ARGS="shape flags"] [REPORT=x.ncu-rep]; more: tools/profile_step.py --help
+#                           [VARIANT=name] [ARGS="shape flags"] [REPORT=x.ncu-rep]; more: tools/measure/profile_step.py --help
 #   make gpu-check OUT=dir  on a machine with a GPU: tests, sanitizers, timings, counters; results in dir
 #                           (with STEP=02, only that step's, among the results that dir already holds)
 
@@ -20,7 +20,7 @@ PYTHON := .venv/bin/python
 .PHONY: tour test test-all exercise mutate docs notebooks lint sass profile gpu-check sim sim-debug gpu gpu-debug
 
 tour:
-	@tools/build $(PRESET) && $(PYTHON) tools/tour.py $(PRESET)
+	@tools/build $(PRESET) && $(PYTHON) tools/measure/tour.py $(PRESET)
 
 test:
 	@tools/build $(PRESET) && ctest --preset $(PRESET) --parallel 2 --no-tests=error --label-exclude long $(if $(STEP),-R '$(STEP)')
@@ -29,30 +29,30 @@ test-all:
 	@tools/build $(PRESET) && ctest --preset $(PRESET) --parallel 2 --no-tests=error $(if $(STEP),-R '$(STEP)')
 
 exercise:
-	@tools/build sim && $(PYTHON) tools/grade.py $(STEP) $(N)
+	@tools/build sim && $(PYTHON) tools/learn/grade.py $(STEP) $(N)
 
 mutate:
-	@tools/build sim && $(PYTHON) tools/mutate.py --step '$(STEP)' $(if $(ONLY),--only '$(ONLY)') \
+	@tools/build sim && $(PYTHON) tools/mutate/mutate.py --step '$(STEP)' $(if $(ONLY),--only '$(ONLY)') \
 	  $(if $(SAMPLE),--sample $(SAMPLE)) $(if $(SEED),--seed $(SEED)) $(if $(UPDATE),--update)
 
 docs:
-	@tools/bootstrap && $(PYTHON) tools/docs build
+	@tools/bootstrap && $(PYTHON) tools/book build
 
 notebooks:
-	@tools/build sim && $(PYTHON) tools/notebooks
+	@tools/build sim && $(PYTHON) tools/book/notebooks.py
 
 lint:
 	@tools/bootstrap && tools/lint
 
 sass:
-	@tools/build gpu && tools/build sim && $(PYTHON) tools/disassembly.py sass $(if $(STEP),--step $(STEP))
+	@tools/build gpu && tools/build sim && $(PYTHON) tools/machine_code/disassembly.py sass $(if $(STEP),--step $(STEP))
 
 profile:
-	@tools/build $(PRESET) && $(PYTHON) tools/profile_step.py --step '$(STEP)' $(if $(VARIANT),--variant $(VARIANT)) \
+	@tools/build $(PRESET) && $(PYTHON) tools/measure/profile_step.py --step '$(STEP)' $(if $(VARIANT),--variant $(VARIANT)) \
 	  $(if $(REPORT),--report $(REPORT)) $(ARGS)
 
 gpu-check:
-	@$(if $(OUT),,$(error make gpu-check needs a folder for its results: OUT=dir))tools/build gpu && $(PYTHON) tools/gpu_check.py --out $(OUT) \
+	@$(if $(OUT),,$(error make gpu-check needs a folder for its results: OUT=dir))tools/build gpu && $(PYTHON) tools/measure/gpu_check.py --out $(OUT) \
 	  $(if $(STEP),--step '$(STEP)')
 
 sim sim-debug gpu gpu-debug:

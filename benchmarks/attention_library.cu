@@ -7,8 +7,8 @@
 
 #include "benchmarks/attention_library.h"
 #include "benchmarks/mma_roof.cuh"
-#include "common/run/select.h"
-#include "common/run/step.h"
+#include "common/run/cli/select.h"
+#include "common/run/family/any_step.h"
 
 struct AttentionProgram {
   double operations;
@@ -60,20 +60,20 @@ device::AnyHeads<Const> view(const AttentionTensor& tensor) {
 // What the launches of a variant refer to.
 struct Prepared {
   const run::AttentionVariant& variant;
-  run::Scratch scratch;
+  run::DeviceArrays scratch;
   run::AttentionLaunch launch;
 
   Prepared(const run::AttentionVariant& chosen, const problem::Attention& shape, const AttentionProblem& p)
-      : variant(chosen), scratch(chosen.scratch(shape)), launch{shape,           view<true>(p.q),  view<true>(p.k),
-                                                                view<true>(p.v), view<false>(p.o), p.lse,
-                                                                scratch} {}
+      : variant(chosen), scratch(chosen.scratch_of(shape)), launch{shape,           view<true>(p.q),  view<true>(p.k),
+                                                                   view<true>(p.v), view<false>(p.o), p.lse,
+                                                                   scratch} {}
 };
 
 }  // namespace
 
 const char* attention_describe() {
   static const std::string text = [] {
-    const run::AttentionStep& step = run::this_step();
+    const run::AttentionStep& step = run::this_step_as<run::AttentionStep>();
     nlohmann::ordered_json variants = nlohmann::ordered_json::array();
     for (const run::AttentionVariant& variant : step.variants) {
       variants.push_back({{"name", variant.name}, {"idea", variant.idea}, {"supports", to_string(variant.supports)}});
@@ -92,7 +92,7 @@ AttentionProgram* attention_prepare(const char* variant, const AttentionProblem*
   return guarded<AttentionProgram*>(nullptr, [&] {
     const problem::Attention shape = shape_of(*problem);
     const auto refusal = [&](const run::AttentionVariant& v) { return run::refusal(v.supports, shape); };
-    const auto selection = run::select(run::this_step().variants, variant, refusal);
+    const auto selection = run::select(run::this_step_as<run::AttentionStep>().variants, variant, refusal);
     if (selection.chosen.size() != 1) throw std::invalid_argument("--variant: name one, not " + std::string(variant));
     const auto prepared = std::make_shared<const Prepared>(*selection.chosen.front(), shape, *problem);
     if (const auto reason = run::refusal(prepared->variant.supports, prepared->launch)) {

@@ -11,10 +11,11 @@
 
 #include "benchmarks/mma_roof.cuh"
 #include "benchmarks/turns.h"
-#include "common/run/gemm_request.h"
-#include "common/run/gemm_truth.h"
-#include "common/run/rows_buffer.h"
-#include "common/run/text.h"
+#include "common/run/family/any_step.h"
+#include "common/run/family/gemm_request.h"
+#include "common/run/family/gemm_truth.h"
+#include "common/run/harness/rows_buffer.h"
+#include "common/run/harness/text.h"
 
 namespace {
 
@@ -27,7 +28,7 @@ struct Options {
 };
 
 void require(cublasStatus_t status, const char* call) {
-  if (status != CUBLAS_STATUS_SUCCESS) throw device::Error(std::string(call) + ": " + cublasGetStatusString(status));
+  if (status != CUBLAS_STATUS_SUCCESS) throw runtime::Error(std::string(call) + ": " + cublasGetStatusString(status));
 }
 
 class Cublas {
@@ -80,12 +81,12 @@ int compare(const run::GemmStep& step, const Gemm& g, const Options& options) {
   const double operations = 2.0 * g.m * g.n * g.k;
   const benchmarks::MmaRoof roof(g.dtype, operations);
   Cublas cublas;
-  std::vector<std::unique_ptr<run::Scratch>> scratches;
+  std::vector<std::unique_ptr<run::DeviceArrays>> scratches;
   std::vector<Contender> contenders;
   contenders.push_back({"roof of mma.sync", roof.operations(), [&] { roof.launch(); }});
   contenders.push_back({"cuBLAS", operations, [&] { cublas.gemm(g, a.data(), b.data(), c.data()); }});
   for (const run::GemmVariant* variant : chosen(step, g, options)) {
-    const auto& scratch = *scratches.emplace_back(std::make_unique<run::Scratch>(variant->scratch(g)));
+    const auto& scratch = *scratches.emplace_back(std::make_unique<run::DeviceArrays>(variant->scratch_of(g)));
     const run::GemmLaunch launch{g, a.data(), b.data(), c.data(), a.stride(0), b.stride(0), c.stride(0), scratch};
     contenders.push_back({variant->name, operations, [variant, launch] { variant->launch(launch); }});
   }
@@ -120,6 +121,6 @@ int main(int argc, char** argv) {
     g.k = k.value_or(4096);
     g.dtype = dtype.value_or(problem::Dtype::fp16);
     if (g.dtype == problem::Dtype::fp32) throw run::InputError("--dtype: fp16 or bf16");
-    return compare(run::this_gemm_step(), problem::resolve(g), options);
+    return compare(run::this_step_as<run::GemmStep>(), problem::resolve(g), options);
   });
 }

@@ -7,8 +7,8 @@
 #include <random>
 #include <vector>
 
-#include "common/device/launch.h"
 #include "common/problem/dtype.h"
+#include "common/runtime/launch.h"
 #include "steps/00_ceilings/2_arithmetic.cuh"
 
 namespace benchmarks {
@@ -17,7 +17,7 @@ class MmaRoof {
  public:
   MmaRoof(problem::Dtype dtype, double operations)  // fp16 or bf16
       : dtype_(dtype),
-        blocks_(device::properties().multiprocessors),
+        blocks_(runtime::properties().multiprocessors),
         rounds_(std::max(1, static_cast<int>(operations / operations_of(1)))),
         pairs_("pairs", std::size_t{4096} * 32 * sizeof(std::uint32_t)),
         sums_("sums", static_cast<std::size_t>(blocks_) * threads * sizeof(float)) {
@@ -34,7 +34,7 @@ class MmaRoof {
 
   void launch() const {
     const auto kernel = dtype_ == problem::Dtype::fp16 ? ceilings::mma_chain<__half> : ceilings::mma_chain<__nv_bfloat16>;
-    device::launch(kernel, blocks_, threads, 0, rounds_, pairs_.as<const std::uint32_t>(), sums_.as<float>());
+    runtime::launch(kernel, {.grid = blocks_, .block = threads}, rounds_, pairs_.as<const std::uint32_t>(), sums_.as<float>());
   }
 
  private:
@@ -46,7 +46,7 @@ class MmaRoof {
 
   problem::Dtype dtype_;
   int blocks_, rounds_;
-  device::Buffer pairs_, sums_;
+  runtime::Buffer pairs_, sums_;
 };
 
 }  // namespace benchmarks

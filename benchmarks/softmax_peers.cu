@@ -7,12 +7,13 @@
 #include <memory>
 
 #include "benchmarks/turns.h"
-#include "common/device/launch.h"
 #include "common/problem/softmax.h"
-#include "common/run/rows_buffer.h"
-#include "common/run/softmax_request.h"
-#include "common/run/softmax_truth.h"
-#include "common/run/text.h"
+#include "common/run/family/any_step.h"
+#include "common/run/family/softmax_request.h"
+#include "common/run/family/softmax_truth.h"
+#include "common/run/harness/rows_buffer.h"
+#include "common/run/harness/text.h"
+#include "common/runtime/launch.h"
 #include "steps/00_ceilings/1_memory.cuh"
 
 namespace {
@@ -43,14 +44,14 @@ int compare(const run::SoftmaxStep& step, const Softmax& s, const Options& optio
 
   const std::int64_t chunks = std::int64_t{s.rows} * s.cols * static_cast<int>(problem::bytes(s.dtype)) / 16;
   const double bytes = 32.0 * static_cast<double>(chunks);
-  std::vector<std::unique_ptr<run::Scratch>> scratches;
+  std::vector<std::unique_ptr<run::DeviceArrays>> scratches;
   std::vector<Contender> contenders;
   contenders.push_back({"copy", bytes, [&] {
-                          device::launch(ceilings::copy, static_cast<unsigned>((chunks + 511) / 512), 512, 0, chunks,
-                                         static_cast<const uint4*>(x.data()), static_cast<uint4*>(y.data()));
+                          runtime::launch(ceilings::copy, {.grid = static_cast<unsigned>((chunks + 511) / 512), .block = 512},
+                                          chunks, static_cast<const uint4*>(x.data()), static_cast<uint4*>(y.data()));
                         }});
   for (const run::SoftmaxVariant* variant : chosen(step, options)) {
-    const auto& scratch = *scratches.emplace_back(std::make_unique<run::Scratch>(variant->scratch(s)));
+    const auto& scratch = *scratches.emplace_back(std::make_unique<run::DeviceArrays>(variant->scratch_of(s)));
     const run::SoftmaxLaunch launch{s, x.data(), y.data(), scratch};
     contenders.push_back({variant->name, bytes, [variant, launch] { variant->launch(launch); }});
   }
@@ -84,6 +85,6 @@ int main(int argc, char** argv) {
     s.dtype = dtype.value_or(problem::Dtype::fp16);
     if (s.dtype == problem::Dtype::bf16) throw run::InputError("--dtype: fp16 or fp32");
     if (s.cols % 8 != 0) throw run::InputError("--cols: a multiple of 8, so that the copy has whole chunks of 16 bytes");
-    return compare(run::this_softmax_step(), problem::resolve(s), options);
+    return compare(run::this_step_as<run::SoftmaxStep>(), problem::resolve(s), options);
   });
 }

@@ -1,5 +1,6 @@
 // Step 03, file 5, with other numbers of threads to a row and of chunks to a thread: which is the fastest, for rows of which
 // length? build/gpu/bin/softmax_sizes --variant all --bench --rows 16384 --cols 4096
+#include "common/run/family/any_step.h"
 #include "steps/03_online_softmax/host.h"
 
 namespace {
@@ -13,7 +14,6 @@ run::SoftmaxVariant size() {
   variant.idea = "a row in the registers of " + std::to_string(group) + " threads";
   variant.supports.max_row_bytes = 16 * group * most;
   variant.shared_bytes = [](const Softmax&) { return sizeof(WarpStatesSmem<vectorised_block(group)>); };
-  variant.scratch = [](const Softmax&) { return std::vector<run::ScratchNeed>{}; };
   variant.cost = [](const Softmax& s) { return std::vector{problem::row_softmax_cost(s, "vectorised_softmax")}; };
   variant.launch = [](const run::SoftmaxLaunch& l) {
     if (!aligned_alike(l.shape)) throw std::invalid_argument("x and y must start alike, modulo 16 bytes");
@@ -24,7 +24,7 @@ run::SoftmaxVariant size() {
 
 }  // namespace
 
-const run::SoftmaxStep& run::this_softmax_step() {
+run::AnyStep run::this_step() {
   static const SoftmaxStep step = [] {
     SoftmaxStep s;
     s.name = "softmax_sizes";
@@ -38,5 +38,5 @@ const run::SoftmaxStep& run::this_softmax_step() {
                   size<512, 4>(), size<512, 8>(), size<1024, 1>(), size<1024, 2>(), size<1024, 4>(), size<1024, 8>()};
     return s;
   }();
-  return step;
+  return &step;
 }

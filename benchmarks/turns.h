@@ -17,10 +17,10 @@
 #include <thread>
 #include <vector>
 
-#include "common/device/runtime.h"
-#include "common/run/options.h"
-#include "common/run/rows_buffer.h"
-#include "common/run/text.h"
+#include "common/run/cli/options.h"
+#include "common/run/harness/rows_buffer.h"
+#include "common/run/harness/text.h"
+#include "common/runtime/runtime.h"
 
 namespace benchmarks {
 
@@ -52,7 +52,7 @@ struct Contender {
 
 // Milliseconds a launch.
 inline double timed(const Contender& contender, int launches) {
-  device::Timer timer;
+  runtime::Timer timer;
   timer.start();
   for (int i = 0; i < launches; ++i) contender.launch();
   timer.stop();
@@ -106,7 +106,7 @@ bool judge(std::vector<Contender>& contenders, run::RowsBuffer& output, const Tr
   for (std::size_t i = 1; i < contenders.size(); ++i) {
     output.poison();
     contenders[i].launch();
-    device::synchronize();
+    runtime::synchronize();
     const bool pass = truth.judge(output.download()).pass;
     contenders[i].verdict = pass ? "ok" : "WRONG";
     right = right && pass && output.surroundings_intact();
@@ -124,7 +124,7 @@ struct Names {
 
 // A table on standard output, and the JSON that the options ask for. Throws run::InputError if that cannot be written.
 inline void report(const std::vector<Contender>& contenders, const TurnOptions& options, const Names& names) {
-  std::cout << names.problem << ", " << device::properties().name << ", " << options.rounds << " rounds\n\n";
+  std::cout << names.problem << ", " << runtime::properties().name << ", " << options.rounds << " rounds\n\n";
   std::vector<std::string> header = {"", "verdict", "burst µs", names.rate};
   for (const std::string& other : names.others) header.insert(header.end(), {"of " + other, "min", "max"});
   header.push_back("sustained " + names.rate);
@@ -151,7 +151,7 @@ inline void report(const std::vector<Contender>& contenders, const TurnOptions& 
   table.print(std::cout);
   if (!options.json) return;
   std::ofstream file(*options.json);
-  file << Json{{"device", device::properties().name},
+  file << Json{{"device", runtime::properties().name},
                {"problem", names.shape},
                {"rounds", options.rounds},
                {"launches", options.launches},

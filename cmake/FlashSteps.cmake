@@ -60,7 +60,7 @@ else()
   find_package(Boost 1.74 REQUIRED COMPONENTS context)
   find_library(LIBDW dw REQUIRED)
   # Kernel files: the compiler reports every memory access to the simulator (docs/simulator.md says why these flags).
-  # DWARF 4: binutils 2.40 gives some lines of DWARF 5 to the wrong file (tools/disassembly.py reads them).
+  # DWARF 4: binutils 2.40 gives some lines of DWARF 5 to the wrong file (tools/machine_code/disassembly.py reads them).
   set(kernel_flags -g -gdwarf-4 -fsanitize=thread,integer-divide-by-zero --param=tsan-instrument-func-entry-exit=0 --param=tsan-distinguish-volatile=1
       -fno-strict-aliasing -fno-thread-jumps -fno-jump-tables -fno-tree-sra -fno-reorder-blocks -fno-omit-frame-pointer
       -Wno-unknown-pragmas -Wno-attributes)
@@ -81,88 +81,145 @@ function(kernel_sources target)
   target_sources(${target} PRIVATE ${ARGN})
 endfunction()
 
-# add_step(05_flash_v2): steps/05_flash_v2/step.cu becomes bin/05_flash_v2. A step of matrix products or of row
-# softmaxes says so: add_step(02_tiled_gemm GEMM), add_step(03_online_softmax SOFTMAX).
+# add_step(05_flash_v2), for the folder steps/05_flash_v2:
+#   step_05_flash_v2   what the step offers, as a library: flash_v2::step(), which step.cu defines in the namespace that the folder
+#                      is named after. Another step may link it, and has the launches without the headers. Kernel files NAME.sm_90a.cu
+#                      are compiled for that architecture alone
+#   this_step_…        the same as run::this_step(), for an executable that has no other step
+#   05_flash_v2        bin/05_flash_v2: both, and main() (or the folder's own main.cpp)
+# A step.cmake in the folder may add to them.
 function(add_step name)
-  cmake_parse_arguments(PARSE_ARGV 1 step "GEMM;SOFTMAX" "" "")
+  set(folder ${PROJECT_SOURCE_DIR}/steps/${name})
+  file(GLOB sources CONFIGURE_DEPENDS ${folder}/*.cu)
+  set(hopper_sources ${sources})
+  list(FILTER hopper_sources INCLUDE REGEX "\\.sm_90a\\.cu$")
+  list(FILTER sources EXCLUDE REGEX "\\.sm_90a\\.cu$")
   add_library(step_${name} OBJECT)
-  kernel_sources(step_${name} ${PROJECT_SOURCE_DIR}/steps/${name}/step.cu)
+  kernel_sources(step_${name} ${sources})
   target_link_libraries(step_${name} PUBLIC run)
-  set(main main)
-  set(suite attention_suite)
-  if(step_GEMM)
-    set(main main_gemm)
-    set(suite gemm_suite)
-  elseif(step_SOFTMAX)
-    set(main main_softmax)
-    set(suite softmax_suite)
+  if(hopper_sources)
+    add_library(step_${name}_sm_90a OBJECT)
+    kernel_sources(step_${name}_sm_90a ${hopper_sources})
+    target_link_libraries(step_${name}_sm_90a PUBLIC run)
+    set_target_properties(step_${name}_sm_90a PROPERTIES CUDA_ARCHITECTURES 90a-real)
+    target_sources(step_${name} INTERFACE $<TARGET_OBJECTS:step_${name}_sm_90a>)
   endif()
-  set_target_properties(step_${name} PROPERTIES
-    FLASHSTEPS_MAIN ${PROJECT_SOURCE_DIR}/common/run/${main}.cpp FLASHSTEPS_SUITE ${suite})
-  add_executable(${name} ${PROJECT_SOURCE_DIR}/common/run/${main}.cpp)
-  target_link_libraries(${name} PRIVATE step_${name} run)
+
+  if(EXISTS ${folder}/main.cpp)
+    add_executable(${name} ${folder}/main.cpp)
+    target_link_libraries(${name} PRIVATE step_${name} run)
+  else()
+    string(REGEX REPLACE "^[0-9]+_" "" FLASHSTEPS_NAMESPACE ${name})
+    set(this_step ${PROJECT_BINARY_DIR}/steps/this_step_${name}.cpp)
+    configure_file(${PROJECT_SOURCE_DIR}/cmake/this_step.cpp.in ${this_step} @ONLY)
+    add_library(this_step_${name} OBJECT ${this_step})
+    target_link_libraries(this_step_${name} PUBLIC step_${name})
+    add_executable(${name} ${PROJECT_SOURCE_DIR}/common/run/main.cpp)
+    target_link_libraries(${name} PRIVATE this_step_${name} step_${name} run)
+  endif()
+  include(${folder}/step.cmake OPTIONAL)
 endfunction()
 
-# add_step_tests(01_naive_mha [extra …]): tests/test_01_naive_mha.cpp (and the extra files) linked with the step and with what every
-# step of its family must pass.
+# add_step_tests(05_flash_v2), for the folder tests/steps/05_flash_v2: tests/test_05_flash_v2 of all its sources, linked with the step
+# and with what every step of its family must pass. schedules.cpp is for the simulator: a GPU has one schedule, its own.
 function(add_step_tests name)
-  get_target_property(suite step_${name} FLASHSTEPS_SUITE)
-  add_executable(test_${name} test_${name}.cpp ${ARGN})
-  target_link_libraries(test_${name} PRIVATE step_${name} ${suite} catch_main)
-  register_catch_test(${name})
+  set(folder ${PROJECT_SOURCE_DIR}/tests/steps/${name})
+  file(GLOB sources CONFIGURE_DEPENDS ${folder}/*.cpp)
+  file(GLOB kernels CONFIGURE_DEPENDS ${folder}/*.cu)
+  if(NOT FLASHSTEPS_BACKEND STREQUAL "sim")
+    list(REMOVE_ITEM sources ${folder}/schedules.cpp)
+  endif()
+  add_executable(test_${name} ${sources})
+  kernel_sources(test_${name} ${kernels})
+  target_link_libraries(test_${name} PRIVATE $<TARGET_NAME_IF_EXISTS:this_step_${name}> step_${name} suites)
+  register_catch_test(${name} ${name})
 endfunction()
 
-# add_exercise(01_naive_mha 2_find_the_fault): builds exercises/01_naive_mha_2_find_the_fault from the reader's task.cuh, and …_solution
-# from ours. CI holds the grader to both: it must reject the task as we ship it, and accept the solution. Further names are further
-# kernels for the same host side, which tests/test_exercises.py writes to exercises/….cuh before it builds them.
-function(add_exercise step name)
-  foreach(kernel task solution ${ARGN})
-    set(target exercise_${step}_${name}_${kernel})
-    set(folder ${PROJECT_SOURCE_DIR}/steps/${step}/exercises/${name})
-    set(file ${folder}/${kernel}.cuh)
-    if(kernel IN_LIST ARGN)
-      set(file ${PROJECT_BINARY_DIR}/exercises/${target}.cuh)
+# Every folder steps/NN_name/exercises/N_name:
+#   with a task.cuh    exercises/exercise_NN_name_N_name_task from what the reader writes, and …_solution from ours. CI holds the grader to
+#                      both: it must reject the task as we ship it, and accept the solution
+#   without one        asks for numbers; if it has an exercise.cu, the grader counts them with exercises/exercise_NN_name_N_name
+function(add_exercises step)
+  file(GLOB exercises CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/steps/${step}/exercises/*/exercise.cu)
+  foreach(exercise IN LISTS exercises)
+    get_filename_component(folder ${exercise} DIRECTORY)
+    get_filename_component(name ${folder} NAME)
+    if(EXISTS ${folder}/task.cuh)
+      exercise_kernel(${step} ${folder} task ${folder}/task.cuh)
+      exercise_kernel(${step} ${folder} solution ${folder}/solution.cuh)
+    elseif(FLASHSTEPS_BACKEND STREQUAL "sim")
+      exercise_executable(exercise_${step}_${name} ${exercise})
     endif()
-    # One source file cannot have two sets of flags, so each target compiles a one-line file of its own.
-    file(CONFIGURE OUTPUT ${target}.cu CONTENT
-      "#define EXERCISE_KERNEL \"${file}\"\n#include \"${folder}/exercise.cu\"\n")
-    exercise_executable(${target} ${step} ${CMAKE_CURRENT_BINARY_DIR}/${target}.cu)
-    set_target_properties(${target} PROPERTIES EXCLUDE_FROM_ALL TRUE)
   endforeach()
 endfunction()
 
-# add_counted_exercise(02_tiled_gemm 1_predict_conflicts): an exercise that asks for numbers has no task.cuh. Its exercise.cu becomes
-# exercises/exercise_02_tiled_gemm_1_predict_conflicts, with which the grader counts them.
-function(add_counted_exercise step name)
-  exercise_executable(exercise_${step}_${name} ${step} ${PROJECT_SOURCE_DIR}/steps/${step}/exercises/${name}/exercise.cu)
+# Built when they are asked for: exercises/exercise_NN_name_N_name_KERNEL, from a kernel file and the exercise's host side.
+function(exercise_kernel step folder kernel file)
+  get_filename_component(name ${folder} NAME)
+  set(target exercise_${step}_${name}_${kernel})
+  # One source file cannot have two sets of flags, so each target compiles a one-line file of its own.
+  file(CONFIGURE OUTPUT ${target}.cu CONTENT
+    "#define EXERCISE_KERNEL \"${file}\"\n#include \"${folder}/exercise.cu\"\n")
+  exercise_executable(${target} ${CMAKE_CURRENT_BINARY_DIR}/${target}.cu)
+  set_target_properties(${target} PROPERTIES EXCLUDE_FROM_ALL TRUE)
 endfunction()
 
-function(exercise_executable target step source)
-  get_target_property(main step_${step} FLASHSTEPS_MAIN)
-  add_executable(${target} ${main})
+function(exercise_executable target source)
+  add_executable(${target} ${PROJECT_SOURCE_DIR}/common/run/main.cpp)
   kernel_sources(${target} ${source})
   target_link_libraries(${target} PRIVATE run)
   set_target_properties(${target} PROPERTIES RUNTIME_OUTPUT_DIRECTORY "${PROJECT_BINARY_DIR}/exercises")
 endfunction()
 
-# add_catch_test(name libraries…): tests/test_NAME.cpp, one ctest entry; its test cases tagged [.long] are another one, NAME_long.
-function(add_catch_test name)
-  add_executable(test_${name} test_${name}.cpp)
+# add_catch_test(unit/problem libraries…): tests/unit/test_problem.cpp, one ctest entry, "problem".
+function(add_catch_test path)
+  get_filename_component(folder ${path} DIRECTORY)
+  get_filename_component(name ${path} NAME)
+  add_executable(test_${name} ${folder}/test_${name}.cpp)
   target_link_libraries(test_${name} PRIVATE ${ARGN} catch_main)
   register_catch_test(${name})
 endfunction()
 
+# register_catch_test(NAME [step]): the ctest entry of test_NAME. Its test cases tagged [.long] are another one, NAME_long, which only
+# `make test-all` runs. Entries bear the label of their step.
 function(register_catch_test name)
   set_target_properties(test_${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY "${PROJECT_BINARY_DIR}/tests")
   add_test(NAME ${name} COMMAND test_${name} WORKING_DIRECTORY "${PROJECT_SOURCE_DIR}")
-  set_tests_properties(${name} PROPERTIES TIMEOUT 900)
+  set_tests_properties(${name} PROPERTIES TIMEOUT 900 LABELS "${ARGN}")
   get_target_property(sources test_${name} SOURCES)
   foreach(source IN LISTS sources)
+    if(source MATCHES "[$]")
+      continue()
+    endif()
     set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${source})  # a tag may come or go
     file(STRINGS ${source} long_cases REGEX "\\[\\.long\\]")
     if(long_cases AND NOT TEST ${name}_long)
       add_test(NAME ${name}_long COMMAND test_${name} "[long]" WORKING_DIRECTORY "${PROJECT_SOURCE_DIR}")
-      set_tests_properties(${name}_long PROPERTIES TIMEOUT 900 LABELS long)
+      set_tests_properties(${name}_long PROPERTIES TIMEOUT 900 LABELS "long;${ARGN}")
     endif()
   endforeach()
+endfunction()
+
+# add_pytest(cli/cli_gemm [LONG] [STEP step]): tests/cli/test_cli_gemm.py, one ctest entry, "cli_gemm"; with LONG, what it marks as
+# long is another one, cli_gemm_long. With STEP, the entry is "cli_gemm_step", bears the step's label, and runs what has the step's
+# name in it.
+set(FLASHSTEPS_PYTHON "${PROJECT_SOURCE_DIR}/.venv/bin/python" CACHE FILEPATH "The Python that tools/bootstrap set up")
+function(add_pytest path)
+  cmake_parse_arguments(PARSE_ARGV 1 pytest "LONG" "STEP" "")
+  get_filename_component(folder ${path} DIRECTORY)
+  get_filename_component(name ${path} NAME)
+  set(command ${FLASHSTEPS_PYTHON} -m pytest -q -p no:cacheprovider tests/${folder}/test_${name}.py)
+  if(pytest_STEP)
+    list(APPEND command -k ${pytest_STEP})
+    string(APPEND name _${pytest_STEP})
+  endif()
+  add_test(NAME ${name} COMMAND ${command} -m "not long" WORKING_DIRECTORY "${PROJECT_SOURCE_DIR}")
+  set_tests_properties(${name} PROPERTIES LABELS "${pytest_STEP}")
+  set(names ${name})
+  if(pytest_LONG)
+    add_test(NAME ${name}_long COMMAND ${command} -m long WORKING_DIRECTORY "${PROJECT_SOURCE_DIR}")
+    set_tests_properties(${name}_long PROPERTIES LABELS "long;${pytest_STEP}")
+    list(APPEND names ${name}_long)
+  endif()
+  set_tests_properties(${names} PROPERTIES TIMEOUT 900 ENVIRONMENT "FLASHSTEPS_BIN=${PROJECT_BINARY_DIR}/bin;PYTHONDONTWRITEBYTECODE=1")
 endfunction()

@@ -1,14 +1,14 @@
-"""Sphinx's configuration of the book. `make docs` builds it; tools/docs/bookext.py does what is special about it."""
+"""Sphinx's configuration of the book. `make docs` builds it; tools/book/bookext.py does what is special about it."""
 
 import sys
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tools" / "docs"))
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 project = "FlashSteps"
 author = "The FlashSteps authors"
 language = "en-GB"
-extensions = ["myst_parser", "sphinx_copybutton", "bookext"]
+extensions = ["myst_parser", "sphinx_copybutton", "tools.book.bookext"]
 root_doc = "index"
 
 myst_heading_anchors = 4  # [text](page.md#some-heading) works as it does on a forge

@@ -6,12 +6,14 @@ FLASHSTEPS_BIN names the folder of step executables; without it, build/sim/bin.
 import json
 import os
 import subprocess
+import sys
 from pathlib import Path
 
 import jsonschema
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT))  # the tests import the tools
 BIN = Path(os.environ.get("FLASHSTEPS_BIN", ROOT / "build" / "sim" / "bin"))
 SCHEMA = json.loads((ROOT / "docs" / "result.schema.json").read_text())
 # Those with variants: 00_ceilings has a command line of its own.

@@ -331,6 +331,29 @@ TensorVerdict judge(const Output& output, const Expected& expected) {
   return verdict;
 }
 
+TensorVerdict judge_sample(const Output& output, const Sample& sample,
+                           const std::function<TensorVerdict(const Output&)>& judge_rows) {
+  Output all = output;
+  all.rules = sample.all_rules;
+  if (!sample.all_rules.empty()) {
+    TensorVerdict written = judge_written(all);
+    if (!written.pass) return written;
+  }
+  Output compared = output;
+  compared.rules = sample.rules;
+  std::vector<float> values;
+  if (!sample.rows.empty()) {
+    values.reserve(sample.rows.size() * static_cast<std::size_t>(output.cols));
+    for (const std::int64_t row : sample.rows) {
+      const auto first = output.values.begin() + row * output.cols;
+      values.insert(values.end(), first, first + output.cols);
+    }
+    compared.values = values;
+    compared.row_name = [&](std::int64_t r) { return output.row_name(sample.rows[static_cast<std::size_t>(r)]); };
+  }
+  return judge_rows(compared);
+}
+
 TensorVerdict judge_lse(const Output& output, std::span<const double> truth, Dtype inputs, std::span<const double> rounding) {
   require(output.cols == 1 && output.dtype == Dtype::fp32, output, "LSE is one fp32 number a row");
   require(truth.size() == output.values.size(), output, "truth must have the shape of the values");

@@ -102,6 +102,17 @@ struct Expected {
 // All rules. Throws std::invalid_argument where the spans do not fit together.
 TensorVerdict judge(const Output& output, const Expected& expected);
 
+// Which rows of an output are compared. Of the others it is still asked that they be written, and finite where the rules say so.
+struct Sample {
+  std::vector<std::int64_t> rows;        // the compared ones, ascending; none: all
+  std::vector<RowRule> rules = {};       // of the compared rows; none: every rule
+  std::vector<RowRule> all_rules = {};   // of all rows, without a truth; none: nothing is asked of them beforehand
+};
+
+// First what is asked of all rows, then judge_rows() of the compared ones: an Output with these rows alone, and their names.
+TensorVerdict judge_sample(const Output& output, const Sample& sample,
+                           const std::function<TensorVerdict(const Output&)>& judge_rows);
+
 // LSE, one element a row, always fp32 in device memory: "written", NaN or −∞ exactly where the truth is, and an absolute error
 // of at most 1e-3 for 16-bit inputs and 1e-5 · max(1, |LSE|) for fp32, or rounding where that is more. truth [rows], rounding
 // [rows] or none.

@@ -17,7 +17,7 @@
 #pragma once
 
 #include "common/device/dialect.h"
-#include "common/device/ptx.cuh"
+#include "common/device/ptx/ex2.cuh"
 
 namespace device {
 

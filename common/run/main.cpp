@@ -1,4 +1,6 @@
-// main() of every attention step: its step.cu defines this_step().
-#include "common/run/attention_main.h"
+// main() of every step.
+#include "common/run/family/any_step.h"
 
-int main(int argc, char** argv) { return run::attention_main(argc, argv, run::this_step()); }
+int main(int argc, char** argv) {
+  return std::visit([&](const auto* step) { return run::step_main(argc, argv, *step); }, run::this_step());
+}

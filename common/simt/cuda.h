@@ -47,7 +47,7 @@ void bar_sync(int id, int threads, const std::source_location& where = std::sour
 void bar_arrive(int id, int threads, const std::source_location& where = std::source_location::current());
 void fence(Scope scope);
 
-// One lane's part in the instructions of ptx.cuh.
+// One lane's part in the instructions of ptx.h.
 void ldmatrix(std::uint32_t* registers, const void* row, int matrices, bool transposed, const std::source_location& where);
 void mma(float* c, const std::uint32_t* a, const std::uint32_t* b, int k, bool bfloat, const std::source_location& where);
 void cp_async(void* to, const void* from, std::uint32_t bytes, std::uint32_t source_bytes, bool past_l1);

@@ -4,7 +4,7 @@
 // Buffers are far larger than L2.
 #pragma once
 
-#include "common/device/launch.h"
+#include "common/device/block.cuh"
 #include "common/device/memory.cuh"
 
 namespace ceilings {

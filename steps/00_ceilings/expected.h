@@ -59,7 +59,8 @@ inline bool fma_chain_did(double operations, const std::vector<float>& values, c
   return repeats(sums);
 }
 
-// mma_chain: within what fp32 sums may err, in any order. A and B by the definition of the fragments (common/device/ptx.cuh).
+// mma_chain: within what fp32 sums may err, in any order. A and B by the definition of the fragments
+// (common/device/ptx/mma.cuh).
 template <class T>
 bool mma_chain_did(double operations, const std::vector<T>& elements, const std::vector<float>& sums) {
   const double warps = static_cast<double>(sums.size()) / 32;

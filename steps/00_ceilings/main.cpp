@@ -11,9 +11,9 @@
 #include <optional>
 #include <thread>
 
-#include "common/device/runtime.h"
-#include "common/run/options.h"
-#include "common/run/text.h"
+#include "common/run/cli/options.h"
+#include "common/run/harness/text.h"
+#include "common/runtime/runtime.h"
 #include "steps/00_ceilings/ceilings.h"
 
 namespace {
@@ -22,7 +22,7 @@ using Json = nlohmann::ordered_json;
 
 // The best of a few launches, with pauses in between: a short burst, before the power limit lowers the clock.
 double burst_seconds(const ceilings::Ceiling& ceiling) {
-  device::Timer timer;
+  runtime::Timer timer;
   double best = std::numeric_limits<double>::infinity();
   for (int i = 0; i < 10; ++i) {
     timer.start();
@@ -52,7 +52,7 @@ struct Sustained {
 // answer counts if the launches went on after it.
 Sustained sustained(const ceilings::Ceiling& ceiling, double seconds) {
   const int warm_up = static_cast<int>(0.5 / seconds) + 1, launches = static_cast<int>(2 / seconds) + 1;
-  device::Timer timer;
+  runtime::Timer timer;
   for (int i = 0; i < warm_up; ++i) ceiling.launch();
   timer.start();
   for (int i = 0; i < launches; ++i) ceiling.launch();
@@ -66,12 +66,12 @@ Sustained sustained(const ceilings::Ceiling& ceiling, double seconds) {
 
 // One entry for each ceiling: rates, the clock of the sustained one, and what was measured.
 Json measured() {
-  const ceilings::Ceilings all(1.0, device::properties().multiprocessors);
+  const ceilings::Ceilings all(1.0, runtime::properties().multiprocessors);
   Json entries = Json::object();
   for (const ceilings::Ceiling& ceiling : all.all()) {
     const double burst = burst_seconds(ceiling);
     const Sustained hot = sustained(ceiling, burst);
-    if (!ceiling.did(ceiling.amount)) throw device::Error(ceiling.name + ": the kernel did not do its work");
+    if (!ceiling.did(ceiling.amount)) throw runtime::Error(ceiling.name + ": the kernel did not do its work");
     Json& entry = entries[ceiling.name];
     entry = {{"value", ceiling.amount / burst}, {"sustained", ceiling.amount / hot.seconds}};
     if (hot.clock_mhz) entry["sm_clock_mhz"] = *hot.clock_mhz;
@@ -107,7 +107,7 @@ int main(int argc, char** argv) {
   return run::run_command_line(app, argc, argv, [&] {
     const Json entries = run::simulated ? committed() : measured();
     const std::string device =
-        run::simulated ? "measured on an NVIDIA H200 (the simulator has no time)" : device::properties().name;
+        run::simulated ? "measured on an NVIDIA H200 (the simulator has no time)" : runtime::properties().name;
     print(entries, device);
     if (json) {
       std::ofstream file(*json);

@@ -2,6 +2,7 @@
 #include <cmath>
 #include <random>
 
+#include "common/runtime/launch.h"
 #include "steps/00_ceilings/1_memory.cuh"
 #include "steps/00_ceilings/2_arithmetic.cuh"
 #include "steps/00_ceilings/ceilings.h"
@@ -10,8 +11,8 @@
 namespace ceilings {
 namespace {
 
-using device::Buffer;
-using device::launch;
+using runtime::Buffer;
+using runtime::launch;
 
 constexpr int copy_threads = 512;
 constexpr int threads = 256;
@@ -67,33 +68,40 @@ Ceilings::Ceilings(double scale, int multiprocessors) : memory_(std::make_unique
   m.device_bfloats = uploaded("bfloats", m.bfloats);
   const auto sums = [&m](int blocks) { return download<float>(m.sums, static_cast<std::size_t>(blocks) * threads); };
 
-  all_.push_back({"copy_bytes_per_second", "copy in device memory, bytes read plus bytes written",
-                  2.0 * static_cast<double>(bytes),
-                  [=, &m] { launch(copy, copy_blocks, copy_threads, 0, count, m.from.as<const uint4>(), m.to.as<uint4>()); },
-                  [=, &m](double moved) {
-                    return moved == 2.0 * static_cast<double>(bytes) && copied(download<std::uint32_t>(m.to, bytes / 4));
-                  }});
+  all_.push_back(
+      {"copy_bytes_per_second", "copy in device memory, bytes read plus bytes written", 2.0 * static_cast<double>(bytes),
+       [=, &m] {
+         launch(copy, {.grid = copy_blocks, .block = copy_threads}, count, m.from.as<const uint4>(), m.to.as<uint4>());
+       },
+       [=, &m](double moved) {
+         return moved == 2.0 * static_cast<double>(bytes) && copied(download<std::uint32_t>(m.to, bytes / 4));
+       }});
   all_.push_back({"read_bytes_per_second", "reading device memory", static_cast<double>(bytes),
-                  [=, &m] { launch(read, read_blocks, threads, 0, count, m.from.as<const uint4>(), m.sums.as<unsigned>()); },
+                  [=, &m] {
+                    launch(read, {.grid = read_blocks, .block = threads}, count, m.from.as<const uint4>(),
+                           m.sums.as<unsigned>());
+                  },
                   [=, &m](double moved) {
                     return read_once(moved, download<std::uint32_t>(m.sums, static_cast<std::size_t>(read_blocks) * threads));
                   }});
-  all_.push_back(
-      {"fma_flops_per_second", "fp32 multiply-adds from registers",
-       2.0 * fma_blocks * threads * rounds * fma_unroll * fma_chains,
-       [=, &m] { launch(fma_chain, fma_blocks, threads, 0, rounds, m.device_values.as<const float>(), m.sums.as<float>()); },
-       [=, &m](double operations) { return fma_chain_did(operations, m.values, sums(fma_blocks)); }});
+  all_.push_back({"fma_flops_per_second", "fp32 multiply-adds from registers",
+                  2.0 * fma_blocks * threads * rounds * fma_unroll * fma_chains,
+                  [=, &m] {
+                    launch(fma_chain, {.grid = fma_blocks, .block = threads}, rounds, m.device_values.as<const float>(),
+                           m.sums.as<float>());
+                  },
+                  [=, &m](double operations) { return fma_chain_did(operations, m.values, sums(fma_blocks)); }});
   const double mma_amount = mma_flops * mma_blocks * (threads / 32) * rounds * mma_unroll * mma_a * mma_b;
   all_.push_back({"mma_sync_flops_per_second", "mma.sync.m16n8k16 from registers, fp16 in, fp32 sums", mma_amount,
                   [=, &m] {
-                    launch(mma_chain<__half>, mma_blocks, threads, 0, rounds, m.device_halves.as<const std::uint32_t>(),
-                           m.sums.as<float>());
+                    launch(mma_chain<__half>, {.grid = mma_blocks, .block = threads}, rounds,
+                           m.device_halves.as<const std::uint32_t>(), m.sums.as<float>());
                   },
                   [=, &m](double operations) { return mma_chain_did(operations, m.halves, sums(mma_blocks)); }});
   all_.push_back({"mma_sync_bf16_flops_per_second", "the same, bf16 in", mma_amount,
                   [=, &m] {
-                    launch(mma_chain<__nv_bfloat16>, mma_blocks, threads, 0, rounds, m.device_bfloats.as<const std::uint32_t>(),
-                           m.sums.as<float>());
+                    launch(mma_chain<__nv_bfloat16>, {.grid = mma_blocks, .block = threads}, rounds,
+                           m.device_bfloats.as<const std::uint32_t>(), m.sums.as<float>());
                   },
                   [=, &m](double operations) { return mma_chain_did(operations, m.bfloats, sums(mma_blocks)); }});
 }

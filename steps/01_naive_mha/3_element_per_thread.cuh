@@ -10,7 +10,7 @@
 // The softmax stays file 2's: a thread per row.
 #pragma once
 
-#include "common/device/attention.cuh"
+#include "common/device/mask.h"
 
 namespace naive_mha {
 

@@ -9,7 +9,7 @@
 // its own: 2 · seq_k · dim elements moved to save 28 of the 32 sectors of each of seq_q · seq_k / 32 · dim loads.
 #pragma once
 
-#include "common/device/attention.cuh"
+#include "common/device/mask.h"
 
 namespace naive_mha {
 

@@ -10,8 +10,8 @@
 // have come. Every barrier below says what it separates; remove one and the simulator (or compute-sanitizer) shows the race.
 #pragma once
 
-#include "common/device/attention.cuh"
-#include "common/device/launch.h"
+#include "common/device/block.cuh"
+#include "common/device/mask.h"
 
 namespace naive_mha {
 

@@ -1,8 +1,9 @@
 // Step 01, host side: grids, and how the intermediate results lie in memory. Shared by step.cu and the exercises.
 #pragma once
 
-#include "common/device/launch.h"
-#include "common/run/step.h"
+#include "common/device/block.cuh"
+#include "common/run/family/attention.h"
+#include "common/runtime/launch.h"
 
 namespace naive_mha {
 
@@ -18,11 +19,9 @@ inline dim3 grid_over(std::int64_t count, int heads, int batch) {
               static_cast<unsigned>(batch));
 }
 
-inline std::size_t score_bytes(const Attention& a) {
-  return sizeof(float) * static_cast<std::size_t>(a.batch) * a.heads * a.seq_q * a.seq_k;
-}
-inline std::size_t key_bytes(const Attention& a) {
-  return sizeof(float) * static_cast<std::size_t>(a.batch) * a.kv_heads * a.seq_k * a.dim;
+// S or P, as [batch, heads, seq_q, seq_k] or in another order.
+inline run::Array score_matrix(const char* name, const Attention& a) {
+  return run::scratch(name, problem::Dtype::fp32, {a.batch, a.heads, a.seq_q, a.seq_k});
 }
 
 // How S and P lie in memory. The kernels only see strides.

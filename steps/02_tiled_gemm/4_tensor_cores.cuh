@@ -1,8 +1,8 @@
 // Step 02, file 4: tensor cores.
 //
 // An mma.sync multiplies a 16 × 16 piece of A with a 16 × 8 piece of B: 2048 multiply-adds by one instruction of a warp, whose
-// lanes hold the pieces in their registers, in the layout of ptx.cuh. ldmatrix brings them there from shared memory. Elements
-// stay 16 bits wide.
+// lanes hold the pieces in their registers, in the layout of ptx/mma.cuh. ldmatrix brings them there from shared memory.
+// Elements stay 16 bits wide.
 //
 //   block   8 warps, 128 × 128 elements of C, k in steps of 64
 //   warp    64 × 32: 4 × 4 pieces of 16 × 8, 64 sums in the registers of each lane
@@ -15,7 +15,8 @@
 // memory against 192 cycles of the four tensor cores. The banks are the bound, eight to one.
 #pragma once
 
-#include "common/device/ptx.cuh"
+#include "common/device/ptx/ldmatrix.cuh"
+#include "common/device/ptx/mma.cuh"
 #include "steps/02_tiled_gemm/matrix.cuh"
 
 namespace tiled_gemm {

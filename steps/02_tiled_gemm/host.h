@@ -2,7 +2,8 @@
 // the exercises and the tests.
 #pragma once
 
-#include "common/run/gemm_step.h"
+#include "common/run/family/gemm.h"
+#include "common/runtime/launch.h"
 #include "steps/02_tiled_gemm/matrix.cuh"
 
 namespace tiled_gemm {
@@ -33,7 +34,8 @@ template <class T, class... More>
 void launch_tiles(const run::GemmLaunch& l, void (*kernel)(Shape, Matrix<const T>, Matrix<const T>, Matrix<T>, More...),
                   int rows, int columns, dim3 block, std::size_t shared_bytes, More... more) {
   const Operands<T> o = operands<T>(l);
-  device::launch(kernel, grid_of_tiles(l.shape, rows, columns), block, shared_bytes, shape_of(l.shape), o.a, o.b, o.c, more...);
+  runtime::launch(kernel, {.grid = grid_of_tiles(l.shape, rows, columns), .block = block, .shared_bytes = shared_bytes},
+                  shape_of(l.shape), o.a, o.b, o.c, more...);
 }
 
 }  // namespace tiled_gemm

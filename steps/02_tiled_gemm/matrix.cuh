@@ -1,4 +1,4 @@
-// What all files of step 02 share: matrices, element types, and the tiles of C.
+// What all files of step 02 share: matrices, and the tiles of C.
 //
 //     C[m, n] = A[m, k] · B[n, k]ᵀ
 //
@@ -6,16 +6,20 @@
 // bf16, sums are fp32.
 #pragma once
 
-#include "common/device/launch.h"
+#include "common/device/block.cuh"
+#include "common/device/elements.cuh"
 #include "common/device/memory.cuh"
 
 namespace tiled_gemm {
 
 using device::ceil_div;
+using device::from_float;
 using device::load;
 using device::load_if;
+using device::packed;
 using device::store;
 using device::store_if;
+using device::to_float;
 
 // A [batch, rows, columns] array; the columns are contiguous.
 template <class T>
@@ -30,27 +34,6 @@ struct Matrix {
 struct Shape {
   int m, n, k;
 };
-
-__device__ inline float to_float(__half x) { return __half2float(x); }
-__device__ inline float to_float(__nv_bfloat16 x) { return __bfloat162float(x); }
-
-template <class T>
-__device__ inline T from_float(float x) {
-  if constexpr (std::is_same_v<T, __half>) {
-    return __float2half(x);
-  } else {
-    return __float2bfloat16(x);
-  }
-}
-
-// Two neighbouring elements, as one 32-bit word; the first in the low half.
-template <class T>
-__device__ inline std::uint32_t packed(float first, float second) {
-  const T pair[2] = {from_float<T>(first), from_float<T>(second)};
-  std::uint32_t word;
-  memcpy(&word, pair, sizeof(word));
-  return word;
-}
 
 // Block x of a grid computes the tile at this row and column of C, row of tiles by row of tiles; block y is the batch entry.
 struct TileOrigin {

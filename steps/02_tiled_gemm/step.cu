@@ -1,5 +1,5 @@
 // Step 02, host side: what the step offers, sizes, launches.
-#include "common/run/gemm_step.h"
+#include "common/run/family/any_step.h"
 #include "steps/02_tiled_gemm/10_any_k.cuh"
 #include "steps/02_tiled_gemm/1_element_per_thread.cuh"
 #include "steps/02_tiled_gemm/2_shared_tile.cuh"
@@ -18,6 +18,7 @@ using namespace tiled_gemm;
 using problem::Dtype;
 using problem::Gemm;
 using run::GemmLaunch;
+using run::GemmSupport;
 using run::GemmVariant;
 
 // Calls f(T{}) with the element type of the problem.
@@ -84,8 +85,8 @@ void launch_edges(const GemmLaunch& l) {
     const Operands<T> o = operands<T>(l);
     const Edges edges = edges_of<Tile>(shape_of(l.shape));
     const dim3 grid(static_cast<unsigned>(edges.blocks()), static_cast<unsigned>(l.shape.batch));
-    device::launch(edges_gemm<T, Tile>, grid, Tile::threads, sizeof(EdgesSmem<T, Tile>), shape_of(l.shape), edges, o.a, o.b,
-                   o.c);
+    runtime::launch(edges_gemm<T, Tile>, {.grid = grid, .block = Tile::threads, .shared_bytes = sizeof(EdgesSmem<T, Tile>)},
+                    shape_of(l.shape), edges, o.a, o.b, o.c);
   });
 }
 
@@ -96,10 +97,10 @@ void launch_any_k(const GemmLaunch& l) {
     const Operands<T> o = operands<T>(l);
     GemmLaunch inner = l;
     const auto pad = [&](const char* name, Matrix<const T> from, int rows, int batch) {
-      T* to = l.scratch.get<T>(name);
+      T* to = l.arrays.get<T>(name);
       const Matrix<T> target{to, std::int64_t{rows} * padded(l.shape.k), padded(l.shape.k)};
-      device::launch(pad_rows<T>, dim3(static_cast<unsigned>(rows), static_cast<unsigned>(batch)), 256, 0, l.shape.k,
-                     padded(l.shape.k), from, target);
+      runtime::launch(pad_rows<T>, {.grid = dim3(static_cast<unsigned>(rows), static_cast<unsigned>(batch)), .block = 256},
+                      l.shape.k, padded(l.shape.k), from, target);
       return to;
     };
     inner.a = pad("A padded", o.a, l.shape.m, l.shape.batch_a);
@@ -111,10 +112,9 @@ void launch_any_k(const GemmLaunch& l) {
   });
 }
 
-std::vector<run::ScratchNeed> padded_operands(const Gemm& g) {
-  const std::size_t row = static_cast<std::size_t>(padded(g.k)) * 2;
-  return {{"A padded", static_cast<std::size_t>(g.batch_a) * static_cast<std::size_t>(g.m) * row},
-          {"B padded", static_cast<std::size_t>(g.batch) * static_cast<std::size_t>(g.n) * row}};
+run::Arrays padded_operands(const Gemm& g) {
+  return {run::scratch("A padded", g.dtype, {g.batch_a, g.m, padded(g.k)}),
+          run::scratch("B padded", g.dtype, {g.batch, g.n, padded(g.k)})};
 }
 
 problem::KernelCost pad_cost(int batch, int rows, int columns) {
@@ -122,8 +122,9 @@ problem::KernelCost pad_cost(int batch, int rows, int columns) {
   return {"pad_rows", 0, moved * columns, moved * padded(columns)};
 }
 
+using H = __half;  // what is said of shared memory holds for __nv_bfloat16, too: it is as large
+
 std::size_t edges_shared_bytes(const Gemm& g) {
-  using H = __half;  // a __nv_bfloat16 is as large
   return has_strips(g) ? sizeof(EdgesSmem<H, EdgesTile>) : sizeof(TunedSmem<H, EdgesTile>);
 }
 
@@ -133,74 +134,75 @@ problem::KernelCost edges_cost(const Gemm& g) {
   return cost;
 }
 
-std::vector<run::ScratchNeed> no_scratch(const Gemm&) { return {}; }
-
 // A variant of one kernel.
-GemmVariant variant(std::string name, std::string idea, const run::GemmSupport& supports, std::size_t shared_bytes,
+GemmVariant variant(std::string name, std::string idea, const GemmSupport& supports, std::size_t shared_bytes,
                     std::string kernel, std::function<void(const GemmLaunch&)> launch) {
-  return {std::move(name),
-          std::move(idea),
-          supports,
-          [=](const Gemm&) { return shared_bytes; },
-          no_scratch,
-          [=](const Gemm& g) {
-            problem::KernelCost cost = problem::gemm_cost(g);
-            cost.kernel = kernel;
-            return std::vector{cost};
-          },
-          std::move(launch)};
+  const auto cost = [=](const Gemm& g) {
+    problem::KernelCost one = problem::gemm_cost(g);
+    one.kernel = kernel;
+    return std::vector{one};
+  };
+  return {.name = std::move(name),
+          .idea = std::move(idea),
+          .supports = supports,
+          .shared_bytes = [=](const Gemm&) { return shared_bytes; },
+          .cost = cost,
+          .launch = std::move(launch)};
 }
 
-}  // namespace
+const GemmSupport any;
+const GemmSupport chunks = {.k_multiple = chunk, .ld_multiple = chunk};  // rows that cp.async and 16-byte loads can read
+const GemmSupport narrow = {.k_multiple = chunk, .ld_multiple = chunk, .max_ld = tuned_max_ld};  // offsets in a tile: 32 bits
+const GemmSupport padded_narrow = {.max_k = tuned_max_ld};                                       // rows as long as k, padded
 
-const run::GemmStep& run::this_gemm_step() {
-  static const GemmStep step = [] {
-    GemmSupport any;
-    GemmSupport chunks;  // rows that cp.async and 16-byte loads can read
-    chunks.k_multiple = chunk;
-    chunks.ld_multiple = chunk;
-    GemmSupport narrow = chunks;  // offsets within a tile fit 32 bits
-    narrow.max_ld = tuned_max_ld;
-    GemmSupport padded_narrow;  // after padding, rows are as long as k
-    padded_narrow.max_k = tuned_max_ld;
-    using H = __half;  // a __nv_bfloat16 is as large
-    GemmStep s;
-    s.name = "02_tiled_gemm";
-    s.question = "How does a matrix product reach the speed of the tensor cores?";
-    s.default_shape.m = 256;
-    s.default_shape.n = 256;
-    s.default_shape.k = 128;
-    s.default_shape.dtype = Dtype::fp16;
-    s.default_variant = "tuned";
-    s.variants = {
-        variant("element_per_thread", "one thread per element of C, straight from device memory", any, 0, "element_per_thread",
-                launch_element_per_thread),
-        variant("shared_tile", "tiles of A and B in shared memory, each element used 32 times", any, sizeof(SharedTileSmem),
-                "shared_tile_gemm", launch_shared_tile),
-        variant("register_tile", "8 × 8 sums in the registers of a thread: one load for 16 multiply-adds", any,
-                sizeof(RegisterTileSmem), "register_tile_gemm", launch_register_tile),
-        variant("tensor_cores", "ldmatrix and mma.sync, rows of 128 bytes: eight-way bank conflicts", chunks,
-                sizeof(TensorCoreSmem<H>), "tensor_core_gemm", launch_tensor_cores),
-        variant("padding", "rows of 144 bytes: no conflicts, a ninth of the memory wasted", chunks, sizeof(PaddedSmem<H>),
-                "padded_gemm", launch_padding),
-        variant("swizzle", "the chunks of a row in another order: no conflicts, nothing wasted", chunks,
-                sizeof(TensorCoreSmem<H>), "swizzled_gemm", launch_swizzle),
-        variant("pipeline", "cp.async, three stages: copies beside the mma", chunks, sizeof(PipelineSmem<H>), "pipelined_gemm",
-                launch_pipeline),
-        variant("tuned", "128 × 256 tiles, two sets of fragments, few instructions beside the mma", narrow,
-                sizeof(TunedSmem<H, TunedTile<64>>), "tuned_gemm", launch_tuned<TunedTile<64>>),
-        variant("tuned_99k", "the same with k-tiles of 32, for GPUs with 99 KB of shared memory", narrow,
-                sizeof(TunedSmem<H, TunedTile<32>>), "tuned_gemm", launch_tuned<TunedTile<32>>),
-        {"edges", "the tuned tiles, and thin strips where C ends a little behind them", narrow, edges_shared_bytes, no_scratch,
-         [](const Gemm& g) { return std::vector{edges_cost(g)}; }, launch_edges},
-        {"any_k", "rows padded to a multiple of 16 bytes first, then file 9's kernel", padded_narrow, edges_shared_bytes,
-         padded_operands,
+const std::vector<GemmVariant> variants = {
+    variant("element_per_thread", "one thread per element of C, straight from device memory", any, 0, "element_per_thread",
+            launch_element_per_thread),
+    variant("shared_tile", "tiles of A and B in shared memory, each element used 32 times", any, sizeof(SharedTileSmem),
+            "shared_tile_gemm", launch_shared_tile),
+    variant("register_tile", "8 × 8 sums in the registers of a thread: one load for 16 multiply-adds", any,
+            sizeof(RegisterTileSmem), "register_tile_gemm", launch_register_tile),
+    variant("tensor_cores", "ldmatrix and mma.sync, rows of 128 bytes: eight-way bank conflicts", chunks,
+            sizeof(TensorCoreSmem<H>), "tensor_core_gemm", launch_tensor_cores),
+    variant("padding", "rows of 144 bytes: no conflicts, a ninth of the memory wasted", chunks, sizeof(PaddedSmem<H>),
+            "padded_gemm", launch_padding),
+    variant("swizzle", "the chunks of a row in another order: no conflicts, nothing wasted", chunks, sizeof(TensorCoreSmem<H>),
+            "swizzled_gemm", launch_swizzle),
+    variant("pipeline", "cp.async, three stages: copies beside the mma", chunks, sizeof(PipelineSmem<H>), "pipelined_gemm",
+            launch_pipeline),
+    variant("tuned", "128 × 256 tiles, two sets of fragments, few instructions beside the mma", narrow,
+            sizeof(TunedSmem<H, TunedTile<64>>), "tuned_gemm", launch_tuned<TunedTile<64>>),
+    variant("tuned_99k", "the same with k-tiles of 32, for GPUs with 99 KB of shared memory", narrow,
+            sizeof(TunedSmem<H, TunedTile<32>>), "tuned_gemm", launch_tuned<TunedTile<32>>),
+    {.name = "edges",
+     .idea = "the tuned tiles, and thin strips where C ends a little behind them",
+     .supports = narrow,
+     .shared_bytes = edges_shared_bytes,
+     .cost = [](const Gemm& g) { return std::vector{edges_cost(g)}; },
+     .launch = launch_edges},
+    {.name = "any_k",
+     .idea = "rows padded to a multiple of 16 bytes first, then file 9's kernel",
+     .supports = padded_narrow,
+     .shared_bytes = edges_shared_bytes,
+     .scratch = padded_operands,
+     .cost =
          [](const Gemm& g) {
            return std::vector{pad_cost(g.batch_a, g.m, g.k), pad_cost(g.batch, g.n, g.k), edges_cost(g)};
          },
-         launch_any_k},
-    };
-    return s;
-  }();
-  return step;
+     .launch = launch_any_k},
+};
+
+}  // namespace
+
+namespace tiled_gemm {
+
+run::AnyStep step() {
+  static const run::GemmStep step{.name = "02_tiled_gemm",
+                                  .question = "How does a matrix product reach the speed of the tensor cores?",
+                                  .default_shape = {.m = 256, .n = 256, .k = 128, .dtype = Dtype::fp16},
+                                  .default_variant = "tuned",
+                                  .variants = variants};
+  return &step;
 }
+
+}  // namespace tiled_gemm

@@ -3,7 +3,8 @@
 
 #include <algorithm>
 
-#include "common/run/softmax_step.h"
+#include "common/run/family/softmax.h"
+#include "common/runtime/launch.h"
 #include "steps/03_online_softmax/8_in_turns.cuh"
 
 namespace online_softmax {
@@ -36,7 +37,8 @@ template <class T>
 void launch_rows(const run::SoftmaxLaunch& l, void (*kernel)(Shape, Rows<const T>, Rows<T>), int rows_per_block, int threads,
                  std::size_t shared_bytes) {
   const dim3 grid(static_cast<unsigned>(ceil_div(l.shape.rows, rows_per_block)));
-  device::launch(kernel, grid, static_cast<unsigned>(threads), shared_bytes, shape_of(l.shape), x_of<T>(l), y_of<T>(l));
+  runtime::launch(kernel, {.grid = grid, .block = static_cast<unsigned>(threads), .shared_bytes = shared_bytes},
+                  shape_of(l.shape), x_of<T>(l), y_of<T>(l));
 }
 
 template <class T, int group, int most>

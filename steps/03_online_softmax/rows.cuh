@@ -1,22 +1,25 @@
-// What all files of step 03 share: rows, element types, and the exponential.
+// What all files of step 03 share: rows, and the exponential.
 //
 //     y[i, j] = exp(x[i, j]) / Σ_k exp(x[i, k])
 //
 // Elements are fp32 or fp16; maxima, exponentials and sums are fp32.
 #pragma once
 
-#include "common/device/launch.h"
+#include "common/device/block.cuh"
+#include "common/device/elements.cuh"
 #include "common/device/memory.cuh"
 #include "common/device/online_softmax.cuh"
 
 namespace online_softmax {
 
 using device::ceil_div;
+using device::from_float;
 using device::load;
 using device::load_if;
 using device::SoftmaxState;
 using device::store;
 using device::store_if;
+using device::to_float;
 
 // A [rows, cols] array; the columns are contiguous.
 template <class T>
@@ -30,18 +33,6 @@ struct Rows {
 struct Shape {
   int rows, cols;
 };
-
-__device__ inline float to_float(float x) { return x; }
-__device__ inline float to_float(__half x) { return __half2float(x); }
-
-template <class T>
-__device__ inline T from_float(float x) {
-  if constexpr (std::is_same_v<T, __half>) {
-    return __float2half(x);
-  } else {
-    return x;
-  }
-}
 
 // From file 3 on, exp(x − m) = 2^((x − m) · log2(e)) by the hardware's 2^x. m is a maximum, and not −∞. Of fp16 scores, m is
 // kept in base 2, as m · log2(e): then one fused multiply-add is enough, which does not round x · log2(e). Of fp32 scores that

@@ -6,7 +6,7 @@
 //
 //   block   one for each head and batch entry; Br = Bc = 128 (64 where a row has 256 elements)
 //   warp    16 queries, all keys of the block: a row's maximum and sum stay within four lanes
-//   lane    rows g and g + 8, columns 2t and 2t + 1 of each piece of S, P and O (layouts: ptx.cuh)
+//   lane    rows g and g + 8, columns 2t and 2t + 1 of each piece of S, P and O (layouts: ptx/mma.cuh)
 //   Smem    q [Br][pitch]   k, v [Bc][pitch]: 16 bits; chunk c of row r lies at place(r, c)
 //
 // S costs 16 · Bc / 32 registers a lane instead of Br · Bc words. So registers bound Bc now: 64 of them for 128 keys. l and m
@@ -16,7 +16,8 @@
 // the loops ask of memory did not change, and neither did the 16 of 132 multiprocessors.
 #pragma once
 
-#include "common/device/ptx.cuh"
+#include "common/device/ptx/ldmatrix.cuh"
+#include "common/device/ptx/mma.cuh"
 #include "steps/04_flash_v1/paper.cuh"
 
 namespace flash_v1 {
@@ -44,15 +45,6 @@ struct TensorSmem {
 template <class Tile>
 __device__ int place(int r, int t) {
   return t ^ (Tile::pitch == 32 ? r / 2 % 4 : r % 8) * chunk;
-}
-
-// Two neighbouring elements, as one 32-bit word; the first in the low half.
-template <class T>
-__device__ std::uint32_t packed(float first, float second) {
-  const T pair[2] = {from_float<T>(first), from_float<T>(second)};
-  std::uint32_t word;
-  memcpy(&word, pair, sizeof(word));
-  return word;
 }
 
 // Rows first … of a head into a tile of shared memory; zeros beyond the last, since 0 · NaN is NaN.

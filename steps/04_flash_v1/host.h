@@ -2,7 +2,8 @@
 // tests.
 #pragma once
 
-#include "common/run/step.h"
+#include "common/run/family/attention.h"
+#include "common/runtime/launch.h"
 #include "steps/04_flash_v1/1_scalar.cuh"
 #include "steps/04_flash_v1/2_tensor_cores.cuh"
 
@@ -15,13 +16,14 @@ using run::AttentionLaunch;
 
 inline std::int64_t row_count(const Attention& a) { return std::int64_t{a.batch} * a.heads * a.seq_q; }
 
-inline std::vector<run::ScratchNeed> state_needs(const Attention& a) {
-  const auto rows = static_cast<std::size_t>(row_count(a));
-  return {{"O state", rows * static_cast<std::size_t>(a.dim) * sizeof(float)}, {"m and l", rows * sizeof(float2)}};
+inline run::Arrays state_arrays(const Attention& a) {
+  using problem::Dtype;
+  return {run::scratch("O state", Dtype::fp32, {a.batch, a.heads, a.seq_q, a.dim}),
+          run::scratch("m and l", Dtype::fp32, {a.batch, a.heads, a.seq_q, 2})};
 }
 
-inline RowState state_of(const run::Scratch& scratch) {
-  return {scratch.get<float>("O state"), scratch.get<float2>("m and l")};
+inline RowState state_of(const run::DeviceArrays& arrays) {
+  return {arrays.get<float>("O state"), arrays.get<float2>("m and l")};
 }
 
 inline dim3 element_grid(const Attention& a) {
@@ -57,8 +59,8 @@ inline std::vector<KernelCost> cost_of(const Attention& a, BlockSizes sizes, std
 
 // What a row knows before it has seen a key.
 inline void launch_initialise(const AttentionLaunch& l) {
-  device::launch(initialise<element_threads>, element_grid(l.shape), element_threads, 0, row_count(l.shape), l.shape.dim,
-                 state_of(l.scratch));
+  runtime::launch(initialise<element_threads>, {.grid = element_grid(l.shape), .block = element_threads}, row_count(l.shape),
+                  l.shape.dim, state_of(l.arrays));
 }
 
 // Algorithm 1 over the keys of l, by a kernel with one block for each head: the rows' state goes on from where it is.
@@ -67,14 +69,14 @@ void launch_keys(const AttentionLaunch& l,
                  void (*kernel)(AttentionShape, Heads<const T>, Heads<const T>, Heads<const T>, RowState), dim3 threads,
                  std::size_t shared_bytes) {
   const dim3 grid(static_cast<unsigned>(l.shape.heads), static_cast<unsigned>(l.shape.batch));
-  device::launch(kernel, grid, threads, shared_bytes, l.device_shape(), l.q.as<const T>(), l.k.as<const T>(), l.v.as<const T>(),
-                 state_of(l.scratch));
+  runtime::launch(kernel, {.grid = grid, .block = threads, .shared_bytes = shared_bytes}, l.device_shape(), l.q.as<const T>(),
+                  l.k.as<const T>(), l.v.as<const T>(), state_of(l.arrays));
 }
 
 template <class T>
 void launch_finish(const AttentionLaunch& l) {
-  device::launch(finish<T, element_threads>, element_grid(l.shape), element_threads, 0, l.device_shape(), state_of(l.scratch),
-                 l.o.as<T>(), l.lse);
+  runtime::launch(finish<T, element_threads>, {.grid = element_grid(l.shape), .block = element_threads}, l.device_shape(),
+                  state_of(l.arrays), l.o.as<T>(), l.lse);
 }
 
 // Calls f(T{}) with the element type of the problem.

@@ -7,8 +7,9 @@
 // has seen a key, and `finish` turns the state into the output. Scores and m are in base 2 (common/device/online_softmax.cuh).
 #pragma once
 
-#include "common/device/attention.cuh"
-#include "common/device/launch.h"
+#include "common/device/block.cuh"
+#include "common/device/elements.cuh"
+#include "common/device/mask.h"
 #include "common/device/memory.cuh"
 #include "common/device/online_softmax.cuh"
 #include "steps/04_flash_v1/block_sizes.h"
@@ -16,11 +17,14 @@
 namespace flash_v1 {
 
 using device::AttentionShape;
+using device::from_float;
 using device::Heads;
 using device::load;
 using device::load_if;
+using device::packed;
 using device::store;
 using device::store_if;
+using device::to_float;
 
 // ---- the rows' state ----
 
@@ -39,21 +43,6 @@ __device__ inline std::int64_t state_row(const AttentionShape& shape, int batch,
 __host__ __device__ inline int first_row_block(const AttentionShape& shape, int key, int block_rows) {
   const int first = shape.causal ? key + (shape.seq_q - shape.seq_k) : 0;
   return first > 0 ? first / block_rows * block_rows : 0;
-}
-
-__device__ inline float to_float(float x) { return x; }
-__device__ inline float to_float(__half x) { return __half2float(x); }
-__device__ inline float to_float(__nv_bfloat16 x) { return __bfloat162float(x); }
-
-template <class T>
-__device__ inline T from_float(float x) {
-  if constexpr (std::is_same_v<T, __half>) {
-    return __float2half(x);
-  } else if constexpr (std::is_same_v<T, __nv_bfloat16>) {
-    return __float2bfloat16(x);
-  } else {
-    return x;
-  }
 }
 
 // ---- the kernels around Algorithm 1 ----

@@ -1,6 +1,7 @@
 // Step 04: FlashAttention's first algorithm. S and P stay on the chip; O, l and m do not.
 //
 // Host side: what the step offers, and what each kernel is predicted to ask of memory.
+#include "common/run/family/any_step.h"
 #include "steps/04_flash_v1/3_wrong_update.cuh"
 #include "steps/04_flash_v1/host.h"
 
@@ -30,59 +31,59 @@ std::size_t tensor_shared_bytes(const Attention& a) {
 }
 
 template <int smem_bytes, class Update = PapersUpdate>
-run::AttentionVariant scalar(std::string name, std::string idea) {
-  run::AttentionSupport supports;
-  supports.dtypes = {Dtype::fp32, Dtype::fp16, Dtype::bf16};
-  return {std::move(name),
-          std::move(idea),
-          supports,
-          scalar_shared_bytes<smem_bytes>,
-          state_needs,
-          [](const Attention& a) { return cost_of(a, scalar_sizes<smem_bytes>(a), "algorithm_1"); },
-          launch_scalar<smem_bytes, Update>};
+run::AttentionVariant scalar(std::string name, std::string idea, std::string demonstration = "") {
+  return {.name = std::move(name),
+          .idea = std::move(idea),
+          .supports = {.dtypes = {Dtype::fp32, Dtype::fp16, Dtype::bf16}},
+          .shared_bytes = scalar_shared_bytes<smem_bytes>,
+          .scratch = state_arrays,
+          .cost = [](const Attention& a) { return cost_of(a, scalar_sizes<smem_bytes>(a), "algorithm_1"); },
+          .launch = launch_scalar<smem_bytes, Update>,
+          .demonstration = std::move(demonstration)};
+}
+
+const std::vector<run::AttentionVariant> variants = {
+    scalar<48 * kib>("scalar_48k", "Algorithm 1 with the 48 KB of shared memory that every GPU gives"),
+    scalar<99 * kib>("scalar_99k", "the same with the 99 KB of an RTX 30 or 40: fewer passes over Q and O"),
+    scalar<227 * kib>("scalar", "the same with all that one multiprocessor of an H200 has"),
+    {.name = "tensor_cores",
+     .idea = "mma.sync and ldmatrix; S and P in registers",
+     .supports = {.dtypes = {Dtype::fp16, Dtype::bf16}, .dims = {32, 64, 96, 128, 256}, .row_alignment = 16},
+     .shared_bytes = tensor_shared_bytes,
+     .scratch = state_arrays,
+     .cost = [](const Attention& a) { return cost_of(a, tensor_sizes(a), "algorithm_1_tensor_cores"); },
+     .launch = launch_tensor_cores},
+    scalar<48 * kib, WrongUpdate>("wrong_update", "the update that many explanations print: no factor on P·V",
+                                  "wrong on purpose, to be rejected"),
+};
+
+std::vector<run::Estimate> estimates(const Attention& a) {
+  std::vector<run::Estimate> estimates;
+  estimates.push_back({"algorithm_1", runtime::Space::shared, runtime::Op::load,
+                       "nvcc unrolls the sums, and reads four neighbouring elements of Q or P at once"});
+  estimates.push_back({"algorithm_1", runtime::Space::shared, runtime::Op::store,
+                       "lanes leave the loops over a tile in different rounds; on the hardware some then store apart"});
+  for (const runtime::Op op : {runtime::Op::load, runtime::Op::store}) {
+    if (a.dim % 32 == 0) break;
+    estimates.push_back({"algorithm_1", runtime::Space::global, op,
+                         "rows are no multiple of 32 elements, so lanes leave the copying loops in different rounds"});
+  }
+  return estimates;
 }
 
 }  // namespace
 
-const run::AttentionStep& run::this_step() {
-  static const AttentionStep step = [] {
-    AttentionSupport halves;
-    halves.dtypes = {Dtype::fp16, Dtype::bf16};
-    halves.dims = {32, 64, 96, 128, 256};
-    halves.row_alignment = 16;
-    AttentionStep s;
-    s.name = "04_flash_v1";
-    s.question = "What does attention move when S and P never leave the chip?";
-    s.default_shape.heads = 4;
-    s.default_shape.kv_heads = 4;
-    s.default_shape.seq_q = 128;
-    s.default_shape.seq_k = 128;
-    s.default_shape.dim = 64;
-    s.default_shape.dtype = Dtype::fp16;
-    s.default_variant = "scalar";
-    s.variants = {
-        scalar<48 * kib>("scalar_48k", "Algorithm 1 with the 48 KB of shared memory that every GPU gives"),
-        scalar<99 * kib>("scalar_99k", "the same with the 99 KB of an RTX 30 or 40: fewer passes over Q and O"),
-        scalar<227 * kib>("scalar", "the same with all that one multiprocessor of an H200 has"),
-        {"tensor_cores", "mma.sync and ldmatrix; S and P in registers", halves, tensor_shared_bytes, state_needs,
-         [](const Attention& a) { return cost_of(a, tensor_sizes(a), "algorithm_1_tensor_cores"); }, launch_tensor_cores},
-        scalar<48 * kib, WrongUpdate>("wrong_update", "the update that many explanations print: no factor on P·V"),
-    };
-    s.variants.back().demonstration = "wrong on purpose, to be rejected";
-    s.estimates = [](const Attention& a) {
-      std::vector<run::Estimate> estimates;
-      estimates.push_back({"algorithm_1", device::Space::shared, device::Op::load,
-                           "nvcc unrolls the sums, and reads four neighbouring elements of Q or P at once"});
-      estimates.push_back({"algorithm_1", device::Space::shared, device::Op::store,
-                           "lanes leave the loops over a tile in different rounds; on the hardware some then store apart"});
-      for (const device::Op op : {device::Op::load, device::Op::store}) {
-        if (a.dim % 32 == 0) break;
-        estimates.push_back({"algorithm_1", device::Space::global, op,
-                             "rows are no multiple of 32 elements, so lanes leave the copying loops in different rounds"});
-      }
-      return estimates;
-    };
-    return s;
-  }();
-  return step;
+namespace flash_v1 {
+
+run::AnyStep step() {
+  static const run::AttentionStep step{
+      {.name = "04_flash_v1",
+       .question = "What does attention move when S and P never leave the chip?",
+       .default_shape = {.heads = 4, .kv_heads = 4, .seq_q = 128, .seq_k = 128, .dim = 64, .dtype = Dtype::fp16},
+       .default_variant = "scalar",
+       .variants = variants,
+       .estimates = estimates}};
+  return &step;
 }
+
+}  // namespace flash_v1

@@ -16,6 +16,7 @@
 // once take 8 wavefronts, for each word of Q and K, and 4 for each half word of V.
 #pragma once
 
+#include "common/device/ptx/mma.cuh"
 #include "steps/05_flash_v2/tile.cuh"
 
 namespace flash_v2 {

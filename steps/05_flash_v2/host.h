@@ -2,7 +2,8 @@
 // tests.
 #pragma once
 
-#include "common/run/step.h"
+#include "common/run/family/attention.h"
+#include "common/runtime/launch.h"
 #include "steps/05_flash_v2/tile.cuh"
 
 namespace flash_v2 {
@@ -15,8 +16,8 @@ template <class T>
 void launch_tiles(const run::AttentionLaunch& l, Kernel<T> kernel, int rows, int threads, std::size_t shared_bytes) {
   const dim3 grid(static_cast<unsigned>(ceil_div(l.shape.seq_q, rows)), static_cast<unsigned>(l.shape.heads),
                   static_cast<unsigned>(l.shape.batch));
-  device::launch(kernel, grid, threads, shared_bytes, l.device_shape(), l.q.as<const T>(), l.k.as<const T>(), l.v.as<const T>(),
-                 l.o.as<T>(), l.lse);
+  runtime::launch(kernel, {.grid = grid, .block = threads, .shared_bytes = shared_bytes}, l.device_shape(), l.q.as<const T>(),
+                  l.k.as<const T>(), l.v.as<const T>(), l.o.as<T>(), l.lse);
 }
 
 }  // namespace flash_v2

@@ -1,7 +1,7 @@
 // Which tiles of keys a tile of queries needs: masks and their edges, counted in tiles.
 #pragma once
 
-#include "common/device/attention.cuh"
+#include "common/device/mask.h"
 
 namespace flash_v2 {
 

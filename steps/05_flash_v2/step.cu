@@ -1,5 +1,5 @@
 // Step 05, host side: what the step offers, sizes, launches.
-#include "common/run/step.h"
+#include "common/run/family/any_step.h"
 #include "steps/05_flash_v2/1_scalar.cuh"
 #include "steps/05_flash_v2/2_tensor_cores.cuh"
 #include "steps/05_flash_v2/3_ldmatrix.cuh"
@@ -133,16 +133,16 @@ std::size_t tuned_bytes(const Attention& a) {  // never less than file 8's
   return with_at_least<32, 64, 96, 128, 256>(a.dim, [](auto dim) { return sizeof(TunedSmem<__half, TunedTile<dim>>); });
 }
 
-std::vector<run::ScratchNeed> no_scratch(const Attention&) { return {}; }
-
 // A variant of one kernel.
 AttentionVariant variant(std::string name, std::string idea, const AttentionSupport& supports, std::string kernel,
                          std::function<std::size_t(const Attention&)> shared_bytes,
                          std::function<void(const AttentionLaunch&)> launch) {
-  return {std::move(name),  std::move(idea),
-          supports,         std::move(shared_bytes),
-          no_scratch,       [=](const Attention& a) { return std::vector{problem::flash_cost(a, kernel)}; },
-          std::move(launch)};
+  return {.name = std::move(name),
+          .idea = std::move(idea),
+          .supports = supports,
+          .shared_bytes = std::move(shared_bytes),
+          .cost = [=](const Attention& a) { return std::vector{problem::flash_cost(a, kernel)}; },
+          .launch = std::move(launch)};
 }
 
 template <template <class, int> class Tiled, int... dims>
@@ -151,66 +151,67 @@ AttentionVariant tiled(std::string name, std::string idea, const AttentionSuppor
                  launch_tiled<Tiled, dims...>);
 }
 
-}  // namespace
+const AttentionSupport any = {.dtypes = {Dtype::fp32, Dtype::fp16, Dtype::bf16}, .window = true};
+const AttentionSupport any_16_bit = {.dtypes = {Dtype::fp16, Dtype::bf16}, .window = true};
+const AttentionSupport whole = {
+    .dtypes = {Dtype::fp16, Dtype::bf16}, .dims = {32, 64, 128}, .window = true, .row_alignment = 16};
+// Two sets of scores beside longer rows of O do not fit into the registers.
+const AttentionSupport short_rows = {
+    .dtypes = {Dtype::fp16, Dtype::bf16}, .dims = {32, 64}, .window = true, .row_alignment = 16};
 
-const run::AttentionStep& run::this_step() {
-  static const AttentionStep step = [] {
-    AttentionSupport any;
-    any.dtypes = {Dtype::fp32, Dtype::fp16, Dtype::bf16};
-    any.window = true;
-    AttentionSupport any_16_bit = any;
-    any_16_bit.dtypes = {Dtype::fp16, Dtype::bf16};
-    AttentionSupport whole = any_16_bit;
-    whole.dims = {32, 64, 128};
-    whole.row_alignment = 16;
-    AttentionSupport short_rows = whole;  // two sets of scores beside longer rows of O do not fit into the registers
-    short_rows.dims = {32, 64};
-    AttentionStep s;
-    s.name = "05_flash_v2";
-    s.question = "How fast is attention when a tile of queries stays on the chip until it is done?";
-    s.default_shape.heads = 4;
-    s.default_shape.kv_heads = 4;
-    s.default_shape.seq_q = 128;
-    s.default_shape.seq_k = 128;
-    s.default_shape.dim = 64;
-    s.default_shape.dtype = Dtype::fp16;
-    s.default_variant = "tuned";
-    s.variants = {
-        variant("scalar", "the algorithm alone: queries outside, keys inside, O in registers", any, "flash_scalar",
-                scalar_bytes, launch_scalar),
-        tiled<TensorCores, 32, 64, 128>("tensor_cores", "mma.sync for both products; P stays in the registers it came out in",
-                                        whole, "flash_tensor_cores"),
-        tiled<Ldmatrix, 32, 64, 128>("ldmatrix", "fragments by ldmatrix, V's by ldmatrix.trans, from swizzled rows", whole,
-                                     "flash_ldmatrix"),
-        tiled<Pipeline, 32, 64, 128>("pipeline", "cp.async, two stages: one barrier for each tile of keys", whole,
-                                     "flash_pipeline"),
-        tiled<Registers, 32, 64, 128>("registers", "Q in registers, scale and maximum in one FMA, masks only at the edges",
-                                      whole, "flash_registers"),
-        tiled<Overlap, 32, 64>("overlap", "the next tile's scores are issued before this tile's softmax", short_rows,
-                               "flash_overlap"),
-        {"tuned", "32 rows a warp, a reference maximum that seldom moves, copies and exponentials dealt among the mma",
-         any_16_bit, tuned_bytes, no_scratch,
+const std::vector<AttentionVariant> variants = {
+    variant("scalar", "the algorithm alone: queries outside, keys inside, O in registers", any, "flash_scalar", scalar_bytes,
+            launch_scalar),
+    tiled<TensorCores, 32, 64, 128>("tensor_cores", "mma.sync for both products; P stays in the registers it came out in",
+                                    whole, "flash_tensor_cores"),
+    tiled<Ldmatrix, 32, 64, 128>("ldmatrix", "fragments by ldmatrix, V's by ldmatrix.trans, from swizzled rows", whole,
+                                 "flash_ldmatrix"),
+    tiled<Pipeline, 32, 64, 128>("pipeline", "cp.async, two stages: one barrier for each tile of keys", whole,
+                                 "flash_pipeline"),
+    tiled<Registers, 32, 64, 128>("registers", "Q in registers, scale and maximum in one FMA, masks only at the edges", whole,
+                                  "flash_registers"),
+    tiled<Overlap, 32, 64>("overlap", "the next tile's scores are issued before this tile's softmax", short_rows,
+                           "flash_overlap"),
+    {.name = "tuned",
+     .idea = "32 rows a warp, a reference maximum that seldom moves, copies and exponentials dealt among the mma",
+     .supports = any_16_bit,
+     .shared_bytes = tuned_bytes,
+     .cost =
          [](const Attention& a) {
            return std::vector{problem::flash_cost(a, is_tuned_dim(a.dim) ? "flash_tuned" : "flash_any_dim")};
          },
-         launch_tuned},
-        tiled<AnyDim, 32, 64, 96, 128, 256>("any_dim", "rows of any length at any address: narrower copies, padding with zeros",
-                                            any_16_bit, "flash_any_dim"),
-    };
-    s.estimates = [](const Attention& a) {
-      std::vector<run::Estimate> estimates{
-          {"flash_scalar", device::Space::shared, device::Op::load,
-           "nvcc reads four neighbouring elements of Q's row in one access, the source one"},
-          {"flash_tuned", device::Space::global, device::Op::copy_past_l1,
-           "nvcc puts a predicate on the copies of the next tile, so that those of a tile that is not there count as executed"},
-      };
-      if (a.dim <= 64 && a.dtype == Dtype::fp16) {
-        estimates.push_back({"flash_any_dim", device::Space::global, device::Op::store,
-                             "nvcc makes one instruction of the stores of two ways to write O, where both are possible"});
-      }
-      return estimates;
-    };
-    return s;
-  }();
-  return step;
+     .launch = launch_tuned},
+    tiled<AnyDim, 32, 64, 96, 128, 256>("any_dim", "rows of any length at any address: narrower copies, padding with zeros",
+                                        any_16_bit, "flash_any_dim"),
+};
+
+std::vector<run::Estimate> estimates(const Attention& a) {
+  std::vector<run::Estimate> estimates{
+      {"flash_scalar", runtime::Space::shared, runtime::Op::load,
+       "nvcc reads four neighbouring elements of Q's row in one access, the source one"},
+      {"flash_tuned", runtime::Space::global, runtime::Op::copy_past_l1,
+       "nvcc puts a predicate on the copies of the next tile, so that those of a tile that is not there count as executed"},
+  };
+  if (a.dim <= 64 && a.dtype == Dtype::fp16) {
+    estimates.push_back({"flash_any_dim", runtime::Space::global, runtime::Op::store,
+                         "nvcc makes one instruction of the stores of two ways to write O, where both are possible"});
+  }
+  return estimates;
 }
+
+}  // namespace
+
+namespace flash_v2 {
+
+run::AnyStep step() {
+  static const run::AttentionStep step{
+      {.name = "05_flash_v2",
+       .question = "How fast is attention when a tile of queries stays on the chip until it is done?",
+       .default_shape = {.heads = 4, .kv_heads = 4, .seq_q = 128, .seq_k = 128, .dim = 64, .dtype = Dtype::fp16},
+       .default_variant = "tuned",
+       .variants = variants,
+       .estimates = estimates}};
+  return &step;
+}
+
+}  // namespace flash_v2

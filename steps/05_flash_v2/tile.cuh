@@ -7,56 +7,28 @@
 // give a warp 16 rows, and a lane two of them, g and g + 8: that is how mma.sync spreads its sums. "Row r of a lane" is 0 or 1.
 #pragma once
 
-#include "common/device/attention.cuh"
-#include "common/device/launch.h"
+#include "common/device/block.cuh"
+#include "common/device/elements.cuh"
+#include "common/device/mask.h"
 #include "common/device/memory.cuh"
 #include "common/device/online_softmax.cuh"
-#include "common/device/ptx.cuh"
 #include "steps/05_flash_v2/key_tiles.cuh"
 
 namespace flash_v2 {
 
 using device::ceil_div;
+using device::from_float;
 using device::Heads;
 using device::load;
 using device::load_if;
+using device::packed;
 using device::SoftmaxState;
 using device::store;
 using device::store_if;
+using device::to_float;
 
 constexpr int chunk = 8;  // elements of 16 bits in 16 bytes, what one access moves
 constexpr unsigned all_lanes = ~0u;
-
-// ---- element types ----
-
-__device__ inline float to_float(float x) { return x; }
-__device__ inline float to_float(__half x) { return __half2float(x); }
-__device__ inline float to_float(__nv_bfloat16 x) { return __bfloat162float(x); }
-
-template <class T>
-__device__ inline T from_float(float x) {
-  if constexpr (std::is_same_v<T, __half>) {
-    return __float2half(x);
-  } else if constexpr (std::is_same_v<T, __nv_bfloat16>) {
-    return __float2bfloat16(x);
-  } else {
-    return x;
-  }
-}
-
-// Two neighbouring elements as one 32-bit word, the first in the low half: one conversion for both.
-template <class T>
-__device__ inline std::uint32_t packed(float first, float second) {
-  std::uint32_t word;
-  if constexpr (std::is_same_v<T, __half>) {
-    const __half2 pair = __floats2half2_rn(first, second);
-    memcpy(&word, &pair, sizeof(word));
-  } else {
-    const __nv_bfloat162 pair = __floats2bfloat162_rn(first, second);
-    memcpy(&word, &pair, sizeof(word));
-  }
-  return word;
-}
 
 // ---- tiles ----
 

@@ -2,14 +2,13 @@
 #pragma once
 
 #include "../host.h"
+#include "common/run/family/any_step.h"
 
 namespace naive_mha {
 
 // A step whose one variant runs three kernels, scores, softmax and P·V; its `launch` says which.
 inline run::AttentionStep exercise_step(std::string name, std::string question, int dim, run::AttentionVariant variant) {
-  variant.scratch = [](const Attention& a) {
-    return std::vector<run::ScratchNeed>{{"S", score_bytes(a)}, {"P", score_bytes(a)}};
-  };
+  variant.scratch = [](const Attention& a) { return run::Arrays{score_matrix("S", a), score_matrix("P", a)}; };
   variant.cost = [](const Attention& a) {
     return std::vector<problem::KernelCost>{problem::scores_cost(a), problem::softmax_cost(a), problem::pv_cost(a)};
   };

@@ -1,6 +1,7 @@
 // Step 02: what its exercises share. An exercise is a step of its own, in fp16; its variants run one kernel each.
 #pragma once
 
+#include "common/run/family/any_step.h"
 #include "steps/02_tiled_gemm/4_tensor_cores.cuh"
 #include "steps/02_tiled_gemm/host.h"
 
@@ -15,7 +16,6 @@ inline run::GemmVariant exercise_variant(std::string name, std::string idea, std
   variant.supports.k_multiple = chunk;
   variant.supports.ld_multiple = chunk;
   variant.shared_bytes = [=](const problem::Gemm&) { return shared_bytes; };
-  variant.scratch = [](const problem::Gemm&) { return std::vector<run::ScratchNeed>{}; };
   variant.cost = [](const problem::Gemm& g) { return std::vector{problem::gemm_cost(g)}; };
   variant.launch = std::move(launch);
   return variant;

@@ -2,6 +2,7 @@
 // row.
 #pragma once
 
+#include "common/run/family/any_step.h"
 #include "steps/03_online_softmax/host.h"
 
 namespace online_softmax {
@@ -14,7 +15,6 @@ inline run::SoftmaxStep exercise_step(std::string name, std::string question, st
   variant.idea = std::move(idea);
   variant.supports.dtypes = {problem::Dtype::fp32};
   variant.shared_bytes = [=](const Softmax&) { return shared_bytes; };
-  variant.scratch = [](const Softmax&) { return std::vector<run::ScratchNeed>{}; };
   variant.cost = [](const Softmax& s) { return std::vector{problem::row_softmax_cost(s, "softmax", 2)}; };
   variant.launch = [=](const run::SoftmaxLaunch& l) { launch_rows<float>(l, kernel, 1, threads, shared_bytes); };
   run::SoftmaxStep step;

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "../host.h"
+#include "common/run/family/any_step.h"
 
 namespace flash_v1 {
 
@@ -20,7 +21,7 @@ inline run::AttentionStep exercise_step(std::string name, std::string question, 
                                         SmallKernel kernel) {
   variant.supports.max_dim = SmallBlocks::dim;
   variant.shared_bytes = [](const Attention&) { return sizeof(SmallSmem); };
-  variant.scratch = state_needs;
+  variant.scratch = state_arrays;
   variant.cost = [](const Attention& a) { return cost_of(a, {SmallBlocks::rows, SmallBlocks::keys}, "algorithm_1"); };
   variant.launch = [=](const AttentionLaunch& l) {
     launch_initialise(l);

@@ -2,6 +2,7 @@
 // one kernel.
 #pragma once
 
+#include "common/run/family/any_step.h"
 #include "steps/05_flash_v2/5_registers.cuh"
 #include "steps/05_flash_v2/host.h"
 
@@ -18,7 +19,6 @@ inline run::AttentionStep exercise_step(std::string name, std::string question, 
   variant.supports.dims = {exercise_dim};
   variant.supports.window = true;
   variant.shared_bytes = [=](const problem::Attention&) { return shared_bytes; };
-  variant.scratch = [](const problem::Attention&) { return std::vector<run::ScratchNeed>{}; };
   variant.cost = [](const problem::Attention& a) { return std::vector{problem::flash_cost(a)}; };
   variant.launch = [=](const run::AttentionLaunch& l) {
     launch_tiles<__half>(l, kernel, tile_rows, tile_threads, shared_bytes);

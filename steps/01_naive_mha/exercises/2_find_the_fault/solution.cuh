@@ -3,8 +3,8 @@
 // was divided by.
 #pragma once
 
-#include "common/device/attention.cuh"
-#include "common/device/launch.h"
+#include "common/device/block.cuh"
+#include "common/device/mask.h"
 
 namespace exercise {
 

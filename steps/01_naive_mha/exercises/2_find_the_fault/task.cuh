@@ -2,8 +2,8 @@
 // that see no key (--causal with more queries than keys).
 #pragma once
 
-#include "common/device/attention.cuh"
-#include "common/device/launch.h"
+#include "common/device/block.cuh"
+#include "common/device/mask.h"
 
 namespace exercise {
 

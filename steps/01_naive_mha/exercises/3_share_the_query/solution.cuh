@@ -1,8 +1,8 @@
 // Exercise 3 of step 01, solved: the block loads its query row once, waits, and every thread reads it from shared memory.
 #pragma once
 
-#include "common/device/attention.cuh"
-#include "common/device/launch.h"
+#include "common/device/block.cuh"
+#include "common/device/mask.h"
 
 namespace exercise {
 

@@ -5,8 +5,8 @@
 // under several schedules.
 #pragma once
 
-#include "common/device/attention.cuh"
-#include "common/device/launch.h"
+#include "common/device/block.cuh"
+#include "common/device/mask.h"
 
 namespace exercise {
 

@@ -12,8 +12,8 @@
 // store nothing.
 #pragma once
 
-#include "common/device/attention.cuh"
-#include "common/device/launch.h"
+#include "common/device/block.cuh"
+#include "common/device/mask.h"
 
 namespace exercise {
 

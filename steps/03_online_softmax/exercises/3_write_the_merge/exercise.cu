@@ -2,9 +2,9 @@
 #include EXERCISE_KERNEL
 #include "../exercise.h"
 
-const run::SoftmaxStep& run::this_softmax_step() {
+run::AnyStep run::this_step() {
   static const SoftmaxStep step =
       online_softmax::exercise_step("exercise_03_3", "How do two parts of a row become one?", "merge", "your merge",
                                     exercise::softmax, exercise::threads, sizeof(exercise::Smem));
-  return step;
+  return &step;
 }

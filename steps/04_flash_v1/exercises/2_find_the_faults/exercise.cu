@@ -2,7 +2,7 @@
 #include "../exercise.h"
 #include EXERCISE_KERNEL
 
-const run::AttentionStep& run::this_step() {
+run::AnyStep run::this_step() {
   static const AttentionStep step = [] {
     AttentionVariant variant;
     variant.name = "mended";
@@ -10,5 +10,5 @@ const run::AttentionStep& run::this_step() {
     return flash_v1::exercise_step("exercise_04_2", "What is wrong with this Algorithm 1?", variant,
                                    exercise::mended_algorithm_1);
   }();
-  return step;
+  return &step;
 }

@@ -61,12 +61,12 @@ __global__ void joined_algorithm_1(AttentionShape shape,
 
 }  // namespace
 
-const run::AttentionStep& run::this_step() {
+run::AnyStep run::this_step() {
   static const AttentionStep step = [] {
     AttentionVariant variant;
     variant.name = "yours";
     variant.idea = "Algorithm 1 with your merge";
     return exercise_step("exercise_04_3", "How does a block of keys join the row?", variant, joined_algorithm_1);
   }();
-  return step;
+  return &step;
 }

@@ -58,8 +58,8 @@ __global__ void __launch_bounds__(tile_threads) flash(AttentionShape shape,
 
 }  // namespace exercise
 
-const run::AttentionStep& run::this_step() {
+run::AnyStep run::this_step() {
   static const AttentionStep step =
       flash_v2::exercise_step("exercise_05_3", "Which tiles need a mask?", exercise::flash, sizeof(exercise::Smem));
-  return step;
+  return &step;
 }

@@ -1,0 +1,63 @@
+// mma.sync: C += A · B by a warp, with 16-bit operands (__half or __nv_bfloat16) and sums in fp32
+//
+// A is 16 × K, B is K × 8, C is 16 × 8. Of lane l:
+//   A, element i (2 in each register)   row g + 8 (i / 2 % 2), column 2t + i % 2 + 8 (i / 4)
+//   B, element i                        row (k) 2t + i % 2 + 8 (i / 2), column (n) g
+//   C, element i                        row g + 8 (i / 2), column 2t + i % 2
+// All lanes of the warp must make the call. PTX ISA, "mma", matrix fragments for m16n8k16 and m16n8k8.
+//
+// l is the lane, g = l / 4 and t = l % 4; a register holds two elements of 16 bits, the low half first.
+#pragma once
+
+#include <type_traits>
+
+#include "common/device/dialect.h"
+#if defined(FLASHSTEPS_SIM)
+#include "common/simt/ptx.h"
+#endif
+
+namespace ptx {
+
+#if defined(FLASHSTEPS_SIM)
+
+using simt::ptx::mma_m16n8k16;
+using simt::ptx::mma_m16n8k8;
+
+#else
+
+template <class T>
+inline constexpr bool is_mma_operand = std::is_same_v<T, __half> || std::is_same_v<T, __nv_bfloat16>;
+
+template <class T>
+__device__ inline void mma_m16n8k16(float (&c)[4], const std::uint32_t (&a)[4], const std::uint32_t (&b)[2]) {
+  static_assert(is_mma_operand<T>, "__half or __nv_bfloat16");
+  if constexpr (std::is_same_v<T, __half>) {
+    asm volatile(
+        "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+        : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+  } else {
+    asm volatile(
+        "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+        : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+  }
+}
+
+template <class T>
+__device__ inline void mma_m16n8k8(float (&c)[4], const std::uint32_t (&a)[2], const std::uint32_t (&b)[1]) {
+  static_assert(is_mma_operand<T>, "__half or __nv_bfloat16");
+  if constexpr (std::is_same_v<T, __half>) {
+    asm volatile("mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5}, {%6}, {%0, %1, %2, %3};"
+                 : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+                 : "r"(a[0]), "r"(a[1]), "r"(b[0]));
+  } else {
+    asm volatile("mma.sync.aligned.m16n8k8.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5}, {%6}, {%0, %1, %2, %3};"
+                 : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+                 : "r"(a[0]), "r"(a[1]), "r"(b[0]));
+  }
+}
+
+#endif
+
+}  // namespace ptx

@@ -1,0 +1,173 @@
+#include "common/run/family/attention.h"
+
+#include "common/run/harness/text.h"
+
+namespace run {
+
+using problem::Dtype;
+
+namespace {
+
+std::string dims_text(const AttentionSupport& supports) {
+  if (supports.dims.empty()) return "any dim up to " + std::to_string(supports.max_dim);
+  return "dim " + joined(supports.dims, [](int dim) { return std::to_string(dim); });
+}
+
+bool takes_dim(const AttentionSupport& supports, int dim) {
+  return supports.dims.empty() ? dim <= supports.max_dim : contains(supports.dims, dim);
+}
+
+// The first property of the request that is not supported; empty if there is none.
+std::string unsupported(const AttentionSupport& supports, const problem::Attention& shape) {
+  if (!contains(supports.dtypes, shape.dtype)) return std::string(problem::name(shape.dtype));
+  if (!takes_dim(supports, shape.dim)) return "dim " + std::to_string(shape.dim);
+  if (shape.causal && !supports.causal) return "causal";
+  if (shape.window > 0 && !supports.window) return "a window";
+  if (shape.kv_heads < shape.heads && !supports.grouped_heads) return "fewer kv-heads than heads";
+  if (shape.batch > supports.max_batch) return "a batch beyond " + std::to_string(supports.max_batch);
+  if (shape.heads > supports.max_heads) return "more than " + std::to_string(supports.max_heads) + " heads";
+  return "";
+}
+
+// Whether every row, of `element` bytes an element, begins at a multiple of `bytes`.
+template <bool Const>
+bool has_rows_at(const device::AnyHeads<Const>& x, std::int64_t bytes, std::int64_t element) {
+  const auto is_multiple = [&](std::int64_t address) { return address % bytes == 0; };
+  return is_multiple(static_cast<std::int64_t>(reinterpret_cast<std::uintptr_t>(x.data))) &&
+         is_multiple(x.batch_stride * element) && is_multiple(x.head_stride * element) && is_multiple(x.row_stride * element);
+}
+
+std::string refused(const std::string& what, const AttentionSupport& supports) {
+  return "does not support " + what + "; it supports " + to_string(supports);
+}
+
+}  // namespace
+
+std::string to_string(const AttentionSupport& supports) {
+  return joined(supports.dtypes, problem::name) + "; " + dims_text(supports) + "; " +
+         (supports.causal ? "causal" : "not causal") + (supports.window ? ", window" : "") + "; any length" +
+         (supports.grouped_heads ? "; grouped heads" : "; kv-heads = heads") +
+         (supports.row_alignment > 1 ? "; rows at multiples of " + std::to_string(supports.row_alignment) + " bytes" : "");
+}
+
+std::optional<std::string> refusal(const AttentionSupport& supports, const problem::Attention& shape) {
+  const std::string what = unsupported(supports, shape);
+  if (what.empty()) return std::nullopt;
+  return refused(what, supports);
+}
+
+std::optional<std::string> refusal(const AttentionSupport& supports, const AttentionLaunch& launch) {
+  const std::int64_t bytes = supports.row_alignment;
+  const auto element = static_cast<std::int64_t>(problem::bytes(launch.shape.dtype));
+  const auto fits = [&](const auto& x) { return has_rows_at(x, bytes, element); };
+  if (fits(launch.q) && fits(launch.k) && fits(launch.v) && fits(launch.o)) return std::nullopt;
+  return refused("rows that begin elsewhere than at multiples of " + std::to_string(bytes) + " bytes", supports);
+}
+
+// ---- arrays ----
+
+namespace {
+
+// The strides of a [batch, heads, rows, dim] array, in elements: of batch entries, heads and rows.
+std::vector<std::int64_t> heads_strides(std::int64_t heads, std::int64_t rows, std::int64_t dim, Layout layout) {
+  // Gaps of whole 16-byte pieces, so that rows which start at such a piece still do; or the opposite of that.
+  const std::int64_t padded_dim = layout.odd ? dim + 1 + dim % 2 : layout.gaps ? dim + 16 : dim;
+  const std::int64_t padded_rows = layout.gaps || layout.odd ? rows + 3 : rows;
+  const std::int64_t batch = heads * padded_rows * padded_dim;
+  if (layout.tokens_first) return {batch, padded_dim, heads * padded_dim};
+  return {batch, padded_rows * padded_dim, padded_dim};
+}
+
+template <bool Const>
+device::AnyHeads<Const> heads_of(const DeviceArrays& arrays, std::string_view name) {
+  const auto& strides = arrays.strides(name);
+  return {arrays.data(name), strides[0], strides[1], strides[2]};
+}
+
+}  // namespace
+
+Arrays AttentionFamily::arrays(const Problem& a, Layout layout) {
+  const auto queries = heads_strides(a.heads, a.seq_q, a.dim, layout), keys = heads_strides(a.kv_heads, a.seq_k, a.dim, layout);
+  return {input("q", a.dtype, {a.batch, a.heads, a.seq_q, a.dim}, queries),
+          input("k", a.dtype, {a.batch, a.kv_heads, a.seq_k, a.dim}, keys),
+          input("v", a.dtype, {a.batch, a.kv_heads, a.seq_k, a.dim}, keys),
+          output("o", a.dtype, {a.batch, a.heads, a.seq_q, a.dim}, queries),
+          output("lse", Dtype::fp32, {a.batch, a.heads, a.seq_q})};
+}
+
+std::vector<Given> AttentionFamily::given(const Inputs& in) { return {{"q", &in.q}, {"k", &in.k}, {"v", &in.v}}; }
+
+AttentionLaunch AttentionFamily::bind(const Problem& a, const DeviceArrays& arrays) {
+  return {a,
+          heads_of<true>(arrays, "q"),
+          heads_of<true>(arrays, "k"),
+          heads_of<true>(arrays, "v"),
+          heads_of<false>(arrays, "o"),
+          arrays.get<float>("lse"),
+          arrays};
+}
+
+std::vector<check::TensorVerdict> AttentionFamily::judge(const Truth& truth, const std::vector<NamedTensor>& outputs) {
+  return truth.judge(outputs[0].tensor, outputs[1].tensor);
+}
+
+Program layer_program(const AttentionStep& step, const AttentionVariant& variant, const problem::Attention& a,
+                      const LayerInputs& inputs) {
+  const std::int64_t width = std::int64_t{a.heads} * a.dim, row = 3 * width;
+  const std::int64_t tokens = std::int64_t{a.batch} * a.seq_q;
+  const Array qkv = scratch("qkv", Dtype::fp32, {tokens, 3, width});
+  const auto part = [&](const char* name, int n) {  // Q, K or V within qkv
+    return view(name, qkv, n * width, {a.batch, a.heads, a.seq_q, a.dim}, {a.seq_q * row, a.dim, row});
+  };
+  const Arrays arrays = {input("x", Dtype::fp32, {a.batch, a.seq_q, width}),
+                         input("in_proj_weight", Dtype::fp32, {row, width}),
+                         input("in_proj_bias", Dtype::fp32, {row}),
+                         input("out_proj_weight", Dtype::fp32, {width, width}),
+                         input("out_proj_bias", Dtype::fp32, {width}),
+                         qkv,
+                         part("q", 0),
+                         part("k", 1),
+                         part("v", 2),
+                         output("o", Dtype::fp32, {a.batch, a.heads, a.seq_q, a.dim},
+                                heads_strides(a.heads, a.seq_q, a.dim, {.tokens_first = true})),  // [tokens, E]
+                         output("lse", Dtype::fp32, {a.batch, a.heads, a.seq_q}),
+                         output("y", Dtype::fp32, {a.batch, a.seq_q, width})};
+  const auto given = [&inputs] {
+    return std::vector<Given>{{"x", &inputs.x},
+                              {"in_proj_weight", &inputs.in_proj_weight},
+                              {"in_proj_bias", &inputs.in_proj_bias},
+                              {"out_proj_weight", &inputs.out_proj_weight},
+                              {"out_proj_bias", &inputs.out_proj_bias}};
+  };
+  const auto bind = [&step, &variant, a, tokens, width](const DeviceArrays& on_device) -> std::function<void()> {
+    const AttentionLaunch attention = AttentionFamily::bind(a, on_device);
+    require_supported(variant, attention);
+    const auto get = [&](const char* name) { return on_device.get<float>(name); };
+    const int rows = static_cast<int>(tokens), e = static_cast<int>(width);
+    const LinearLaunch in{rows, e, 3 * e, get("x"), get("in_proj_weight"), get("in_proj_bias"), get("qkv")};
+    const LinearLaunch out{rows, e, e, get("o"), get("out_proj_weight"), get("out_proj_bias"), get("y")};
+    return [&step, &variant, attention, in, out] {
+      step.linear(in);
+      variant.launch(attention);
+      step.linear(out);
+    };
+  };
+  return {arrays + variant.scratch_of(a), given, bind, variant.deterministic};
+}
+
+std::vector<check::TensorVerdict> judge_layer(const LayerTruth& truth, const std::vector<NamedTensor>& outputs) {
+  return truth.judge(outputs[0].tensor, outputs[1].tensor, outputs[2].tensor);
+}
+
+Outcome execute_layer(const AttentionStep& step, const AttentionVariant& variant, const problem::Attention& requested,
+                      const LayerInputs& inputs, const ExecuteOptions& options, const LayerTruth* truth) {
+  if (!step.linear) throw std::invalid_argument(step.name + " does not carry the whole layer");
+  const problem::Attention a = problem::resolve(requested);
+  require_supported(variant, a);
+  std::optional<LayerTruth> own;
+  if (options.check && !truth) truth = &own.emplace(a, inputs);
+  const Judge judge = [truth](const std::vector<NamedTensor>& outputs) { return judge_layer(*truth, outputs); };
+  return run_program(layer_program(step, variant, a, inputs), judge, options);
+}
+
+}  // namespace run

@@ -1,0 +1,94 @@
+// The family of attention: what its steps offer, take and give.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "common/device/mask.h"
+#include "common/device/views.h"
+#include "common/problem/attention.h"
+#include "common/run/family/attention_truth.h"
+#include "common/run/harness/execute.h"
+
+namespace run {
+
+// What a variant can compute. A request beyond it is refused by name, never served wrongly.
+struct AttentionSupport {
+  std::vector<problem::Dtype> dtypes = {problem::Dtype::fp32};
+  std::vector<int> dims = {};  // the head dims it takes; empty: every one from 1 to max_dim
+  int max_dim = 256;
+  bool causal = true;
+  bool window = false;
+  bool grouped_heads = true;  // kv_heads < heads
+  int row_alignment = 1;      // bytes: rows of Q, K, V and O begin at multiples of so many
+  int max_batch = 65535;      // CUDA's limit on y and z of a grid, which is where batch and heads go
+  int max_heads = 65535;
+};
+
+std::string to_string(const AttentionSupport& supports);  // "fp32; any dim up to 256; causal; any length; grouped heads"
+
+// Why the request cannot be served, naming what is supported; nothing if it can.
+std::optional<std::string> refusal(const AttentionSupport& supports, const problem::Attention& shape);
+
+// What kernels take of a resolved problem.
+inline device::AttentionShape device_shape(const problem::Attention& a) {
+  return {a.batch, a.heads, a.kv_heads, a.seq_q, a.seq_k, a.dim, a.causal, a.scale.value(), a.window};
+}
+
+// One launch of a variant: everything in device memory.
+struct AttentionLaunch {
+  problem::Attention shape;
+  device::AnyHeads<true> q;    // [batch, heads, seq_q, dim]
+  device::AnyHeads<true> k;    // [batch, kv_heads, seq_k, dim]
+  device::AnyHeads<true> v;    // [batch, kv_heads, seq_k, dim]
+  device::AnyHeads<false> o;   // [batch, heads, seq_q, dim]
+  float* lse;                  // [batch, heads, seq_q], natural logarithm
+  const DeviceArrays& arrays;  // all of the program's; a step takes its scratch memory from it
+
+  device::AttentionShape device_shape() const { return run::device_shape(shape); }
+};
+
+// The same for where a launch's rows lie, which the shape does not say.
+std::optional<std::string> refusal(const AttentionSupport& supports, const AttentionLaunch& launch);
+
+struct AttentionFamily {
+  using Problem = problem::Attention;
+  using Inputs = problem::AttentionInputs;
+  using Support = AttentionSupport;
+  using Launch = AttentionLaunch;
+  using Truth = AttentionTruth;
+
+  static Arrays arrays(const Problem& a, Layout layout = {});
+  static std::vector<Given> given(const Inputs& inputs);
+  static Launch bind(const Problem& a, const DeviceArrays& arrays);
+  static std::vector<check::TensorVerdict> judge(const Truth& truth, const std::vector<NamedTensor>& outputs);
+};
+
+using AttentionVariant = Variant<AttentionFamily>;
+
+// y[row][o] = Σ_i x[row][i] · weight[o][i] + bias[o], fp32, in device memory.
+struct LinearLaunch {
+  int rows, in, out;
+  const float* x;       // [rows, in]
+  const float* weight;  // [out, in]
+  const float* bias;    // [out]
+  float* y;             // [rows, out]
+};
+
+struct AttentionStep : Step<AttentionFamily> {
+  std::function<void(const LinearLaunch&)> linear = {};  // set by steps that carry the whole layer (--layer)
+};
+
+// A whole self-attention layer, in fp32, around a variant: qkv = x · in_projᵀ + bias, attention on its three parts, and
+// y = O · out_projᵀ + bias. The step must have `linear`; `inputs` are used when the program runs.
+Program layer_program(const AttentionStep& step, const AttentionVariant& variant, const problem::Attention& shape,
+                      const LayerInputs& inputs);
+
+std::vector<check::TensorVerdict> judge_layer(const LayerTruth& truth, const std::vector<NamedTensor>& outputs);
+
+// Runs it: "o", "lse" and "y" [batch, seq, E]. Throws as execute().
+Outcome execute_layer(const AttentionStep& step, const AttentionVariant& variant, const problem::Attention& shape,
+                      const LayerInputs& inputs, const ExecuteOptions& options = {}, const LayerTruth* truth = nullptr);
+
+}  // namespace run

@@ -1,0 +1,23 @@
+// Attention's inputs from .npy files. Everything here throws InputError, naming the file, for what cannot be used.
+#pragma once
+
+#include <filesystem>
+#include <optional>
+
+#include "common/problem/attention.h"
+#include "common/run/family/attention_truth.h"
+
+namespace run {
+
+// q.npy [batch, heads, seq_q, dim], k.npy and v.npy [batch, kv_heads, seq_k, dim], all float16 or all float32; the values are
+// rounded to `dtype`.
+problem::AttentionInputs read_attention_inputs(const std::filesystem::path& folder, problem::Dtype dtype);
+
+// x.npy [batch, seq, E] or [seq, E] (then a batch of 1), in_proj_weight.npy [3E, E], in_proj_bias.npy [3E],
+// out_proj_weight.npy [E, E] and out_proj_bias.npy [E].
+LayerInputs read_layer_inputs(const std::filesystem::path& folder);
+
+// "heads" of layer.json; nothing where there is no such file.
+std::optional<int> read_layer_heads(const std::filesystem::path& folder);
+
+}  // namespace run

@@ -1,0 +1,73 @@
+#include "common/run/cli/family_main.h"
+#include "common/run/family/any_step.h"
+#include "common/run/family/attention_request.h"
+#include "common/run/harness/text.h"
+
+namespace run {
+namespace {
+
+struct AttentionCommand : PlainCommand<AttentionCommand> {
+  using Family = AttentionFamily;
+  using Request = AttentionRequest;
+  using Flags = AttentionFlags;
+  using Plain = PlainCommand<AttentionCommand>;
+
+  static void add_flags(CLI::App& app, Flags& flags) { add_attention_flags(app, flags); }
+
+  static std::string text(const Request& request) {
+    return problem::to_string(request.shape) + ", scale " + significant(*request.shape.scale, 6) + ", " +
+           input_text(request.seed, request.folder);
+  }
+
+  static nlohmann::ordered_json problem_json(const problem::Attention& a) {
+    return {{"family", "attention"},
+            {"batch", a.batch},
+            {"heads", a.heads},
+            {"kv_heads", a.kv_heads},
+            {"seq_q", a.seq_q},
+            {"seq_k", a.seq_k},
+            {"dim", a.dim},
+            {"causal", a.causal},
+            {"window", a.window},
+            {"scale", *a.scale},
+            {"dtype", problem::name(a.dtype)}};
+  }
+
+  // ---- with --layer, the whole layer around each variant ----
+
+  static Program program(const AttentionStep& step, const AttentionVariant& variant, const Request& request) {
+    return request.layer ? layer_program(step, variant, request.shape, *request.layer) : Plain::program(step, variant, request);
+  }
+
+  static Judge judge(const Request& request) {
+    if (!request.layer) return Plain::judge(request);
+    const auto truth = std::make_shared<const LayerTruth>(request.shape, *request.layer);
+    return [truth](const std::vector<NamedTensor>& outputs) { return judge_layer(*truth, outputs); };
+  }
+
+  static Prediction predict(const AttentionVariant& variant, const Request& request) {
+    Prediction p = Plain::predict(variant, request);
+    if (!request.layer) return p;
+    const double rows = static_cast<double>(request.shape.batch) * request.shape.seq_q;
+    const double width = static_cast<double>(request.shape.heads) * request.shape.dim;
+    p.kernels.insert(p.kernels.begin(), problem::linear_cost("linear (Q, K, V)", rows, width, 3 * width));
+    p.kernels.push_back(problem::linear_cost("linear (y)", rows, width, width));
+    p.flops += p.kernels.front().flops + p.kernels.back().flops;
+    p.scratch_bytes += static_cast<std::size_t>(3 * rows * width) * sizeof(float);
+    return p;
+  }
+
+  static nlohmann::ordered_json input_json(const Request& request) {
+    return run::input_json(request.seed, request.layer ? "layer" : "path", request.folder);
+  }
+
+  static std::string list_note(const AttentionStep& step) {
+    return step.linear ? "\n--layer DIR runs the whole layer around any of them.\n" : "";
+  }
+};
+
+}  // namespace
+
+int step_main(int argc, char** argv, const AttentionStep& step) { return family_main<AttentionCommand>(argc, argv, step); }
+
+}  // namespace run

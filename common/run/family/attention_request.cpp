@@ -1,0 +1,94 @@
+#include "common/run/family/attention_request.h"
+
+#include <CLI/CLI.hpp>
+
+#include "common/run/family/attention_files.h"
+
+namespace run {
+namespace {
+
+using problem::Attention;
+
+// The options that no file fixes.
+Attention with_options(Attention shape, const AttentionFlags& flags) {
+  shape.causal = shape.causal || flags.causal;
+  shape.window = flags.window.value_or(shape.window);
+  if (flags.scale) shape.scale = flags.scale;
+  shape.dtype = flags.dtype.value_or(shape.dtype);
+  return shape;
+}
+
+AttentionRequest generated(const AttentionFlags& flags, const Attention& defaults, std::uint64_t seed) {
+  Attention shape = with_options(defaults, flags);
+  shape.batch = flags.batch.value_or(defaults.batch);
+  shape.heads = flags.heads.value_or(defaults.heads);
+  shape.kv_heads = flags.kv_heads.value_or(flags.heads.value_or(defaults.kv_heads));
+  shape.seq_q = flags.seq_q.value_or(defaults.seq_q);
+  shape.seq_k = flags.seq_k.value_or(flags.seq_q.value_or(defaults.seq_k));
+  shape.dim = flags.dim.value_or(defaults.dim);
+  return {.shape = problem::resolve(shape), .seed = seed, .folder = {}, .inputs = {}, .layer = {}};
+}
+
+AttentionRequest from_folder(const AttentionFlags& flags, const Attention& defaults, const std::filesystem::path& folder) {
+  Attention shape = with_options(defaults, flags);
+  problem::AttentionInputs in = read_attention_inputs(folder, shape.dtype);
+  const auto& q = in.q.shape;
+  const auto& k = in.k.shape;
+  shape.batch = fixed_by_file("--batch", flags.batch, q[0], folder);
+  shape.heads = fixed_by_file("--heads", flags.heads, q[1], folder);
+  shape.kv_heads = fixed_by_file("--kv-heads", flags.kv_heads, k[1], folder);
+  shape.seq_q = fixed_by_file("--seq-q", flags.seq_q, q[2], folder);
+  shape.seq_k = fixed_by_file("--seq-k", flags.seq_k, k[2], folder);
+  shape.dim = fixed_by_file("--dim", flags.dim, q[3], folder);
+  return {.shape = problem::resolve(shape), .seed = {}, .folder = folder, .inputs = std::move(in), .layer = {}};
+}
+
+AttentionRequest from_layer(const AttentionFlags& flags, const CommonOptions& options, const std::filesystem::path& folder) {
+  if (options.input) throw InputError("--input contradicts --layer: either has inputs of its own");
+  if (options.seed) throw InputError("--seed contradicts --layer: the inputs come from files");
+  if (flags.window || flags.scale) throw InputError("--window and --scale contradict --layer: a layer has neither");
+  if (flags.dtype.value_or(problem::Dtype::fp32) != problem::Dtype::fp32) throw InputError("--layer computes in fp32");
+  LayerInputs in = read_layer_inputs(folder);
+  const std::optional<int> stored_heads = read_layer_heads(folder);
+  if (!stored_heads && !flags.heads) throw InputError("--layer: --heads is needed, as there is no layer.json that says it");
+
+  const auto& x = in.x.shape;  // [batch, seq, E]
+  Attention shape;
+  shape.heads = stored_heads ? fixed_by_file("--heads", flags.heads, *stored_heads, folder / "layer.json") : *flags.heads;
+  if (x[2] % shape.heads != 0) {
+    throw InputError("--layer: E is " + std::to_string(x[2]) + ", no multiple of " + std::to_string(shape.heads) + " heads");
+  }
+  shape.batch = fixed_by_file("--batch", flags.batch, x[0], folder);
+  shape.kv_heads = fixed_by_file("--kv-heads", flags.kv_heads, shape.heads, folder);
+  shape.seq_q = fixed_by_file("--seq-q", flags.seq_q, x[1], folder);
+  shape.seq_k = fixed_by_file("--seq-k", flags.seq_k, x[1], folder);
+  shape.dim = fixed_by_file("--dim", flags.dim, x[2] / shape.heads, folder);
+  shape.causal = flags.causal;
+  return {.shape = problem::resolve(shape), .seed = {}, .folder = folder, .inputs = {}, .layer = std::move(in)};
+}
+
+}  // namespace
+
+void add_attention_flags(CLI::App& app, AttentionFlags& flags) {
+  add_whole_number(app, "--batch", flags.batch, 1, "batch entries");
+  add_whole_number(app, "--heads", flags.heads, 1, "query heads");
+  add_whole_number(app, "--kv-heads", flags.kv_heads, 1, "key/value heads (default: as many as heads)");
+  add_whole_number(app, "--seq-q", flags.seq_q, 1, "queries");
+  add_whole_number(app, "--seq-k", flags.seq_k, 1, "keys (default: as many as queries)");
+  add_whole_number(app, "--dim", flags.dim, 1, "dimensions of a head");
+  app.add_flag("--causal", flags.causal, "query i sees the keys j ≤ i + seq_k − seq_q");
+  add_whole_number(app, "--window", flags.window, 1, "query i sees the keys j with |i + seq_k − seq_q − j| < N");
+  add_number(app, "--scale", flags.scale, "factor on Q·Kᵀ (default: 1/√dim)");
+  add_dtype(app, flags.dtype);
+  app.add_option("--layer", flags.layer, "run the whole layer in DIR: x.npy, its weights and biases; writes y.npy")
+      ->type_name("DIR");
+}
+
+AttentionRequest make_request(const AttentionStep& step, const AttentionFlags& flags, const CommonOptions& options) {
+  if (flags.layer && !step.linear) throw InputError("--layer: " + step.name + " does not carry the whole layer");
+  if (flags.layer) return from_layer(flags, options, *flags.layer);
+  if (options.input) return from_folder(flags, step.default_shape, *options.input);
+  return generated(flags, step.default_shape, options.seed.value_or(default_seed));
+}
+
+}  // namespace run

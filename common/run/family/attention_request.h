@@ -1,0 +1,37 @@
+// What an attention step is asked to compute: the family's own flags, and what they and the files add up to.
+#pragma once
+
+#include <filesystem>
+#include <optional>
+
+#include "common/problem/attention.h"
+#include "common/run/cli/options.h"
+#include "common/run/family/attention.h"
+#include "common/run/family/attention_truth.h"
+
+namespace run {
+
+struct AttentionFlags {
+  std::optional<int> batch, heads, kv_heads, seq_q, seq_k, dim, window;
+  std::optional<float> scale;
+  std::optional<problem::Dtype> dtype;
+  bool causal = false;
+  std::optional<std::filesystem::path> layer;
+};
+
+void add_attention_flags(CLI::App& app, AttentionFlags& flags);
+
+// Either a seed, or inputs from a folder, or a layer from a folder.
+struct AttentionRequest {
+  problem::Attention shape;  // resolved
+  std::optional<std::uint64_t> seed;
+  std::filesystem::path folder;
+  std::optional<problem::AttentionInputs> inputs;
+  std::optional<LayerInputs> layer;
+};
+
+// Reads the files that the flags name, but makes no random inputs yet: there may be no memory for them. Throws InputError for
+// bad files and for flags that contradict them or each other, std::invalid_argument for a shape that cannot be.
+AttentionRequest make_request(const AttentionStep& step, const AttentionFlags& flags, const CommonOptions& options);
+
+}  // namespace run

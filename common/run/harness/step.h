@@ -1,0 +1,74 @@
+// What a step offers. step.cu fills in one of these; the executable, the tests, the tour, the benchmarks and the tables of the
+// book are all made from it. A family of problems (attention, matrix products, row softmaxes) is a struct of types and
+// functions:
+//
+//     struct GemmFamily {
+//       using Problem = …;  using Inputs = …;  using Support = …;  using Launch = …;  using Truth = …;
+//       static Arrays arrays(const Problem& shape, Layout layout);               // inputs and outputs
+//       static std::vector<Given> given(const Inputs& inputs);                        // their values
+//       static Launch bind(const Problem& shape, const DeviceArrays& arrays);         // what a variant's launch takes
+//       static std::vector<check::TensorVerdict> judge(const Truth& truth, const std::vector<NamedTensor>& outputs);
+//     };
+//     std::string to_string(const Support& supports);
+//     std::optional<std::string> refusal(const Support& supports, const Problem& shape);
+#pragma once
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "common/problem/cost.h"
+#include "common/run/harness/arrays.h"
+#include "common/run/harness/counters.h"
+
+namespace run {
+
+// How the arrays of a test lie in memory. A kernel reads strides and must not care; with gaps, a read beyond a row or beyond
+// the last key of a head meets a NaN instead of its neighbour's values, and a write there is seen.
+struct Layout {
+  bool tokens_first = false;  // [batch, rows, heads, dim] instead of [batch, heads, rows, dim]
+  bool gaps = false;          // unused elements after each row, each head and each batch entry
+  bool odd = false;           // so many of them that most rows begin at odd elements
+};
+
+// What most variants need: no shared memory, no scratch memory, no excuse for a count.
+inline constexpr int least_compute_capability = 80;  // 8.0: what the gpu build compiles for
+
+template <class Family>
+struct Variant {
+  using Problem = typename Family::Problem;
+
+  std::string name;
+  std::string idea;                                   // in one line
+  typename Family::Support supports = {};             // a request beyond it is refused by name, never served wrongly
+  int compute_capability = least_compute_capability;  // that its kernels need; the simulator has none, and runs them all
+  std::function<std::size_t(const Problem&)> shared_bytes = {};          // at most, a block; none: 0
+  std::function<Arrays(const Problem&)> scratch = {};                    // none: no arrays
+  std::function<std::vector<problem::KernelCost>(const Problem&)> cost;  // one entry per kernel, in launch order
+  std::function<void(const typename Family::Launch&)> launch;
+  bool deterministic = true;       // two runs give the same bits
+  std::string demonstration = {};  // why "all" leaves it out: it is there to be rejected. Empty for all others
+
+  std::size_t shared_bytes_of(const Problem& shape) const { return shared_bytes ? shared_bytes(shape) : 0; }
+  Arrays scratch_of(const Problem& shape) const { return scratch ? scratch(shape) : Arrays{}; }
+};
+
+template <class Family_>
+struct Step {
+  using Family = Family_;
+  using Problem = typename Family::Problem;
+
+  std::string name;      // "01_naive_mha"
+  std::string question;  // that the step answers, in one line
+  Problem default_shape;
+  std::string default_variant;  // the best one
+  std::vector<Variant<Family>> variants;
+  // Where nvcc's code accesses memory otherwise than the source says; none: nowhere.
+  std::function<std::vector<Estimate>(const Problem&)> estimates = {};
+
+  std::vector<Estimate> estimates_of(const Problem& shape) const {
+    return estimates ? estimates(shape) : std::vector<Estimate>{};
+  }
+};
+
+}  // namespace run

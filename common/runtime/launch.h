@@ -1,0 +1,61 @@
+// Launching kernels: the thing that nvcc spells with syntax of its own.
+#pragma once
+
+#include <cstddef>
+#include <tuple>
+
+#include "common/device/dialect.h"
+#include "common/runtime/runtime.h"
+
+namespace runtime {
+
+// How a kernel is launched: launch(kernel, {.grid = blocks, .block = threads, .shared_bytes = sizeof(Smem)}, arguments…).
+struct LaunchConfig {
+  dim3 grid;                     // blocks
+  dim3 block;                    // threads of a block
+  std::size_t shared_bytes = 0;  // of a block
+};
+
+#if defined(FLASHSTEPS_SIM)
+
+// Throws Error for a configuration that no GPU would accept.
+void launch_on_simulator(const simt::Launch& launch);
+
+// kernel<<<grid, block, shared_bytes>>>(args…). In the simulator the call returns when the kernel has ended.
+template <class... Params, class... Args>
+void launch(void (*kernel)(Params...), const LaunchConfig& config, Args... args) {
+  const std::tuple<Params...> params(args...);  // converted once, as <<<>>> does
+  const auto call = [](simt::Function function, const void* packed) {
+    std::apply(reinterpret_cast<void (*)(Params...)>(function), *static_cast<const std::tuple<Params...>*>(packed));
+  };
+  launch_on_simulator({reinterpret_cast<simt::Function>(kernel), config.grid, config.block, config.shared_bytes, &params,
+                       sizeof(params), call});
+}
+
+#else
+
+// A failed CUDA call as an Error (OutOfMemory for that case) with the call's text and place.
+[[noreturn]] void fail(cudaError_t status, const char* call, const char* file, int line);
+
+#define CUDA_CHECK(call)                                                             \
+  do {                                                                               \
+    const cudaError_t status_ = (call);                                              \
+    if (status_ != cudaSuccess) ::runtime::fail(status_, #call, __FILE__, __LINE__); \
+  } while (false)
+
+extern cudaStream_t launch_stream;  // of all launches: the default one, unless a Graph records them
+
+// kernel<<<grid, block, shared_bytes>>>(args…), checked. The call returns at once; synchronize() waits.
+template <class... Params, class... Args>
+void launch(void (*kernel)(Params...), const LaunchConfig& config, Args... args) {
+  if (config.shared_bytes > 48 * 1024) {  // above 48 KB a kernel must ask for it
+    CUDA_CHECK(
+        cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(config.shared_bytes)));
+  }
+  kernel<<<config.grid, config.block, config.shared_bytes, launch_stream>>>(static_cast<Params>(args)...);
+  CUDA_CHECK(cudaGetLastError());
+}
+
+#endif
+
+}  // namespace runtime

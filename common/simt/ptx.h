@@ -1,0 +1,82 @@
+// The simulator's half of common/device/ptx/: functions named after the instructions, which say what they do. Every access
+// knows the line of the kernel that makes it.
+#pragma once
+
+#include <cmath>
+#include <cstdint>
+#include <source_location>
+#include <type_traits>
+
+#include "common/simt/cuda.h"
+
+namespace simt::ptx {
+
+using simt::bar_arrive;
+using simt::bar_sync;
+using simt::cp_async_commit_group;
+using simt::cp_async_wait_all;
+
+template <class T>
+inline constexpr bool is_mma_operand = std::is_same_v<T, __half> || std::is_same_v<T, __nv_bfloat16>;
+
+[[gnu::always_inline]] inline void ldmatrix_x1(std::uint32_t (&r)[1], const void* row,
+                                               const std::source_location where = std::source_location::current()) {
+  simt::ldmatrix(r, row, 1, false, where);
+}
+[[gnu::always_inline]] inline void ldmatrix_x1_trans(std::uint32_t (&r)[1], const void* row,
+                                                     const std::source_location where = std::source_location::current()) {
+  simt::ldmatrix(r, row, 1, true, where);
+}
+[[gnu::always_inline]] inline void ldmatrix_x2(std::uint32_t (&r)[2], const void* row,
+                                               const std::source_location where = std::source_location::current()) {
+  simt::ldmatrix(r, row, 2, false, where);
+}
+[[gnu::always_inline]] inline void ldmatrix_x2_trans(std::uint32_t (&r)[2], const void* row,
+                                                     const std::source_location where = std::source_location::current()) {
+  simt::ldmatrix(r, row, 2, true, where);
+}
+[[gnu::always_inline]] inline void ldmatrix_x4(std::uint32_t (&r)[4], const void* row,
+                                               const std::source_location where = std::source_location::current()) {
+  simt::ldmatrix(r, row, 4, false, where);
+}
+[[gnu::always_inline]] inline void ldmatrix_x4_trans(std::uint32_t (&r)[4], const void* row,
+                                                     const std::source_location where = std::source_location::current()) {
+  simt::ldmatrix(r, row, 4, true, where);
+}
+
+template <class T>
+[[gnu::always_inline]] inline void mma_m16n8k16(float (&c)[4], const std::uint32_t (&a)[4], const std::uint32_t (&b)[2],
+                                                const std::source_location where = std::source_location::current()) {
+  static_assert(is_mma_operand<T>, "__half or __nv_bfloat16");
+  simt::mma(c, a, b, 16, std::is_same_v<T, __nv_bfloat16>, where);
+}
+template <class T>
+[[gnu::always_inline]] inline void mma_m16n8k8(float (&c)[4], const std::uint32_t (&a)[2], const std::uint32_t (&b)[1],
+                                               const std::source_location where = std::source_location::current()) {
+  static_assert(is_mma_operand<T>, "__half or __nv_bfloat16");
+  simt::mma(c, a, b, 8, std::is_same_v<T, __nv_bfloat16>, where);
+}
+
+[[gnu::always_inline]] inline void cp_async_4(void* to, const void* from, int source_bytes = 4) {
+  simt::cp_async(to, from, 4, static_cast<std::uint32_t>(source_bytes), false);
+}
+[[gnu::always_inline]] inline void cp_async_8(void* to, const void* from, int source_bytes = 8) {
+  simt::cp_async(to, from, 8, static_cast<std::uint32_t>(source_bytes), false);
+}
+[[gnu::always_inline]] inline void cp_async_16(void* to, const void* from, int source_bytes = 16) {
+  simt::cp_async(to, from, 16, static_cast<std::uint32_t>(source_bytes), true);
+}
+[[gnu::always_inline]] inline void cp_async_16_ca(void* to, const void* from, int source_bytes = 16) {
+  simt::cp_async(to, from, 16, static_cast<std::uint32_t>(source_bytes), false);
+}
+template <int pending>
+inline void cp_async_wait_group() {
+  simt::cp_async_wait_group(pending);
+}
+
+inline float ex2_approx_ftz(float x) {
+  const float y = std::exp2(x);
+  return y < 0x1p-126f ? 0.0f : y;
+}
+
+}  // namespace simt::ptx

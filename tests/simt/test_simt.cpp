@@ -1,0 +1,207 @@
+// The simulator is strict: every fault is found, named and placed, whatever the schedule; correct kernels are left alone.
+#include <algorithm>
+#include <cmath>
+#include <fstream>
+#include <set>
+#include <string>
+
+#include "common/runtime/runtime.h"
+#include "tests/catch.h"
+#include "tests/simt/faulty_kernels.h"
+
+namespace {
+
+// "tests/simt/faulty_kernels.cu:41" for the line that the comment "// fault: NAME" marks; "unknown place" where there is none.
+std::string marked_place(const std::string& name, const std::string& mark = "fault") {
+  std::ifstream source("tests/simt/faulty_kernels.cu");
+  std::string line;
+  for (int number = 1; std::getline(source, line); ++number) {
+    if ((line + ' ').find("// " + mark + ": " + name + ' ') != std::string::npos)
+      return "tests/simt/faulty_kernels.cu:" + std::to_string(number);
+  }
+  return "unknown place";
+}
+
+constexpr runtime::AsyncMode async_modes[] = {runtime::AsyncMode::late, runtime::AsyncMode::eager, runtime::AsyncMode::random};
+
+struct WithOptions {  // restores the defaults at the end of a test
+  explicit WithOptions(const runtime::SimOptions& options) { runtime::configure(options); }
+  WithOptions(const WithOptions&) = delete;
+  WithOptions& operator=(const WithOptions&) = delete;
+  ~WithOptions() { runtime::configure({}); }
+};
+
+}  // namespace
+
+TEST_CASE("every fault is found with its kind, its line and the right name, under eight schedules; its mended twin is clean") {
+  for (const faulty::Fault& fault : faulty::faults()) {
+    for (std::uint64_t seed = 1; seed <= 8; ++seed) {
+      const WithOptions options({seed, async_modes[seed % 3], 0});
+      fault.run();
+      const std::vector<runtime::Finding> findings = runtime::take_findings();
+      INFO("fault " << fault.name << ", seed " << seed);
+      REQUIRE(!findings.empty());
+      INFO(findings[0].text);
+      CHECK(findings.size() == 1);
+      CHECK(findings[0].kind == fault.kind);
+      CHECK(findings[0].where == marked_place(fault.name));
+      CHECK(findings[0].kernel.find("::" + fault.name) != std::string::npos);
+      CHECK(findings[0].text.find(fault.names) != std::string::npos);
+      CHECK(findings[0].text.find("--sim-seed " + std::to_string(seed)) != std::string::npos);
+
+      fault.mended();
+      const std::vector<runtime::Finding> clean = runtime::take_findings();
+      INFO((clean.empty() ? "" : clean[0].text));
+      CHECK(clean.empty());
+    }
+  }
+}
+
+TEST_CASE(
+    "every race is found with both of its lines and the member, under eight schedules, whenever copies land; its mended "
+    "twin is clean") {
+  for (const faulty::Race& race : faulty::races()) {
+    const std::string one = marked_place(race.name, "one");
+    const std::string other = marked_place(race.name, "other");
+    for (std::uint64_t run = 0; run < 24; ++run) {
+      const std::uint64_t seed = 1 + run / 3;
+      const WithOptions options({seed, async_modes[run % 3], 0});
+      INFO("race " << race.name << ", seed " << seed << ", mode " << run % 3);
+      race.run();
+      const std::vector<runtime::Finding> findings = runtime::take_findings();
+      REQUIRE(!findings.empty());
+      for (const runtime::Finding& finding : findings) {
+        INFO(finding.text);
+        // A value that was never written may be seen as well; that is the same mistake.
+        if (finding.kind == "uninitialised read") continue;
+        CHECK(finding.kind == "race");
+        CHECK((finding.where == one || finding.where == other));
+        CHECK(finding.text.find(one) != std::string::npos);
+        CHECK(finding.text.find(other) != std::string::npos);
+        CHECK(finding.text.find(race.member) != std::string::npos);
+      }
+      CHECK(std::any_of(findings.begin(), findings.end(), [](const runtime::Finding& f) { return f.kind == "race"; }));
+
+      race.mended();
+      const std::vector<runtime::Finding> clean = runtime::take_findings();
+      INFO((clean.empty() ? "" : clean[0].text));
+      CHECK(clean.empty());
+    }
+  }
+}
+
+TEST_CASE("a correct kernel gives no finding under a hundred schedules") {
+  for (std::uint64_t seed = 1; seed <= 100; ++seed) {
+    const WithOptions options({seed, async_modes[seed % 3], 0});
+    faulty::correct();
+    const std::vector<runtime::Finding> findings = runtime::take_findings();
+    INFO((findings.empty() ? "" : findings[0].text));
+    REQUIRE(findings.empty());
+  }
+}
+
+TEST_CASE("faults and races are found while counting and tracing, too") {
+  const auto counted = [](void (*run)()) {
+    runtime::set_counting(true);
+    runtime::set_tracing(true);
+    run();
+    runtime::take_counters();
+    runtime::take_traces();
+    return runtime::take_findings();
+  };
+  for (std::uint64_t seed = 1; seed <= 3; ++seed) {
+    const WithOptions options({seed, async_modes[seed % 3], 0});
+    for (const faulty::Fault& fault : faulty::faults()) {
+      INFO("fault " << fault.name << ", seed " << seed);
+      const std::vector<runtime::Finding> findings = counted(fault.run);
+      REQUIRE(findings.size() == 1);
+      CHECK(findings[0].kind == fault.kind);
+      CHECK(findings[0].where == marked_place(fault.name));
+      CHECK(counted(fault.mended).empty());
+    }
+    for (const faulty::Race& race : faulty::races()) {
+      INFO("race " << race.name << ", seed " << seed);
+      const std::vector<runtime::Finding> findings = counted(race.run);
+      CHECK(std::any_of(findings.begin(), findings.end(), [](const runtime::Finding& f) { return f.kind == "race"; }));
+      CHECK(counted(race.mended).empty());
+    }
+  }
+}
+
+TEST_CASE("a report of a line in a helper says from where it was called, up to the kernel") {
+  const auto& all = faulty::races();
+  const auto race = std::find_if(all.begin(), all.end(), [](const faulty::Race& r) { return r.name == "race_in_helpers"; });
+  REQUIRE(race != all.end());
+  race->run();
+  const std::vector<runtime::Finding> findings = runtime::take_findings();
+  REQUIRE(!findings.empty());
+  const std::string calls =
+      ", called at " + marked_place(race->name, "caller") + ", called at " + marked_place(race->name, "kernel");
+  const std::string& text = findings[0].text;
+  INFO(text);
+  CHECK(text.find("written at " + marked_place(race->name, "one") + calls + " by block") != std::string::npos);
+  CHECK(text.find("read at " + marked_place(race->name, "other") + calls + " by block") != std::string::npos);
+  CHECK(text.find("at " + findings[0].where + calls + " in kernel") != std::string::npos);
+}
+
+TEST_CASE("atomics whose result nobody uses run once, on all workers, and none is lost; a result that is used wants an order") {
+  const WithOptions options({1, runtime::AsyncMode::late, 4});
+  for (int run = 0; run < 20; ++run) {
+    const faulty::Reds reds = faulty::reds(64, 96, false);
+    CHECK(reds.beginnings == 64 * 96);
+    CHECK(reds.sums == std::array{6288384u, 6290432u, 6292480u});
+    CHECK(reds.all == (64 * 96ull << 33));
+    CHECK(reds.floats == 64 * 96);
+  }
+  CHECK(faulty::reds(64, 96, true).beginnings > 64 * 96);
+  CHECK(faulty::found() == std::vector{0, 2, 1, 6, 2, 0, 11, 5});
+  CHECK(runtime::take_findings().empty());
+}
+
+TEST_CASE("asynchronous copies land when the mode says") {
+  const auto landed = [](runtime::AsyncMode mode, std::uint64_t seed) {
+    const WithOptions options({seed, mode, 0});
+    const std::vector<float> seen = faulty::seen_before_wait();
+    const std::vector<runtime::Finding> findings = runtime::take_findings();
+    CHECK(findings.size() == 1);
+    for (const float value : seen) CHECK((value == 1.0f || std::isnan(value)));  // poison until then
+    return std::count(seen.begin(), seen.end(), 1.0f);
+  };
+  CHECK(landed(runtime::AsyncMode::late, 1) == 0);
+  CHECK(landed(runtime::AsyncMode::eager, 1) == 64);
+  const long some = landed(runtime::AsyncMode::random, 1);
+  CHECK((0 < some && some < 64));
+  CHECK(landed(runtime::AsyncMode::random, 1) == some);
+}
+
+TEST_CASE("a fault that many threads make at one line is one finding with a count") {
+  faulty::two_faults();
+  const std::vector<runtime::Finding> findings = runtime::take_findings();
+  REQUIRE(findings.size() == 2);
+  CHECK(findings[0].count == 32);
+  CHECK(findings[1].count == 32);
+  CHECK(findings[0].where != findings[1].where);
+}
+
+TEST_CASE("a launch that no GPU would take is an error, not a finding") {
+  CHECK_THROWS_AS(faulty::too_many_threads(), runtime::Error);
+  CHECK_THROWS_AS(faulty::too_much_shared(), runtime::Error);
+  CHECK(runtime::take_findings().empty());
+}
+
+TEST_CASE("the seed alone decides the schedule, and different seeds give different ones") {
+  std::set<std::vector<int>> schedules;
+  std::set<std::vector<int>> block_schedules;
+  for (std::uint64_t seed = 1; seed <= 10; ++seed) {
+    const WithOptions options({seed, runtime::AsyncMode::late, 0});
+    const std::vector<int> first = faulty::schedule(6, 96);
+    REQUIRE(faulty::schedule(6, 96) == first);
+    schedules.insert(first);
+    const std::vector<int> in_block = faulty::block_schedule(96);
+    REQUIRE(faulty::block_schedule(96) == in_block);
+    block_schedules.insert(in_block);
+  }
+  CHECK(schedules.size() == 10);
+  CHECK(block_schedules.size() == 10);
+  CHECK(runtime::take_findings().empty());
+}

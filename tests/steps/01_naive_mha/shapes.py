@@ -1,0 +1,24 @@
+"""The shapes at which step 01 is measured. tools/measure/shapes.py says what each list is for."""
+
+LAYERED = True  # the step carries the whole layer (--layer)
+
+FIXED = {
+    "smallest": ["--heads", "1", "--seq-q", "64", "--dim", "32"],
+    "tour": ["--heads", "12", "--seq-q", "207", "--dim", "32"],
+    "ragged": ["--heads", "6", "--kv-heads", "2", "--seq-q", "97", "--seq-k", "203", "--dim", "40", "--causal"],
+}
+
+PROFILED = {"4k": ["--heads", "16", "--seq-q", "4096", "--dim", "64"]}
+
+SANITIZED = [
+    ["--batch", "2", "--heads", "4", "--kv-heads", "2", "--seq-q", "97", "--seq-k", "113", "--dim", "40"],
+    ["--heads", "3", "--seq-q", "203", "--seq-k", "113", "--dim", "33", "--causal"],
+]
+
+BENCHED = {
+    "tour": ["--heads", "12", "--seq-q", "207", "--dim", "32"],
+    "1k": ["--heads", "16", "--seq-q", "1024", "--dim", "64"],
+    "1k causal": ["--heads", "16", "--seq-q", "1024", "--dim", "64", "--causal"],
+    "4k": ["--heads", "16", "--seq-q", "4096", "--dim", "64"],
+    "4k causal": ["--heads", "16", "--seq-q", "4096", "--dim", "64", "--causal"],
+}

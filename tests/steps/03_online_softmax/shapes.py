@@ -1,0 +1,32 @@
+"""The shapes at which step 03 is measured. tools/measure/shapes.py says what each list is for."""
+
+FIXED = {
+    "smallest": ["--rows", "8", "--cols", "64"],
+    "tour": ["--rows", "2484", "--cols", "207", "--dtype", "fp32"],
+    "ragged": ["--rows", "5", "--cols", "34567"],
+}
+
+REACHED = [  # every size of file 5, with rows that begin and end between multiples of 16 bytes
+    ["--rows", "3", "--cols", str(most // part + 1), "--dtype", dtype]
+    for dtype, most in (("fp16", 65536), ("fp32", 32768))
+    for part in (512, 256, 64, 16, 8, 4, 2, 1)
+]
+
+PROFILED = {"16k × 4k": ["--rows", "16384", "--cols", "4096"]}
+
+SANITIZED = [
+    ["--rows", "19", "--cols", "1003", "--ldx", "1005", "--ldy", "1013"],
+    ["--rows", "3", "--cols", "34567", "--dtype", "fp32"],
+]
+
+BENCHED = {
+    "tour": ["--rows", "2484", "--cols", "207", "--dtype", "fp32"],
+    "16k × 4k": ["--rows", "16384", "--cols", "4096"],
+    "16k × 4k fp32": ["--rows", "16384", "--cols", "4096", "--dtype", "fp32"],
+    "4k × 16k": ["--rows", "4096", "--cols", "16384"],
+    "4k × 16k fp32": ["--rows", "4096", "--cols", "16384", "--dtype", "fp32"],
+    "1k × 64k": ["--rows", "1024", "--cols", "65536"],
+    "1k × 64k fp32": ["--rows", "1024", "--cols", "65536", "--dtype", "fp32"],
+    "64 × 1M": ["--variant", "tuned", "--rows", "64", "--cols", "1048576"],  # the others take a second for each launch
+    "64 × 1M fp32": ["--variant", "tuned", "--rows", "64", "--cols", "1048576", "--dtype", "fp32"],
+}

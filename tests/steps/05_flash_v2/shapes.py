@@ -1,0 +1,39 @@
+"""The shapes at which step 05 is measured. tools/measure/shapes.py says what each list is for."""
+
+FIXED = {
+    "smallest": ["--heads", "1", "--seq-q", "64", "--dim", "32"],
+    "tour": ["--heads", "12", "--seq-q", "207", "--dim", "32"],
+    "ragged": ["--heads", "6", "--kv-heads", "2", "--seq-q", "97", "--seq-k", "203", "--dim", "64", "--causal"],
+}
+
+REACHED = [  # tiles without a mask between two edges; every width of a copy to rows of every length; NaNs in V
+    *(
+        [*flags, "--dtype", dtype]
+        for dtype in ("fp16", "bf16")
+        for flags in [
+            ["--heads", "1", "--seq-q", "70", "--seq-k", "300", "--dim", "64", "--window", "200"],
+            *(["--heads", "1", "--seq-q", "20", "--seq-k", "140", "--dim", str(dim - less)]
+              for dim in (32, 64, 96, 128, 256) for less in (0, 1, 2, 4)),
+            *(["--input", f"NANS{dim}", "--causal"] for dim in (32, 64, 96, 128, 256)),
+            *(["--variant", variant, "--heads", "1", "--seq-q", "20", "--dim", str(dim), "--scale", "-0.1"]
+              for variant in ("tuned", "any_dim") for dim in (32, 64, 96, 128, 256)),
+        ]
+    ),
+    *(["--heads", "1", "--seq-q", "40", "--dim", dim, "--dtype", "fp32"] for dim in ("64", "128", "256")),
+]
+
+PROFILED = {"4k-d128": ["--heads", "16", "--seq-q", "4096", "--dim", "128"]}
+
+SANITIZED = [
+    ["--batch", "2", "--heads", "4", "--kv-heads", "2", "--seq-q", "97", "--seq-k", "203", "--dim", "64", "--causal"],
+    ["--heads", "3", "--seq-q", "203", "--seq-k", "113", "--dim", "33", "--causal", "--dtype", "bf16"],
+    ["--heads", "2", "--seq-q", "70", "--seq-k", "300", "--dim", "64", "--window", "200"],
+]
+
+BENCHED = {  # beside peers, and at more sizes: benchmarks/attention_peers.py
+    "tour": ["--heads", "12", "--seq-q", "207", "--dim", "32"],
+    "4k": ["--heads", "16", "--seq-q", "4096", "--dim", "64"],
+    "4k causal": ["--heads", "16", "--seq-q", "4096", "--dim", "64", "--causal"],
+    "4k-d128": ["--heads", "16", "--seq-q", "4096", "--dim", "128"],
+    "4k-d128 causal": ["--heads", "16", "--seq-q", "4096", "--dim", "128", "--causal"],
+}

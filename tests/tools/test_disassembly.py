@@ -1,0 +1,583 @@
+"""tools/machine_code/disassembly.py: its checks pass on our kernels, and fail where they must."""
+
+import argparse
+import copy
+import dataclasses
+import json
+import os
+import platform
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+
+import pytest
+from conftest import BIN, ROOT
+
+from tools.machine_code import code_listing, hooks, sass, sass_code, sass_plan, x86_code
+from tools.machine_code import disassembly as tool
+
+BUILD = BIN.parent
+
+pytestmark = pytest.mark.skipif(platform.machine() != "x86_64", reason="reads x86-64 machine code")
+
+
+def disassembly(*args):
+    command = [sys.executable, ROOT / "tools" / "machine_code" / "disassembly.py", *args]
+    return subprocess.run([str(word) for word in command], capture_output=True, text=True, check=False)
+
+
+@pytest.fixture(scope="session")
+def step_command():
+    """How the sim build compiles the first step: the words, without the source and the output."""
+    for entry in json.loads((BUILD / "compile_commands.json").read_text()):
+        if entry["file"].endswith("steps/01_naive_mha/step.cu"):
+            words = shlex.split(entry["command"])
+            return [word for word in words if word not in ("-c", "-o") and not word.endswith((".cu", ".cu.o"))]
+    return pytest.fail("the sim build does not compile step 01")
+
+
+def compiled(command, folder, text):
+    """The code of a source text, compiled as the kernels are."""
+    source = folder / "kernels.cu"
+    source.write_text(text)
+    subprocess.run([*command, "-w", "-c", source, "-o", folder / "kernels.o"], cwd=BUILD, check=True)
+    return x86_code.Code(folder / "kernels.o")
+
+
+# ---- hooks: our kernels ----
+
+
+def test_no_access_of_our_kernels_escapes():
+    done = disassembly("hooks", "--build", BUILD)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "0 accesses escape" in done.stdout
+
+
+KERNEL = r"^__global__ void (?:__launch_bounds__\((?:[^()]|\([^()]*\))*\)\s+)?(\w+)\("
+
+
+def test_every_kernel_of_the_steps_is_checked():
+    for step in sorted(ROOT.glob("steps/[0-9][0-9]_*")):
+        declared = {name for file in step.glob("*.cuh") for name in re.findall(KERNEL, file.read_text(), re.MULTILINE)}
+        objects = [path for source, path in x86_code.kernel_objects(BUILD) if source == str(step / "step.cu")]
+        kernels = x86_code.Code(objects[0]).kernels().values()
+        assert declared == {code_listing.base_name(kernel.name) for kernel in kernels}
+        files = {kernel.instructions[0].place.split(":")[0] for kernel in kernels}
+        assert files <= {str(file.relative_to(ROOT)) for file in step.glob("*.cuh")}
+
+
+def test_the_kernel_that_escapes_on_purpose_is_found():
+    objects = [path for source, path in x86_code.kernel_objects(BUILD) if source.endswith("faulty_kernels.cu")]
+    _, _, escapes = hooks.escapes_of(x86_code.Code(objects[0]))
+    assert [code_listing.base_name(escape.kernel) for escape in escapes] == ["unseen_write"]
+
+
+# ---- hooks: kernels that escape, and some that do not ----
+
+ESCAPES = """
+#include <cstring>
+#include "common/device/block.cuh"
+#include "common/device/memory.cuh"
+
+struct Row { float x[8]; };
+[[gnu::noinline]] float4 twice(float4 v) { return make_float4(v.x + v.x, v.y, v.z, v.w); }
+[[gnu::noinline]] float sum(Row row) { return row.x[0] + row.x[7]; }
+[[gnu::noinline]] Row row_of(float x) { Row r; for (int i = 0; i < 8; ++i) r.x[i] = x + i; return r; }
+[[gnu::noinline]] Row row_behind(float x) { return row_of(x + 1); }
+
+__global__ void half_read(const __half* q, float* o) { o[threadIdx.x] = float(q[threadIdx.x]); }              // reads 2 bytes
+__global__ void half_write(const float* q, __half* o) { o[threadIdx.x] = __float2half(q[threadIdx.x]); }      // writes 2 bytes
+__global__ void float4_copy(const float4* q, float4* o) { o[threadIdx.x] = twice(o[threadIdx.x]); }           // reads 8 bytes
+__global__ void row_argument(const Row* q, float* o) { o[threadIdx.x] = sum(q[threadIdx.x]); }                // reads 16 bytes
+__global__ void row_result(const float* q, Row* o) { o[threadIdx.x] = row_of(q[0]); }                         // gets its address
+__global__ void row_passed_on(const float* q, Row* o) { o[threadIdx.x] = row_behind(q[0]); }                  // gets its address
+__global__ void copied(const float* q, float* o, int n) { std::memcpy(o, q, n); }                             // memcpy()
+__global__ void cleared(float* o, int n) { std::memset(o, 0, n); }                                            // memset()
+__global__ void foreign_atomic(int* o) { __atomic_fetch_add(o, 1, __ATOMIC_RELAXED); }                        // an atomic
+__global__ void through_pointer(float* o, float (*f)(float)) { o[0] = f(1.0f); }                              // cannot follow
+__global__ void sine(float* o) { sincosf(1.0f, &o[0], &o[1]); }                                               // sincosf()
+
+__global__ void plain(const float* q, float* o) { o[threadIdx.x] = q[threadIdx.x] + 1.0f; }
+__global__ void loops(const float* q, float* o, int n) {
+  float local[8] = {};
+  for (int i = threadIdx.x; i < n; i += 32) local[i % 8] += q[i] * expf(q[n - i]);
+  for (int i = 0; i < 8; ++i) o[i] += local[i];
+}
+struct Parts { float (*s)[4]; float (*states)[2]; };
+[[gnu::noinline]] void fold(const Parts* parts) {  // addresses that differ by a constant, round by round of two loops
+  float(*s)[4] = parts->s, (*states)[2] = parts->states;
+  for (int r = 0; r < 2; ++r) {
+    float largest = -1;
+    for (int p = 0; p < 16; ++p) largest = fmaxf(largest, fmaxf(s[p][2 * r], s[p][2 * r + 1]));
+    const float factor = expf(states[r][0] - largest);
+    float l = states[r][1] * factor;
+    for (int p = 0; p < 16; ++p) {
+      for (int e = 0; e < 2; ++e) l += s[p][2 * r + e] = expf(s[p][2 * r + e]);
+    }
+    states[r][0] = largest;
+    states[r][1] = l;
+    for (int p = 0; p < 16; ++p) {
+      for (int e = 0; e < 2; ++e) s[p][2 * r + e] *= factor;
+    }
+  }
+}
+__global__ void nested_loops(const Parts* parts) { fold(parts); }
+__global__ void whole(const float4* q, float4* o) { float4 v = q[threadIdx.x]; v.y = v.x + v.w; o[threadIdx.x] = v; }
+__global__ void by_name(const __half* q, const float4* p, __half* o) {
+  const float4 v = device::load(&p[threadIdx.x]);
+  device::store(&o[threadIdx.x], __float2half(v.y + __half2float(device::load(&q[threadIdx.x]))));
+}
+__global__ void row_on_stack(const float* q, float* o) { const Row row = row_behind(q[0]); o[threadIdx.x] = sum(row); }
+__global__ void atomics(int* o) { atomicAdd(o, 1); atomicCAS(o + 1, 2, 3); }
+__global__ void choices(int n, float* o) {
+  switch (n) { case 0: o[1] = 1; break; case 1: o[2] = o[3]; break; case 2: o[3] = 4; break; case 3: o[9] = 1; break; case 4: o[7] = o[8]; }
+}
+"""
+BAD = dict(re.findall(r"^__global__ void (\w+).*// (.*)$", ESCAPES, re.MULTILINE))
+GOOD = sorted(set(re.findall(r"^__global__ void (\w+)", ESCAPES, re.MULTILINE)) - set(BAD))
+
+
+@pytest.fixture(scope="session")
+def fixture_code(step_command, tmp_path_factory):
+    return compiled(step_command, tmp_path_factory.mktemp("hooks"), ESCAPES)
+
+
+@pytest.fixture(scope="session")
+def fixture_escapes(fixture_code):
+    return hooks.escapes_of(fixture_code)[2]
+
+
+@pytest.mark.parametrize("kernel", BAD)
+def test_an_escape_is_found_at_its_line(fixture_escapes, kernel):
+    found = [escape for escape in fixture_escapes if escape.kernel == kernel]
+    assert any(BAD[kernel] in escape.what for escape in found), found
+    line = 1 + [f"void {kernel}(" in text for text in ESCAPES.splitlines()].index(True)
+    assert {escape.place.rpartition(":")[2] for escape in found} == {str(line)}
+
+
+@pytest.mark.parametrize("kernel", GOOD)
+def test_a_kernel_whose_accesses_are_all_reported_is_left_alone(fixture_escapes, kernel):
+    assert not [escape for escape in fixture_escapes if escape.kernel == kernel]
+
+
+@pytest.mark.parametrize("kernel", ["plain", "loops", "fold", "whole", "choices"])
+def test_a_hook_that_is_missing_is_missed(fixture_code, kernel):
+    function = next(f for f in fixture_code.functions.values() if f.name == kernel)
+    needed = [i for i, _ in hooks.Follower(function).reported]
+    assert len(needed) >= 2
+    for hook in needed:
+        silent = dataclasses.replace(hook, opcode="nop", operands=(), symbol=None)
+        without = x86_code.Function(function.symbol, kernel, function.section, [silent if i is hook else i for i in function.instructions])
+        follower = hooks.Follower(without)
+        assert follower.escapes or follower.through_arguments, hook
+
+
+@pytest.mark.parametrize(("step", "escapes"), [("0x10", 0), ("0x8", 1), ("rax", 1)])
+def test_what_a_loop_moves_alike_stays_one_address(step, escapes):
+    """One register is reported, and another one accessed: they start equal, and stay so only if they move by the same step."""
+    lines = ["mov rbx, QWORD PTR [rdi]", "mov r12, rbx", "mov rdi, r12", "call __tsan_read4", "mov eax, DWORD PTR [rbx]", "add rbx, 0x10",
+             f"add r12, {step}", "cmp rbx, rsi", "jne 2", "ret"]  # fmt: skip
+    code = []
+    for address, line in enumerate(lines):
+        opcode, _, rest = line.partition(" ")
+        symbol, target = (rest, None) if opcode == "call" else (None, int(rest) if opcode == "jne" else None)
+        code.append(x86_code.Instruction(address, opcode, tuple(rest.split(", ")), (), line, symbol, target=target))
+    assert len(hooks.Follower(x86_code.Function("f", "f", ".text", code)).escapes) == escapes
+
+
+def test_an_access_that_is_reported_twice_is_found(step_command, tmp_path):
+    text = """
+        #include "common/device/memory.cuh"
+        struct Odd {
+          float x;
+          [[gnu::noinline]] Odd(const Odd& other) : x(other.x) {}
+        };
+        namespace simt {
+        template <> [[gnu::noinline, gnu::no_sanitize_thread]] Odd load(const Odd* address) {
+          report_access(address, sizeof(Odd), false, __builtin_return_address(0));
+          return *address;
+        }
+        }  // namespace simt
+        __global__ void kernel(const Odd* q, float* o) { o[0] = simt::load(q).x; }
+    """
+    escapes = hooks.escapes_of(compiled(step_command, tmp_path, text))[2]
+    assert any("may report it again" in escape.what for escape in escapes), escapes
+
+
+def test_the_command_names_line_instruction_and_remedy(fixture_code):
+    done = disassembly("hooks", fixture_code.path)
+    assert done.returncode == 1, done.stderr
+    assert re.search(r"kernels\.cu:\d+: half_read reads 2 bytes\n    movzx .*WORD PTR .*\n    use device::load\(&…\)\n", done.stdout)
+
+
+def test_without_a_build_the_command_says_so(tmp_path):
+    for command in (("hooks", "--build", tmp_path), ("sass", "--build", tmp_path)):
+        done = disassembly(*command)
+        assert done.returncode == 2
+        assert len(done.stderr.splitlines()) == 1 and "run make" in done.stderr
+    with pytest.raises(code_listing.Missing, match="no-such-tool"):
+        code_listing.find_tool("no-such-tool")
+
+
+# ---- places ----
+
+
+def test_a_checkout_behind_a_symbolic_link_names_its_sources_by_their_real_place(tmp_path):
+    """As CMake configures it there: the simulator, the line tables and the tools must mean the same file by the same name."""
+    link, build = tmp_path / "linked", tmp_path / "build"
+    link.symlink_to(ROOT)
+    subprocess.run(["cmake", "-S", link, "-B", build, "-G", "Ninja", "-DFLASHSTEPS_BACKEND=sim", "-DCMAKE_BUILD_TYPE=RelWithDebInfo"],
+                   env={**os.environ, "PWD": str(tmp_path)}, cwd=tmp_path, capture_output=True, check=True)  # fmt: skip
+    entries = json.loads((build / "compile_commands.json").read_text())
+    (command,) = [shlex.split(entry["command"]) for entry in entries if entry["file"].endswith("common/simt/symbols.cpp")]
+    (source,) = [word for word in command if word.endswith("symbols.cpp")]
+    assert source.startswith(str(link)), "CMake resolved the link: nothing is tested here"
+    words = [tmp_path / "symbols.o" if before == "-o" else word for before, word in zip(["", *command], command)]
+    subprocess.run(words, cwd=build, check=True)
+    listing = subprocess.run(["objdump", "-d", "-l", tmp_path / "symbols.o"], capture_output=True, text=True, check=True).stdout
+    assert f"{ROOT}/common/simt/symbols.cpp:" in listing and str(link) not in listing
+    assert str(link).encode() not in (tmp_path / "symbols.o").read_bytes()  # __FILE__, from which the simulator knows the root
+    assert code_listing.from_root(f"{link}/common/simt/symbols.cpp") == "common/simt/symbols.cpp"  # nvcc's lines keep the link
+
+
+# ---- loops ----
+
+
+def test_nested_loops():
+    graph = {"a": ["b"], "b": ["c"], "c": ["c", "d"], "d": ["b", "e"], "e": []}
+    assert code_listing.loops_of(graph) == {"a": (), "b": ("b",), "c": ("b", "c"), "d": ("b",), "e": ()}
+
+
+# ---- sass: reading ----
+
+LISTING = """
+	.section	.text._Z4fourPKfPf,"ax",@progbits
+	.sectionflags	@"SHF_BARRIERS=1"
+        .other          _Z4fourPKfPf,@"STO_CUDA_ENTRY STV_DEFAULT"
+_Z4fourPKfPf:
+.text._Z4fourPKfPf:
+	//## File "{root}/steps/09_x/1.cuh", line 7
+        /*0000*/                   LDC R1, c[0x0][0x28] ;
+.L_x_1:
+	//## File "{root}/common/device/memory.cuh", line 20 inlined at "{root}/steps/09_x/1.cuh", line 8
+	//## File "{root}/steps/09_x/1.cuh", line 8
+        /*0010*/                   LDG.E.128.CONSTANT R4, desc[UR4][R2.64] ;
+        /*0020*/              @!P0 LDS.U16 R6, [R0] ;
+	//## File "{root}/steps/09_x/1.cuh", line 9
+        /*0030*/                   FFMA R4, R4, R5, R6 ;
+        /*0040*/               @P1 BRA `(.L_x_1) ;
+	//## File "{root}/steps/09_x/1.cuh", line 10
+        /*0050*/                   CALL.REL.NOINC `($__internal_0_$slow) ;
+        /*0060*/                   STG.E.64 desc[UR4][R2.64], R4 ;
+        /*0070*/                   STL [R1], R4 ;
+        /*0080*/                   EXIT ;
+$__internal_0_$slow:
+        /*0090*/                   MUFU.RCP R4, R5 ;
+        /*00a0*/                   RET.REL.NODEC R6 `(_Z4fourPKfPf) ;
+.L_x_2:
+        /*00b0*/                   BRA `(.L_x_2);
+	.section	.text._Z6helperv,"ax",@progbits
+_Z6helperv:
+        /*0000*/                   RET.ABS.NODEC R20 0x0 ;
+"""
+
+
+def test_a_helpers_lines_are_known_under_the_callers_name():
+    right = '\t//## File "{root}/common/device/memory.cuh", line 22 inlined at "{root}/common/device/memory.cuh", line 35\n'
+    frame = '\t//## File "{root}/%s", line 35 inlined at "{root}/steps/09_x/1.cuh", line 8\n'
+    kernel = '\t//## File "{root}/steps/09_x/1.cuh", line 8\n        /*0000*/  LDG.E.128 R4, desc[UR4][R2.64] ;\n'
+    header = '\t.section\t.text._Z4fourPKfPf,"ax",@progbits\n        .other          _Z4fourPKfPf,@"STO_CUDA_ENTRY STV_DEFAULT"\n_Z4fourPKfPf:\n'
+    misnamed = right.replace("common/device/memory.cuh", "steps/09_x/1.cuh") + frame % "steps/09_x/1.cuh"
+    for lines in (right + frame % "common/device/memory.cuh" + kernel, misnamed + kernel):
+        text = header + right + frame % "common/device/memory.cuh" + kernel + lines
+        ((_, four),) = sass_code.read_listing(text.replace("{root}", str(ROOT))).items()
+        assert {i.place for i in four.instructions} == {"steps/09_x/1.cuh:8"}
+
+
+def test_a_listing_is_read():
+    kernels = sass_code.read_listing(LISTING.replace("{root}", str(ROOT)))
+    assert [kernel.name for kernel in kernels.values()] == ["four"]
+    (kernel,) = kernels.values()
+    accesses = [(a.opcode, a.space, a.op, a.bytes, a.place, a.loop is not None) for a in kernel.accesses]
+    assert accesses == [
+        ("LDG.E.128.CONSTANT", "global", "load", 16, "steps/09_x/1.cuh:8", True),
+        ("LDS.U16", "shared", "load", 2, "steps/09_x/1.cuh:8", True),
+        ("STG.E.64", "global", "store", 8, "steps/09_x/1.cuh:10", False),
+        ("STL", "local", "store", 4, "steps/09_x/1.cuh:10", False),
+    ]
+    assert kernel.counts["MUFU"] == kernel.counts["FFMA"] == 1
+
+
+# ---- sass: comparing ----
+
+
+def kernel_with(*instructions):
+    """A kernel of these instructions, each with its line and those that call its function; those that begin with "loop " form one loop in
+    the middle."""
+    kernel = sass_code.Kernel("k")
+    for text in instructions:
+        in_loop = text.startswith("loop ")
+        if in_loop and "L" not in kernel.labels:
+            kernel.labels["L"] = len(kernel.instructions)
+        opcode, place, *callers = (word if n == 0 else f"f.cuh:{word}" for n, word in enumerate(text.removeprefix("loop ").split()))
+        kernel.instructions.append(sass_code.Instruction(opcode, False, place, [], tuple(callers)))
+    if "L" in kernel.labels:
+        last = max(n for n, text in enumerate(instructions) if text.startswith("loop "))
+        kernel.instructions.insert(last + 1, sass_code.Instruction("BRA", True, "f.cuh:0", ["L"]))
+    return kernel
+
+
+def counters(*lines, exact=("global", "shared"), estimate=()):
+    """A report of one launch of 4 warps. Lines: (line, space, op, bytes, sites, requests)."""
+    metrics = {space: [f"l1tex_mem_{space}_op_ld.sum", f"l1tex_mem_{space}_op_st.sum"] for space in ("global", "shared")}
+    metrics["shared"].append("l1tex_mem_shared_op_ldsm.sum")
+    metrics["global"].append("l1tex_t_requests_pipe_lsu_mem_global_op_ldgsts_cache_bypass.sum")
+    launch = {
+        "kernel": "k", "grid": [2, 1, 1], "block": [64, 1, 1],
+        "exact": {metric: 0 for space in exact for metric in metrics[space]},
+        "estimate": {metric: {"value": 0, "reason": "because"} for space in estimate for metric in metrics[space]},
+        "lines": [{"where": f"f.cuh:{line}", "space": space, "op": op, "bytes": size, "sites": sites, "requests": requests}
+                  for line, space, op, size, sites, requests in lines],
+    }  # fmt: skip
+    return sass.counted_kernels([{"results": [{"counters": [launch]}]}])["k"]
+
+
+def differences(kernel, counted, beside=None):
+    return [row.difference for row in sass.compare("k", kernel, counted, beside or {}) if row.difference]
+
+
+LOAD = (5, "global", "load", 4, 1, 8)
+
+
+def test_what_agrees():
+    assert not differences(kernel_with("LDG.E 5", "LDG.E 5"), counters(LOAD))  # unrolled
+    assert not differences(kernel_with("loop LDG.E 5"), counters((5, "global", "load", 4, 1, 1000)))
+    both = counters(LOAD, (5, "shared", "store", 4, 1, 8))
+    assert not differences(kernel_with("loop LDG.E 5", "loop STS 5", "loop LDL 6"), both)  # a spill is no access of the source
+
+
+@pytest.mark.parametrize(
+    "instructions, lines, why",
+    [
+        (["loop LDG.E.128 5"], [LOAD], "4 bytes in the source, 16 bytes in the machine code"),
+        (["loop LDG.E 5"], [(5, "global", "load", 4, 2, 8)], "2 accesses in the source, 1 in the machine code"),
+        (["loop LDG.E 5", "LDG.E 6"], [LOAD], "no such access here"),
+        (["FFMA 5"], [LOAD], "the machine code has no such access"),
+        (["loop LD.E 5"], [LOAD], "cannot tell the space"),
+        (["LDG.E 5"], [LOAD], "8 requests by 4 warps"),
+    ],
+)
+def test_what_differs(instructions, lines, why):
+    assert any(why in difference for difference in differences(kernel_with(*instructions), counters(*lines)))
+
+
+def test_copies_and_matrices_are_accesses_of_their_own():
+    lines = [(5, "global", "cp.async.cg", 16, 1, 4), (6, "shared", "ldmatrix", 16, 1, 4)]
+    assert not differences(kernel_with("LDGSTS.E.BYPASS.LTC128B.128 5", "LDSM.16.M88.4 6"), counters(*lines))
+    found = differences(kernel_with("LDGSTS.E.128 5", "LDSM.16.M88.2 6"), counters(*lines))
+    assert len(found) == 3  # one past L1 is missing, one through L1 is not in the source
+    assert "16 bytes in the source, 8 bytes in the machine code" in found[2]
+
+
+def test_accesses_with_the_name_of_another_line():
+    lines = [(5, "global", "store", 4, 1, 4), (6, "global", "store", 2, 1, 4)]
+    assert not differences(kernel_with("STG.E 5", "STG.E.U16 5"), counters(*lines))
+    assert not differences(kernel_with("STG.E 6", "STG.E.U16 5"), counters(*lines))
+    assert len(differences(kernel_with("STG.E 5", "STG.E 6"), counters(*lines))) == 1  # no store of 2 bytes
+    assert len(differences(kernel_with("STG.E 5", "STG.E.64 6"), counters(*lines))) == 1
+    called = ["STG.E 5 9", "STG.E.U16 6 9"]
+    assert not differences(kernel_with(*called, "STG.E 9"), counters(*lines))
+    assert "no such access here" in differences(kernel_with(*called, "STG.E 8"), counters(*lines))[0]
+    (row,) = [row for row in sass.compare("k", kernel_with(*called, "STG.E 9"), counters(*lines), {}) if row.elsewhere]
+    assert (row.place, row.machine) == ("f.cuh:5", "2 STG.E")
+
+
+def test_loads_that_stay_in_registers():
+    two_for_one = {("f.cuh:5", "load"): sass.Beside(2, 1, {"f.cuh:5"}, True)}
+    counted = counters((5, "global", "load", 4, 2, 1000))
+    assert not differences(kernel_with("loop LDG.E 5", "loop LDG.E 5", "loop FFMA 5"), counted, two_for_one)
+    moved_out = kernel_with("LDG.E 5", "loop LDG.E 5", "loop FFMA 5")
+    assert "2 for 1 multiplications in the source, 1 for 1 in the machine code" in differences(moved_out, counted, two_for_one)[0]
+    both = counters((5, "global", "load", 4, 1, 1000), (5, "shared", "load", 4, 1, 1000))
+    assert not differences(kernel_with("loop LDG.E 5", "loop LDS 5", "loop FFMA 5"), both, two_for_one)
+    tile = kernel_with(*["loop LDG.E 5"] * 4, *["loop FFMA 5"] * 8)
+    at_least = {("f.cuh:5", "load"): sass.Beside(1, 1, {"f.cuh:5"}, False)}
+    assert "1 for 1 multiplications in the source, 4 for 8" in differences(tile, counted, at_least)[0]
+
+
+def test_what_the_step_declares():
+    exact, wide = kernel_with("loop LDG.E 5"), kernel_with("loop LDG.E.128 5")
+    unrolled = kernel_with("loop LDG.E 5", "loop LDG.E 5")
+
+    def problems(kernel, counted):
+        return sass.problems_of("k", sass.compare("k", kernel, counted, {}), counted)
+
+    assert not problems(exact, counters(LOAD))
+    assert "k: global loads are called exact, but f.cuh:5 is not" in problems(wide, counters(LOAD))[0]
+    declared = counters(LOAD, exact=["shared"], estimate=["global"])
+    assert [p for p in problems(wide, declared) if "loads" in p] == []
+    assert any("global loads are declared as estimates, but the machine code bears them out. Declared was: because" in p for p in problems(exact, declared))
+    assert [p for p in problems(unrolled, declared) if "loads" in p] == []  # lanes may part there
+
+
+# ---- sass: the plan of a step ----
+
+# A loop with an inner loop that was unrolled, and the remainder before it.
+TENSOR = """
+	.section	.text._Z4gemmv,"ax",@progbits
+        .other          _Z4gemmv,@"STO_CUDA_ENTRY STV_DEFAULT"
+_Z4gemmv:
+.L_x_1:
+	//## File "{root}/steps/09_x/1.cuh", line 5
+        /*0000*/              @P0 BRA `(.L_x_2) ;
+	//## File "{root}/steps/09_x/1.cuh", line 6
+        /*0010*/                   LDG.E.128 R4, desc[UR4][R2.64] ;
+.L_x_2:
+        /*0020*/                   LDG.E.128 R4, desc[UR4][R2.64] ;
+        /*0030*/                   LDG.E.128 R8, desc[UR4][R2.64] ;
+        /*0040*/              @P1 BRA `(.L_x_2) ;
+	//## File "{root}/steps/09_x/1.cuh", line 7
+        /*0050*/                   LDSM.16.M88.4 R12, [R0] ;
+        /*0060*/             @!PT LDS RZ, [RZ] ;
+        /*0070*/                   HMMA.16816.F32 R16, R12, R4, R16 ;
+        /*0080*/                   HMMA.16816.F32 R20, R12, R8, R20 ;
+        /*0090*/              @P2 BRA `(.L_x_1) ;
+        /*00a0*/                   EXIT ;
+"""
+PLAN = {"types": ["__half"], "kernels": {"gemm<T, Tile<64>>": {"registers": 128, "loops": [{"HMMA": 2, "LDSM": 1, "LDG": 2, "rounds": 2}]}}}
+
+
+@pytest.fixture
+def gemm():
+    (kernel,) = sass_code.read_listing(TENSOR.replace("{root}", str(ROOT))).values()
+    kernel.name, kernel.registers = "ns::gemm<__half, ns::Tile<64> >", 128
+    return kernel
+
+
+def test_a_round_counts_the_inner_loop_without_its_remainder(gemm):
+    assert gemm.tensor_loops == [{"HMMA": 2, "LDSM": 1, "LDG": 2, "NOP": 1, "BRA": 3}]
+    assert list(sass_plan.loop_rows(PLAN, [gemm])) == [["gemm<__half, Tile<64>>", 4, 2, 4, 8, "3.50"]]
+    assert gemm.counts["LDS"] == 0 and not [access for access in gemm.accesses if access.opcode == "LDS"]  # it never happens
+
+
+def test_an_inner_loop_with_mma_has_its_own_entry():
+    """As a loop that seldom runs, for NaNs: on the lines of the hot one, which must not be taken for what remains of it."""
+    mma = """
+	//## File "{root}/steps/09_x/1.cuh", line 7
+        /*0000*/                   LDSM.16.M88.4 R12, [R0] ;
+        /*0010*/                   HMMA.16816.F32 R16, R12, R4, R16 ;
+"""
+    begin, end = TENSOR.partition(".L_x_1:")[0], "        /*0050*/                   EXIT ;\n"
+    seldom = f"{mma}        /*0040*/              @P1 BRA `(.L_x_2) ;\n"
+    text = f"{begin}.L_x_1:{mma}{mma}        /*0020*/              @P0 BRA `(.L_x_3) ;\n.L_x_2:{seldom}"
+    text += f".L_x_3:\n        /*0050*/              @P2 BRA `(.L_x_1) ;\n{end}"
+    (kernel,) = sass_code.read_listing(text.replace("{root}", str(ROOT))).values()
+    assert kernel.tensor_loops == [{"LDSM": 2, "HMMA": 2, "BRA": 2}, {"LDSM": 1, "HMMA": 1, "BRA": 1}]
+
+
+def test_a_plan_that_is_kept(gemm):
+    assert sass_plan.problems_of(PLAN, [gemm]) == []
+
+
+@pytest.mark.parametrize("opcode", ["HMMA", "LDSM", "LDG", "LDGSTS"])
+def test_a_wrong_count_is_rejected(gemm, opcode):
+    plan = copy.deepcopy(PLAN)
+    (loop,) = plan["kernels"]["gemm<T, Tile<64>>"]["loops"]
+    there, loop[opcode] = loop.get(opcode, 0), 3
+    assert sass_plan.problems_of(plan, [gemm]) == [f"gemm<__half, Tile<64>>: loop 1, one round: 3 {opcode} planned, {there} there"]
+
+
+def test_copies_that_are_not_planned_are_rejected(gemm):
+    gemm.instructions[3].opcode = "LDGSTS.E.BYPASS.128"
+    found = sass_plan.problems_of(PLAN, [gemm])
+    assert [text.partition("round: ")[2] for text in found] == ["0 LDGSTS planned, 1 there", "2 LDG planned, 1 there"]
+
+
+@pytest.mark.parametrize("stack, opcode, there", [(8, "NOP", "8 bytes of stack, 0 LDL, 0 STL"), (0, "STL.64", "0 bytes of stack, 0 LDL, 1 STL")])
+def test_a_spill_is_rejected(gemm, stack, opcode, there):
+    gemm.stack = stack
+    gemm.instructions.append(sass_code.Instruction(opcode, False, "steps/09_x/1.cuh:8", []))
+    (problem,) = sass_plan.problems_of(PLAN, [gemm])
+    assert problem.endswith(there)
+
+
+def test_too_many_registers_and_another_number_of_loops_are_rejected(gemm):
+    gemm.registers = 129
+    assert "at most 128 registers are planned, 129 are there" in sass_plan.problems_of(PLAN, [gemm])[0]
+    gemm.registers = 100
+    scalar = {"types": ["__half"], "kernels": {"gemm<T, Tile<64>>": {"registers": 128}}}
+    assert sass_plan.problems_of(scalar, [gemm]) == ["gemm<__half, Tile<64>>: loops with HMMA: 0 planned, 1 there"]
+
+
+def test_a_kernel_that_is_only_planned_or_only_there_is_rejected(gemm):
+    other_type = PLAN | {"types": ["__half", "__nv_bfloat16"]}
+    assert sass_plan.problems_of(other_type, [gemm]) == ["gemm<__nv_bfloat16, Tile<64>>: planned, but there is no such kernel"]
+    gemm.name = "ns::gemm<__half, ns::Tile<32> >"
+    found = sass_plan.problems_of(PLAN, [gemm])
+    assert "gemm<__half, Tile<32>>: the step's plan.json does not know this kernel" in found
+    assert "gemm<__half, Tile<64>>: planned, but there is no such kernel" in found
+
+
+@pytest.mark.parametrize("registers, status", [(128, 0), (129, 1)])
+def test_the_command_fails_where_a_plan_is_not_kept(gemm, registers, status, tmp_path, monkeypatch, capsys):
+    gemm.registers = registers
+    (tmp_path / "bin" / "09_x").mkdir(parents=True)
+    monkeypatch.setattr(sass_code, "architectures", lambda executable: ["sm_90a"])
+    monkeypatch.setattr(sass_code, "kernels_of", lambda executable, arch: {gemm.name: gemm})
+    monkeypatch.setattr(sass_plan, "read_plan", lambda step: PLAN)
+    assert tool.check_sass(argparse.Namespace(step="09", build=tmp_path, table=True, arch="sm_90a", json=None)) == status
+    assert ("09_x, sm_90a: gemm<__half, Tile<64>>: at most 128" in capsys.readouterr().out) == bool(status)
+
+
+def test_every_kernel_of_a_planned_step_has_its_plan_and_says_why():
+    plans = sorted(ROOT.glob("tests/steps/*/plan.json"))
+    assert plans
+    for file in plans:
+        kernels = sass_plan.read_plan(file.parent.name)["kernels"]
+        declared = {name for source in (ROOT / "steps" / file.parent.name).glob("*.cuh") for name in re.findall(KERNEL, source.read_text(), re.MULTILINE)}
+        assert declared == {code_listing.base_name(name) for name in kernels}
+        assert all(entry["why"] and all(loop["why"] for loop in entry.get("loops", [])) for entry in kernels.values())
+
+
+# ---- sass: what nvcc really makes ----
+
+TILE = """
+#include "common/device/block.cuh"
+struct Tile { float a[16][64], b[16][64]; };
+__global__ void tile(const float* in, float* out) {
+  auto& smem = device::shared_storage<Tile>();
+  for (int i = threadIdx.x; i < 1024; i += 256) smem.a[0][i] = in[i];
+  for (int i = threadIdx.x; i < 1024; i += 256) smem.b[0][i] = in[i];
+  __syncthreads();
+  const int x = threadIdx.x % 16, y = threadIdx.x / 16;
+  float sums[4][4] = {};
+  for (int k = 0; k < 16; ++k)
+    for (int i = 0; i < 4; ++i)
+      for (int j = 0; j < 4; ++j) sums[i][j] += smem.a[k][y + 16 * i] * smem.b[k][x + 16 * j];
+  for (int i = 0; i < 4; ++i)
+    for (int j = 0; j < 4; ++j) out[64 * (y + 16 * i) + x + 16 * j] = sums[i][j];
+}
+__global__ void dot(const float* a, const float* b, float* out, int n) {
+  float sum = 0.0f;
+  for (int i = 0; i < n; ++i) sum += a[i] * b[threadIdx.x + i];
+  out[threadIdx.x] = sum;
+}
+"""
+
+
+@pytest.mark.skipif(shutil.which("nvcc") is None, reason="no nvcc")
+def test_registers_that_nvcc_reuses_are_noticed(step_command, tmp_path):
+    code = compiled(step_command, tmp_path, TILE)
+    command = ["nvcc", "-arch=sm_90a", "-std=c++20", "--expt-relaxed-constexpr", "-lineinfo", "-cubin", "-I", ROOT, "kernels.cu"]
+    subprocess.run(command, cwd=tmp_path, check=True)
+    kernels = sass_code.read_listing(code_listing.output_of("nvdisasm", "-gi", tmp_path / "kernels.cubin"))
+    for kernel, line, space, differs in (("tile", 13, "shared", True), ("dot", 19, "global", False)):
+        source = next(f for f in code.kernels().values() if f.name == kernel)
+        machine = next(k for k in kernels.values() if k.name == kernel)
+        place = f"{tmp_path}/kernels.cu:{line}"
+        counted = sass.Counted({(place, space, "load"): sass.Line({4: 2}, [(1000, 4)])})
+        rows = sass.compare(kernel, machine, counted, sass.multiplications_beside(code, source))
+        (row,) = [row for row in rows if row.place == place and row.op == "load"]
+        assert ("stay in registers" in row.difference) == differs, row

@@ -1,0 +1,656 @@
+"""The book's tools catch what they promise to catch, and the committed book passes them."""
+
+import importlib.util
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import nbformat
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+
+from tools.book import blocks, pages, pictures, quotes, tables
+from tools.measure import ceilings
+
+KERNEL = """\
+// A file.
+namespace n {
+
+constexpr int threads = 128;  // of a block
+
+struct Smem {
+  float partial[threads];
+};
+
+// Adds.
+template <class T>
+__device__ T add(T a, T b) {
+  // [doc: body]
+  const T sum = a + b;
+  // [doc: last]
+  return sum;
+  // [/doc: last]
+  // [/doc: body]
+}
+
+float f(int);
+float g(float x) { return x; }
+float g(double x) { return x; }
+
+}  // namespace n
+"""
+
+
+@pytest.fixture
+def repository(tmp_path):
+    """A small repository with one source and nothing wrong."""
+    (tmp_path / "docs").mkdir()
+    (tmp_path / "steps").mkdir()
+    (tmp_path / "steps" / "a.cuh").write_text(KERNEL)
+    return tmp_path
+
+
+def write(repository, text, name="docs/page.md"):
+    (repository / name).write_text(text)
+    return repository / name
+
+
+# ---- quoted code ----
+
+
+def test_a_marked_region_is_quoted_without_markers_and_indentation(repository):
+    quote = quotes.resolve(repository, "steps/a.cuh", "body")
+    assert quote.text == "const T sum = a + b;\nreturn sum;"
+    assert quote.language == "cuda"
+
+
+def test_a_definition_is_quoted_with_its_comment_and_its_template_line(repository):
+    quote = quotes.resolve(repository, "steps/a.cuh", "add")
+    assert quote.text.startswith("// Adds.\ntemplate <class T>\n")
+    assert quote.text.endswith("  return sum;\n}")
+    assert "doc:" not in quote.text
+    assert (quote.first, quote.last) == (10, 19)
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("threads", "constexpr int threads = 128;  // of a block"),
+        ("Smem", "struct Smem {\n  float partial[threads];\n};"),
+    ],
+)
+def test_constants_and_types_are_definitions_too(repository, name, text):
+    assert quotes.resolve(repository, "steps/a.cuh", name).text == text
+
+
+def test_a_file_is_quoted_whole_without_a_name(repository):
+    assert quotes.resolve(repository, "steps/a.cuh", None).text.startswith("// A file.\nnamespace n {")
+
+
+@pytest.mark.parametrize(
+    ("path", "name", "reason"),
+    [
+        ("steps/b.cuh", "add", "does not exist"),
+        ("steps/a.cuh", "subtract", "has no region"),
+        ("steps/a.cuh", "f", "has no region"),  # only declared
+        ("steps/a.cuh", "g", "is defined at lines 22 and 23"),
+    ],
+)
+def test_what_cannot_be_quoted_is_an_error_that_says_why(repository, path, name, reason):
+    with pytest.raises(quotes.QuoteError, match=reason):
+        quotes.resolve(repository, path, name)
+
+
+@pytest.mark.parametrize(
+    "markers", ["// [doc: x]\nint a;", "// [/doc: x]\nint a;", "// [doc: x]\na;\n// [doc: x]\nb;\n// [/doc: x]"]
+)
+def test_markers_come_as_one_pair(repository, markers):
+    write(repository, markers, "steps/a.cuh")
+    with pytest.raises(quotes.QuoteError, match="no end|one pair"):
+        quotes.resolve(repository, "steps/a.cuh", "x")
+
+
+def test_update_quotes_and_a_second_update_changes_nothing(repository):
+    page = write(repository, "Text.\n\n<!-- code: steps/a.cuh#body -->\n\nMore.\n")
+    assert blocks.update_blocks(repository) == (["docs/page.md"], [])
+    assert page.read_text() == (
+        "Text.\n\n<!-- code: steps/a.cuh#body -->\n```cuda\nconst T sum = a + b;\nreturn sum;\n```\n\nMore.\n"
+    )
+    assert blocks.update_blocks(repository) == ([], [])
+    assert blocks.check_blocks(repository) == []
+
+
+@pytest.mark.parametrize(("side", "old", "new"), [("page", "a + b", "a - b"), ("source", "a + b", "b + a")])
+def test_a_changed_line_is_caught_on_either_side_and_shown(repository, side, old, new):
+    page = write(repository, "<!-- code: steps/a.cuh#body -->\n")
+    blocks.update_blocks(repository)
+    changed = page if side == "page" else repository / "steps" / "a.cuh"
+    changed.write_text(changed.read_text().replace(old, new))
+    (problem,) = blocks.check_blocks(repository)
+    is_, should = ("a - b", "a + b") if side == "page" else ("a + b", "b + a")
+    assert f"\n-const T sum = {is_};" in problem.text
+    assert f"\n+const T sum = {should};" in problem.text
+    blocks.update_blocks(repository)
+    assert blocks.check_blocks(repository) == []
+
+
+def test_a_quotation_that_cannot_be_made_is_a_problem_with_its_line_and_leaves_the_page_alone(repository):
+    page = write(repository, "Text.\n\n<!-- code: steps/a.cuh#gone -->\n```cuda\nold\n```\n")
+    before = page.read_text()
+    for problems in (blocks.check_blocks(repository), blocks.update_blocks(repository)[1]):
+        assert [problem.where for problem in problems] == ["docs/page.md:3"]
+    assert page.read_text() == before
+
+
+def test_a_comment_that_is_nearly_a_command_is_a_problem(repository):
+    write(repository, "<!-- code: steps/a.cuh body -->\n")
+    assert "not understood" in blocks.check_blocks(repository)[0].text
+
+
+def test_commands_inside_other_code_are_left_alone(repository):
+    page = write(repository, "````markdown\n<!-- code: steps/a.cuh#gone -->\n```cuda\n```\n````\n")
+    assert blocks.update_blocks(repository) == ([], [])
+    assert "gone" in page.read_text()
+
+
+def test_code_that_holds_fences_gets_a_longer_fence(repository):
+    write(repository, "// [doc: x]\n// ```\n// [/doc: x]\n", "steps/b.cuh")
+    assert quotes.fence(quotes.resolve(repository, "steps/b.cuh", "x"))[0] == "````cuda"
+
+
+# ---- tables of results ----
+
+
+def numbers(root, name):
+    """A table for the tests: one file of results/."""
+    return tables.markdown(["n"], [[tables.read_json(root, f"results/{name}.json")["n"]]], "r")
+
+
+@pytest.fixture
+def measured(repository):
+    (repository / "results").mkdir()
+    (repository / "results" / "one.json").write_text('{"n": 1}')
+    return repository
+
+
+def test_a_table_is_made_from_results_and_a_stale_number_is_caught(measured):
+    registry = {"numbers": numbers}
+    page = write(measured, "<!-- results: numbers one -->\n<!-- /results -->\n\nEnd.\n")
+    assert blocks.update_blocks(measured, registry) == (["docs/page.md"], [])
+    assert page.read_text() == "<!-- results: numbers one -->\n\n| n |\n| ---: |\n| 1 |\n\n<!-- /results -->\n\nEnd.\n"
+    assert blocks.check_blocks(measured, registry) == []
+    (measured / "results" / "one.json").write_text('{"n": 2}')
+    (problem,) = blocks.check_blocks(measured, registry)
+    assert "\n-| 1 |\n+| 2 |" in problem.text
+
+
+@pytest.mark.parametrize(
+    ("comment", "reason"),
+    [
+        ("<!-- results: nothing -->\n<!-- /results -->", "no function is registered"),
+        ("<!-- results: numbers -->\n<!-- /results -->", "does not take the arguments"),
+        ("<!-- results: numbers two -->\n<!-- /results -->", "results/two.json does not exist"),
+        ('<!-- results: numbers "two words" -->\n<!-- /results -->', "results/two words.json does not exist"),
+        ("<!-- results: numbers one -->", "is missing"),
+    ],
+)
+def test_a_table_that_cannot_be_made_is_a_problem(measured, comment, reason):
+    write(measured, f"{comment}\n")
+    (problem,) = blocks.check_blocks(measured, {"numbers": numbers})
+    assert problem.where == "docs/page.md:1"
+    assert reason in problem.text
+
+
+def test_a_table_has_one_function():
+    with pytest.raises(ValueError, match="two functions"):
+        tables.table("memory")(numbers)
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(4.25e12, "4.25 TB/s"), (51e12, "51 TB/s"), (0.0021, "2.1 mB/s"), (999.6, "1e+03 B/s"), (0, "0 B/s")],
+)
+def test_quantities_have_a_prefix(value, text):
+    assert tables.quantity(value, "B/s") == text
+
+
+PROBLEM = {"family": "attention", "batch": 1, "heads": 12, "seq_q": 207, "seq_k": 207, "dim": 32, "causal": False, "dtype": "fp32"}
+
+
+def write_bench(repository, *shapes, passed=True, problem=PROBLEM, step="01_naive_mha"):
+    """Committed benchmarks as `make gpu-check` writes them."""
+    results = [
+        {
+            "variant": name,
+            "problem": problem,
+            "verdict": {"pass": passed},
+            "times_ms": {"median": ms},
+            "tflops": 1 / ms,
+            "kernels": [{"kernel": "add", "flops": 51e6, "bytes_read": 4.25e6, "bytes_written": 4.25e6}],
+        }
+        for name, ms in [("slow", 2.0), ("fast", 0.5)]
+    ]
+    folder = repository / "results" / "h200"
+    folder.mkdir(parents=True, exist_ok=True)
+    reports = [{"shape": shape, "step": step, "results": results} for shape in shapes]
+    (folder / "bench.json").write_text(json.dumps(reports))
+
+
+def test_tables_of_times_come_from_the_benchmarks(repository):
+    assert tables.make(repository, "times", ["01_naive_mha"]) == ""  # nothing was measured yet
+    assert tables.make(repository, "ladder", []) == ""
+    write_bench(repository, "tour", "4k")
+    text = tables.make(repository, "times", ["01_naive_mha"])
+    assert "| median (TFLOP/s) | tour:<br>12 heads, 207 tokens, d = 32 | 4k:<br>" in text
+    assert "| `fast` | 500 µs (2) | 500 µs (2) |" in text
+    assert tables.make(repository, "times", ["02_gemm"]) == ""
+    assert "| [01](docs/01_naive_mha.md) | `slow` | 2 ms | 2 ms |" in tables.make(repository, "ladder", [])
+
+
+def test_a_problem_is_described_with_what_is_special_about_it(repository):
+    write_bench(repository, "odd", problem=PROBLEM | {"batch": 2, "seq_k": 9, "causal": True})
+    assert "batch 2, 12 heads, 207 queries, 9 keys, d = 32, causal" in tables.make(
+        repository, "times", ["01_naive_mha"]
+    )
+
+
+@pytest.mark.parametrize(("name", "arguments"), [("ladder", []), ("times", ["01_naive_mha"])])
+def test_a_time_of_a_wrong_result_is_never_shown(repository, name, arguments):
+    write_bench(repository, "tour", "4k", passed=False)
+    with pytest.raises(tables.TableError, match="not right"):
+        tables.make(repository, name, arguments)
+
+
+PROFILE = """\
+# shape tour: --heads 12
+"ID","Kernel Name","gpu__time_duration.sum","l1tex__t_requests_pipe_lsu_mem_global_op_ld.sum",\
+"l1tex__t_sectors_pipe_lsu_mem_global_op_ld.sum","l1tex__t_requests_pipe_lsu_mem_global_op_st.sum",\
+"l1tex__t_sectors_pipe_lsu_mem_global_op_st.sum","l1tex__t_sector_hit_rate.pct","lts__t_sector_hit_rate.pct",\
+"dram__bytes_read.sum","dram__bytes_write.sum"
+"","","ns","","","","","%","%","byte","byte"
+"0","void n::add<float>(float *)","2,500","10","320","10","40","90.4","50","1,000,000","2000"
+"1","n::add(float *)","9999","10","320","10","40","90.4","50","1","1"
+"2","scale","1000","10","40","0","0","0","0","0","0"
+"""
+
+
+def test_tables_of_kernels_come_from_the_profiles(repository):
+    assert tables.make(repository, "kernels", ["01_naive_mha", "tour"]) == ""
+    write_bench(repository, "tour")
+    (repository / "docs" / "machine").mkdir()
+    rates = {"copy_bytes_per_second": {"value": 4.25e12}, "fp32_flops_per_second": {"value": 51e12}}
+    (repository / "docs" / "machine" / "h200.json").write_text(json.dumps({"ceilings": rates}))
+    (repository / "results" / "h200" / "ncu_01_naive_mha.csv").write_text(PROFILE)
+    rows = tables.make(repository, "kernels", ["01_naive_mha", "tour"]).splitlines()[2:]
+    assert rows == [
+        "| `add` | 2 µs | 2.5 µs | 32.0 | 4.0 | 90 % | 50 % | 1 MB | 2 kB |",
+        "| `scale` | - | 1 µs | 4.0 | - | 0 % | 0 % | 0 B | 0 B |",
+    ]
+    with pytest.raises(tables.TableError, match="has no shape 4k"):
+        tables.make(repository, "kernels", ["01_naive_mha", "4k"])
+
+
+def test_the_programs_know_the_ceilings_that_the_book_shows():
+    known = json.loads((ROOT / "docs" / "machine" / "h200.json").read_text())["ceilings"]
+    source = quotes.resolve(ROOT, "common/problem/cost.cpp", "h200_floor_seconds").text
+    for name in ("copy_bytes_per_second", "fp32_flops_per_second", "mma_sync_flops_per_second"):
+        value = known[name]["value"]
+        assert f"{value / 1e12:g}e12" in source
+
+
+# As 00_ceilings writes it, and `make gpu-check` stores it.
+MEASURED = {
+    "machine": {"date": "2026-12-01T10:00:00+00:00"},
+    "device": "NVIDIA H200",
+    "ceilings": {
+        "copy_bytes_per_second": {"value": 4.2612e12, "sustained": 4.2487e12, "sm_clock_mhz": 1980, "what": "copy"},
+        "mma_sync_flops_per_second": {"value": 689.6e12, "sustained": 615.1e12, "what": "mma.sync"},
+    },
+}
+
+
+def test_bursts_stand_beside_sustained_rates(repository):
+    assert "No run" in tables.make(repository, "bursts", [])
+    (repository / "results" / "h200").mkdir(parents=True)
+    (repository / "results" / "h200" / "ceilings.json").write_text(json.dumps(MEASURED))
+    assert tables.make(repository, "bursts", []).splitlines()[2:] == [
+        "| copy | 4.26 TB/s | 4.25 TB/s | 1980 MHz |",
+        "| mma.sync | 690 TFLOP/s | 615 TFLOP/s | - |",
+    ]
+
+
+def peers(*contenders, work="operations", share="of_roof"):
+    """As benchmarks/gemm_peers.cu and softmax_peers.cu write it: (name, verdict, milliseconds, share of the first one's speed)."""
+    spread = lambda value: {"median": value, "min": value, "max": value}
+    return {
+        "shapes": {
+            "4k": {
+                "contenders": [
+                    {"name": name, "verdict": verdict, work: 1e9, "burst_ms": spread(ms), share: spread(part), "sustained_ms": 2 * ms}
+                    for name, verdict, ms, part in contenders
+                ]
+            }
+        }
+    }
+
+
+def test_peers_stand_in_one_table_and_wrong_results_in_none(repository):
+    assert tables.make(repository, "gemm_peers", ["burst"]) == ""
+    path = repository / "results" / "h200" / "gemm_peers.json"
+    path.parent.mkdir(parents=True)
+    path.write_text(json.dumps(peers(("roof of mma.sync", "", 0.002, 1.0), ("tuned", "ok", 0.0025, 0.8))))
+    assert tables.make(repository, "gemm_peers", ["burst"]).splitlines()[2:] == ["| roof of mma.sync | 500 (1.000) |", "| tuned | 400 (0.800) |"]
+    assert tables.make(repository, "gemm_peers", ["sustained"]).splitlines()[3] == "| tuned | 200 |"
+    with pytest.raises(tables.TableError, match="neither burst nor sustained"):
+        tables.make(repository, "gemm_peers", ["fast"])
+    for verdict in ("WRONG", ""):
+        path.write_text(json.dumps(peers(("roof of mma.sync", "", 0.002, 1.0), ("tuned", verdict, 0.0025, 0.8))))
+        with pytest.raises(tables.TableError, match="the result of tuned is wrong at 4k"):
+            tables.make(repository, "gemm_peers", ["burst"])
+
+
+def test_the_softmax_stands_beside_a_copy(repository):
+    path = repository / "results" / "h200" / "softmax_peers.json"
+    path.parent.mkdir(parents=True)
+    path.write_text(json.dumps(peers(("copy", "", 0.25, 1.0), ("tuned", "ok", 0.5, 0.5), work="bytes", share="of_copy")))
+    table = tables.make(repository, "softmax_peers", ["burst"]).splitlines()
+    assert table[0] == "| TB/s (share of the copy) | 4k |"
+    assert table[2:] == ["| copy | 4 (1.000) |", "| tuned | 2 (0.500) |"]
+    assert tables.make(repository, "softmax_peers", ["sustained"]).splitlines()[3] == "| tuned | 1 |"
+
+
+def attention_peers(**changes):
+    """As benchmarks/attention_peers.py writes it, of one cell; ours is 1.25 times as fast as FlashAttention-2, and cuDNN refused."""
+    spread = lambda value: {"median": value, "min": value * 0.9, "max": value * 1.1}
+
+    def contender(name, tflops, **of):
+        others = {"FlashAttention-2": of.get("fa2"), "roof of mma.sync": of.get("roof")}
+        return {
+            "name": name,
+            "verdict": "" if name == "roof of mma.sync" else "ok",
+            "tflops": spread(tflops),
+            "of": {other: spread(ratio) for other, ratio in others.items() if ratio},
+            "sustained_tflops": tflops / 2,
+            "sm_clock_mhz": 1500 if name == "tuned" else None,
+            **changes.get(name, {}),
+        }
+
+    contenders = [contender("roof of mma.sync", 640), contender("FlashAttention-2", 300), contender("tuned", 375, fa2=1.25, roof=0.6)]
+    problem = {"seq": 4096, "dim": 64, "causal": False, "dtype": "fp16"}
+    claims = [{"what": "speed", "value": 1.25, "target": 1.15}, {"what": "other", "value": 0.5, "target": None}]
+    return {"variants": ["tuned"], "cells": {"a cell": {"problem": problem, "contenders": contenders}}, "claims": claims}
+
+
+def test_attention_stands_beside_its_peers_and_wrong_results_in_no_table(repository):
+    for name, arguments in [("attention_peers", ["burst"]), ("attention_claims", [])]:
+        assert tables.make(repository, name, arguments) == ""
+    path = repository / "results" / "h200" / "attention_peers.json"
+    path.parent.mkdir(parents=True)
+    path.write_text(json.dumps(attention_peers()))
+    assert tables.make(repository, "attention_peers", ["burst"]).splitlines()[0::2] == [
+        "| TFLOP/s, bursts | `tuned` | FA2 | cuDNN | memory-efficient | of FA2 | of cuDNN | of the roof |",
+        "| a cell | 375 | 300 | - | - | 1.25 (1.12–1.38) | - | 0.60 (0.54–0.66) |",
+    ]
+    assert tables.make(repository, "attention_peers", ["sustained"]).splitlines()[2] == "| a cell | 188 (1500) | 150 | - | - | 320 |"
+    assert tables.make(repository, "attention_claims", []).splitlines()[2:] == ["| speed | 1.15 | 1.250 |", "| other | - | 0.500 |"]
+    with pytest.raises(tables.TableError, match="neither burst nor sustained"):
+        tables.make(repository, "attention_peers", ["fast"])
+    path.write_text(json.dumps(attention_peers(tuned={"verdict": "WRONG"})))
+    for name, arguments in [("attention_peers", ["burst"]), ("attention_claims", [])]:
+        with pytest.raises(tables.TableError, match="the result of tuned is wrong at a cell"):
+            tables.make(repository, name, arguments)
+
+
+def test_the_speed_of_attention_is_drawn_from_a_run_and_from_the_roof_alone():
+    sys.path.insert(0, str(ROOT / "tools" / "book" / "plots"))
+    import attention_speed
+
+    text = lambda figure: [label.get_text() for axes in figure.axes for label in axes.texts]
+    first, *others = attention_speed.draw(attention_peers(), 645).axes
+    drawn = {line.get_label(): list(line.get_ydata()) for line in first.get_lines() if not line.get_label().startswith("_")}
+    assert drawn == {"roof of mma.sync": [640]}
+    ours = next(bars for bars in first.containers if bars.get_label() == "ours: tuned")
+    assert list(ours.lines[0].get_ydata()) == [375]
+    assert [list(axes.get_lines()[0].get_ydata()) for axes in others] == [[645] * 4] * 3
+    assert text(attention_speed.draw({"cells": {}, "variants": []}, 645)) == ["no run is committed yet"] * 4
+
+
+def test_no_panel_cuts_off_what_another_one_has_room_for():
+    sys.path.insert(0, str(ROOT / "tools" / "book" / "plots"))
+    import attention_speed
+
+    low = attention_peers()["cells"]["a cell"]
+    faster = [{**contender, "tflops": {end: 3 * rate for end, rate in contender["tflops"].items()}} for contender in low["contenders"]]
+    high = {"problem": {**low["problem"], "dim": 128}, "contenders": faster}
+    made = attention_speed.draw({**attention_peers(), "cells": {"low": low, "high": high}}, 645)
+    for figure in (made, attention_speed.from_committed_numbers()):
+        for axes in figure.axes:
+            (left, right), (bottom, top) = axes.get_xlim(), axes.get_ylim()
+            points = [point for line in axes.get_lines() for point in zip(line.get_xdata(), line.get_ydata())]
+            points += [point for bars in axes.collections for segment in bars.get_segments() for point in segment]
+            assert points and all(left <= x <= right and bottom <= y <= top for x, y in points)
+
+
+SOFTMAX = {"family": "softmax", "rows": 1000, "cols": 2125, "dtype": "fp16"}
+
+
+def test_softmax_is_shown_as_a_rate_and_as_a_share_of_a_copy(repository):
+    assert tables.make(repository, "softmax", []) == ""
+    write_bench(repository, "long rows", problem=SOFTMAX, step="03_online_softmax")
+    (repository / "docs" / "machine").mkdir()
+    (repository / "docs" / "machine" / "h200.json").write_text(json.dumps({"ceilings": {"copy_bytes_per_second": {"value": 4.25e12}}}))
+    assert tables.make(repository, "softmax", []).splitlines() == [
+        "| x and y over time (share of a copy) | 1000 × 2125, fp16 |",
+        "| --- | ---: |",
+        "| `slow` | 4.25 GB/s (0.001) |",  # 8.5 MB in 2 ms
+        "| `fast` | 17 GB/s (0.004) |",
+    ]
+
+
+def test_steps_that_were_measured_at_the_same_problems_share_a_table_of_the_ladder(repository):
+    path = repository / "results" / "h200" / "bench.json"
+    reports = []
+    for step, problem in [("01_naive_mha", PROBLEM), ("04_flash_v1", PROBLEM), ("05_flash_v2", PROBLEM | {"dtype": "fp16"})]:
+        write_bench(repository, "tour", "ragged", problem=problem, step=step)
+        reports += json.loads(path.read_text())
+    path.write_text(json.dumps(reports))
+    first, second = tables.make(repository, "ladder", []).split("\n\n")
+    assert first.splitlines()[0] == "| step | variant | 12 heads, 207 tokens, d = 32 |"
+    assert [line.split("]")[0] for line in first.splitlines()[2:]] == ["| [01", "| [01", "| [04", "| [04"]
+    assert second.splitlines()[0::2] == ["| step | variant | 12 heads, 207 tokens, d = 32, fp16 |", "| [05](docs/05_flash_v2.md) | `slow` | 2 ms |"]
+
+
+def test_measured_ceilings_are_taken_over_and_those_of_other_programs_stay():
+    machine = json.loads((ROOT / "docs" / "machine" / "h200.json").read_text())
+    after = ceilings.refreshed(machine, MEASURED)
+    assert json.loads(ceilings.to_text(after)) == after
+    assert {name: entry for name, entry in after.items() if name != "ceilings"} == {
+        name: entry for name, entry in machine.items() if name != "ceilings"
+    }
+    assert after["ceilings"] == machine["ceilings"] | {
+        "copy_bytes_per_second": {
+            "value": machine["ceilings"]["copy_bytes_per_second"]["value"],  # confirmed, so kept
+            "sustained": 4.25e12,
+            "sm_clock_mhz": 1980,
+            "what": "copy",
+            "date": "2026-12-01",
+        },
+        "mma_sync_flops_per_second": {
+            "value": 690e12,
+            "sustained": 615e12,
+            "what": "mma.sync",
+            "date": "2026-12-01",
+        },
+    }
+    with pytest.raises(ValueError, match="not on NVIDIA H200"):
+        ceilings.refreshed(machine, MEASURED | {"device": "NVIDIA A100"})
+
+
+# ---- links, contents, glossary ----
+
+
+@pytest.mark.parametrize(
+    ("link", "reason"),
+    [
+        ("[x](other.md)", None),
+        ("[x](other.md#the-n-lanes)", None),
+        ("[x](#here)", None),
+        ("[x](../steps/a.cuh)", None),
+        ("[x](../steps/)", None),
+        ("[x](https://example.org/nothing)", None),
+        ("`[x](gone.md)`", None),
+        ("```\n[x](gone.md)\n```", None),
+        ("[x](gone.md)", "does not exist"),
+        ("[x][r]\n\n[r]: gone.md", "does not exist"),
+        ("![x](images/gone.svg)", "does not exist"),
+        ('<img src="gone.png">', "does not exist"),
+        ("[x](other.md#gone)", "names a heading"),
+        ("[x](#gone)", "names a heading"),
+        ("[x](../../elsewhere)", "leaves the repository"),
+    ],
+)
+def test_dead_links_are_found(repository, link, reason):
+    write(repository, "# Other\n\n## The `N` *lanes*\n", "docs/other.md")
+    write(repository, f"# Page\n\n## Here\n\n{link}\n")
+    problems = pages.check_links(repository)
+    assert [reason in problem.text for problem in problems] == ([True] if reason else [])
+    assert all(problem.where.startswith("docs/page.md:") for problem in problems)
+
+
+def test_dead_links_of_notebooks_are_found(repository):
+    notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_markdown_cell("[x](gone.md)")])
+    nbformat.write(notebook, repository / "docs" / "a.ipynb")
+    assert len(pages.check_links(repository)) == 1
+
+
+def test_headings_get_the_anchors_that_a_forge_gives_them():
+    slugs = [heading.slug for heading in pages.headings("# 00 · How?\n\n## Q, K, V\n\n## a `b_c`\n\n## Q, K, V\n")]
+    assert slugs == ["00--how", "q-k-v", "a-b_c", "q-k-v-1"]
+
+
+def test_every_page_has_its_place_in_the_contents(repository):
+    write(repository, "# One\n", "docs/one.md")
+    write(repository, "# Two\n", "docs/two.md")
+    index = "# B\n\n[two](two.md)\n\n## Contents\n\n### First\n\n- [One](one.md): see [two](two.md)\n\n## After\n\n- [Two](two.md)\n"
+    write(repository, index, "docs/index.md")
+    assert pages.contents(index) == [("First", ["one.md"])]
+    assert [problem.text for problem in pages.check_contents(repository)] == ["the contents do not list two.md"]
+    write(repository, "# B\n\n## Contents\n\n- [One](one.md)\n- [Two](two.md)\n- [Two](two.md)\n", "docs/index.md")
+    assert [problem.text for problem in pages.check_contents(repository)] == ["the contents list two.md more than once"]
+
+
+@pytest.mark.parametrize("second", ["lane", "warp, lane", "Lane"])
+def test_a_term_is_bound_once(repository, second):
+    write(repository, "# Glossary\n\n## Machine\n\n### lane\nOne.\n\n### block\nTwo.\n", "docs/glossary.md")
+    assert pages.check_glossary(repository) == []
+    write(repository, f"# Glossary\n\n### lane\nOne.\n\n### {second}\nTwo.\n", "docs/glossary.md")
+    assert [problem.where for problem in pages.check_glossary(repository)][:1] == ["docs/glossary.md:6"]
+
+
+# ---- pictures ----
+
+DRAW = """\
+import argparse
+parser = argparse.ArgumentParser()
+parser.add_argument("--out")
+open(parser.parse_args().out, "w").write("<svg>{}</svg>")
+"""
+
+
+def test_a_picture_that_its_script_would_draw_differently_is_caught(repository):
+    script = repository / "tools" / "book" / "plots" / "roof.py"
+    script.parent.mkdir(parents=True)
+    script.write_text(DRAW.format("1.000"))
+    assert [problem.where for problem in pictures.check_pictures(repository)] == ["docs/images/roof.svg"]
+    assert pictures.update_pictures(repository) == ["docs/images/roof.svg"]
+    assert pictures.check_pictures(repository) == []
+    script.write_text(DRAW.format("1.001"))  # another machine's rounding
+    assert pictures.check_pictures(repository) == []
+    for other in ("1.100", "1.000 2.000"):
+        script.write_text(DRAW.format(other))
+        assert len(pictures.check_pictures(repository)) == 1
+
+
+# ---- notebooks ----
+
+
+@pytest.fixture(scope="module")
+def notebooks():
+    spec = importlib.util.spec_from_file_location("notebooks_main", ROOT / "tools" / "book" / "notebooks.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def notebook(path, source, **fields):
+    cell = nbformat.v4.new_code_cell(source, **fields)
+    nbformat.write(nbformat.v4.new_notebook(cells=[cell]), path)
+    return path
+
+
+@pytest.mark.parametrize(("source", "reason"), [("print(6 * 7)", None), ("1 / 0", "ZeroDivisionError")])
+def test_a_notebook_is_executed_and_a_failing_cell_is_an_error(notebooks, tmp_path, source, reason):
+    out = tmp_path / "out" / "a.ipynb"
+    error = notebooks.run(notebook(tmp_path / "a.ipynb", source), out, tmp_path)
+    assert error is None if reason is None else reason in error
+    assert ("42" if reason is None else reason) in out.read_text()
+
+
+def test_a_notebook_with_outputs_is_refused(notebooks, tmp_path):
+    path = notebook(tmp_path / "a.ipynb", "1", execution_count=1)
+    assert "clear them" in notebooks.run(path, tmp_path / "out.ipynb", tmp_path)
+
+
+def test_the_committed_notebooks_hold_no_outputs(notebooks):
+    for path in (ROOT / "notebooks").glob("*.ipynb"):
+        assert notebooks.leftovers(nbformat.read(path, as_version=4)) == [], path
+
+
+# ---- the committed book ----
+
+
+@pytest.mark.parametrize(
+    "check",
+    [blocks.check_blocks, pages.check_links, pages.check_contents, pages.check_glossary, pictures.check_pictures],
+)
+def test_the_committed_book_passes(check):
+    assert [str(problem) for problem in check(ROOT)] == []
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory):
+    """The book as a site; warnings are errors."""
+    out = tmp_path_factory.mktemp("site")
+    command = [
+        sys.executable,
+        "-m",
+        "sphinx",
+        "-q",
+        "-n",
+        "-W",
+        "-E",
+        "-b",
+        "html",
+        "-d",
+        out / "cache",
+        ROOT / "docs",
+        out,
+    ]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return out
+
+
+def test_a_quotation_stands_beside_its_prose_under_a_link_to_its_source(site):
+    text = (site / "00_how_a_gpu_runs.html").read_text()
+    row = text[text.index('<div class="beside') :]
+    assert row.index('class="prose') < row.index('class="code') < row.index("pv_uncoalesced")
+    assert 'href="code/steps/01_naive_mha/3_element_per_thread.cuh.html#L-' in row
+
+
+def test_links_to_sources_lead_to_pages_that_show_them(site):
+    folder = (site / "code" / "steps" / "01_naive_mha" / "contents.html").read_text()
+    assert 'href="step.cu.html"' in folder
+    assert 'id="L-1"' in (site / "code" / "steps" / "01_naive_mha" / "step.cu.html").read_text()

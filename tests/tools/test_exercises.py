@@ -1,0 +1,307 @@
+"""The graders are graded: each must reject the exercise as it is handed out, and accept its solution."""
+
+import json
+import re
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+
+from tools.learn import grade as grader
+
+BUILD = ROOT / "build" / "sim"
+EXERCISES = sorted(folder for folder in ROOT.glob("steps/*/exercises/*") if folder.is_dir())
+
+
+def grade(folder, *flags):
+    step = folder.parent.parent.name.split("_")[0]
+    number = folder.name.split("_")[0]
+    return subprocess.run([sys.executable, ROOT / "tools" / "learn" / "grade.py", step, number, *flags], capture_output=True, text=True, check=False)
+
+
+def skip_if_worked_on(folder):
+    if subprocess.run(["git", "diff", "--quiet", "HEAD", "--", folder], cwd=ROOT, check=False).returncode != 0:
+        pytest.skip("you have worked on this exercise; grade it with make exercise")
+
+
+@pytest.mark.parametrize("folder", EXERCISES, ids=lambda folder: folder.name)
+def test_the_grader_rejects_the_task_as_it_is_handed_out(folder):
+    skip_if_worked_on(folder)
+    done = grade(folder)
+    assert done.returncode == 1, done.stdout + done.stderr
+    assert "not yet" in done.stdout
+
+
+@pytest.mark.parametrize("folder", EXERCISES, ids=lambda folder: folder.name)
+def test_the_grader_accepts_the_solution(folder):
+    done = grade(folder, "--solution")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "passed" in done.stdout
+
+
+def executable(folder, kernel):
+    return BUILD / "exercises" / f"exercise_{folder.parent.parent.name}_{folder.name}_{kernel}"
+
+
+def build_kernels(folder, texts):
+    """Writes further kernels of an exercise, {name: text}, and builds them and its solution."""
+    (BUILD / "exercises").mkdir(exist_ok=True)
+    for name, text in texts.items():
+        path = executable(folder, name).with_suffix(".cuh")
+        if not path.exists() or path.read_text() != text:
+            path.write_text(text)
+    targets = [executable(folder, name).name for name in ("solution", *texts)]
+    done = subprocess.run(["cmake", "--build", BUILD, "--target", *targets], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def run_kernel(folder, kernel, *args):
+    return subprocess.run([executable(folder, kernel), *args], cwd=ROOT, capture_output=True, text=True, timeout=120, check=False)
+
+
+# ---- exercise 4 of step 01: each of its five faults alone ----
+
+FIVE_REPORTS = ROOT / "steps" / "01_naive_mha" / "exercises" / "4_five_reports"
+RAGGED = ["--seq-q", "13", "--seq-k", "45", "--dim", "33"]  # where every fault shows
+
+
+@dataclass
+class Fault:
+    right: str  # in the solution, once
+    wrong: str  # in its place
+    kinds: set  # that the simulator reports of this fault alone
+    about: str  # in each report
+    lines: tuple  # that the reports name, and no others: the first lines that contain these
+
+
+FAULTS = {
+    "overwrite": Fault(
+        right="    __syncthreads();  // everyone has read the keys before these overwrite them\n",
+        wrong="",
+        kinds={"race"},
+        about="Smem::k_tile[",
+        lines=("smem.k_tile[j][t] = ", "sum += smem.q[row][t]"),
+    ),
+    "exchange": Fault(
+        right="    __syncwarp();  // the row's lanes have written its part of P before they read each other's\n",
+        wrong="",
+        kinds={"race", "uninitialised read"},
+        about="Smem::p[",
+        lines=("smem.p[row][j] = p;", "o_sums[n] += "),
+    ),
+    "off_by_one": Fault(
+        right="first + j < shape.seq_k; j += queries) {\n      const float* v_row",
+        wrong="first + j <= shape.seq_k; j += queries) {\n      const float* v_row",
+        kinds={"out-of-bounds read"},
+        about="past the end of 'v'",
+        lines=("smem.v_tile[j][t] = ",),
+    ),
+    "unwritten": Fault(
+        right="for (int t = lane; t < columns; t += row_lanes) smem.q",
+        wrong="for (int t = lane; t < shape.dim; t += row_lanes) smem.q",
+        kinds={"uninitialised read"},
+        about="Smem::q[",
+        lines=("sum += smem.q[row][t]",),
+    ),
+    "divergent": Fault(
+        right="  row_max = row_reduce(row_max, Maximum{});",
+        wrong="  if (i < shape.seq_q) row_max = row_reduce(row_max, Maximum{});",
+        kinds={"deadlock"},
+        about="warp 2 lanes 16-31 wait in __syncthreads()",  # warp 2 has the last query, and no other
+        lines=("__shfl_xor_sync(", "// everyone has read the keys and values"),
+    ),
+}
+
+
+def replaced(text, fault):
+    assert text.count(fault.right) == 1, fault.right
+    return text.replace(fault.right, fault.wrong)
+
+
+def line_numbers(text, fault):
+    """Where the fault's reports must point to, in a kernel file."""
+    lines = text.splitlines()
+    return {next(number for number, line in enumerate(lines, start=1) if part in line) for part in fault.lines}
+
+
+def code(kernel):
+    """A kernel file without its opening comment."""
+    return kernel[kernel.index("#pragma once") :]
+
+
+@pytest.fixture(scope="module")
+def single_faults():
+    """Builds the solution with each fault put back, alone. Returns the texts."""
+    solution = (FIVE_REPORTS / "solution.cuh").read_text()
+    texts = {name: replaced(solution, fault) for name, fault in FAULTS.items()}
+    build_kernels(FIVE_REPORTS, texts)
+    return texts
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("seed", ["1", "2", "3", "4"])
+@pytest.mark.parametrize("name", FAULTS)
+def test_each_of_the_five_faults_alone_has_its_report(single_faults, name, seed):
+    fault = FAULTS[name]
+    done = run_kernel(FIVE_REPORTS, name, *RAGGED, "--sim-seed", seed)
+    assert done.returncode == 1, done.stdout + done.stderr
+    reports = re.findall(r"^exercise_01_4: mended: ([a-z -]+): (.*\n(?:  .*\n)+)", done.stderr, re.MULTILINE)
+    assert {kind for kind, _ in reports} == fault.kinds
+    assert all(fault.about in text for _, text in reports), done.stderr
+    accesses = [re.sub(r", called at \S+", "", text) for _, text in reports]
+    named = {int(line) for text in accesses for line in re.findall(r"\.cuh:(\d+)", text)}
+    assert named == line_numbers(single_faults[name], fault)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("seed", ["1", "2", "3", "4"])
+def test_without_the_five_faults_there_is_no_report(single_faults, seed):
+    done = run_kernel(FIVE_REPORTS, "solution", *RAGGED, "--sim-seed", seed)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stderr == ""
+
+
+def test_the_task_has_the_five_faults_and_its_answers_name_their_lines():
+    skip_if_worked_on(FIVE_REPORTS)
+    text = (FIVE_REPORTS / "solution.cuh").read_text()
+    for fault in FAULTS.values():
+        text = replaced(text, fault)
+    task = (FIVE_REPORTS / "task.cuh").read_text()
+    assert code(task) == code(text)
+    named = {int(line) for line in re.findall(r"task\.cuh:(\d+)", (FIVE_REPORTS / "solution.md").read_text())}
+    assert named == set.union(*(line_numbers(task, fault) for fault in FAULTS.values()))
+
+
+# ---- exercise 2 of step 02: what hides its fault ----
+
+MISSING_WAIT = ROOT / "steps" / "02_tiled_gemm" / "exercises" / "2_find_the_missing_wait"
+
+
+@pytest.fixture(scope="module")
+def broken_pipeline():
+    skip_if_worked_on(MISSING_WAIT)
+    target = executable(MISSING_WAIT, "task").name
+    subprocess.run(["cmake", "--build", BUILD, "--target", target], capture_output=True, check=True)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("seed", ["1", "2", "3"])
+@pytest.mark.parametrize("mode", ["late", "eager"])
+def test_eager_copies_hide_the_missing_wait_from_the_result_and_not_from_the_simulator(broken_pipeline, tmp_path, mode, seed):
+    for k in (128, 192, 256, 456):
+        flags = ["--k", str(k), "--sim-async", mode, "--sim-seed", seed, "--json", tmp_path / "report.json"]
+        done = run_kernel(MISSING_WAIT, "task", *flags)
+        assert done.returncode == 1, done.stderr
+        (result,) = json.loads((tmp_path / "report.json").read_text())["results"]
+        (c,) = result["verdict"]["tensors"]
+        assert c["pass"] == (mode == "eager")
+        reports = re.findall(r"race: read of PipelineSmem<__half>::stage\[(\d)\].*, to which an asynchronous copy is under way", done.stderr)
+        assert reports
+        assert {int(stage) for stage in reports} == {(-(-k // 64) - 1) % 3}  # the last tile's
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("mode", ["late", "eager", "random"])
+def test_a_single_tile_hides_the_missing_wait(broken_pipeline, mode):
+    done = run_kernel(MISSING_WAIT, "task", "--k", "64", "--sim-async", mode)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+# ---- exercise 3 of step 02: loads that are almost right ----
+
+B_LOAD = ROOT / "steps" / "02_tiled_gemm" / "exercises" / "3_write_the_b_load"
+PLACE = "t ^ row / 2 % 4 * chunk"
+LANES = ("lane / 16 * 8 + lane % 8", "lane / 8 % 2 * chunk")
+
+
+@pytest.fixture(scope="module")
+def almost_right_loads():
+    solution = (B_LOAD / "solution.cuh").read_text()
+    assert all(solution.count(part) == 1 for part in (PLACE, *LANES))
+    unswizzled = solution.replace(PLACE, "t").replace("place(int row, int t)", "place(int, int t)")
+    texts = {
+        "as_a": solution.replace(LANES[0], "lane % 16").replace(LANES[1], "lane / 16 * chunk"),
+        "unswizzled": unswizzled,
+        "padded": unswizzled.replace("[tile_k]", "[tile_k + chunk]"),
+    }
+    build_kernels(B_LOAD, texts)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("kernel, reason", [("as_a", r"C: row .*: error"), ("unswizzled", "C is right, but"), ("padded", "C is right, but")])
+def test_the_grader_rejects_loads_that_are_almost_right_and_says_why(almost_right_loads, capsys, kernel, reason):
+    assert not grader.grade_kernel(executable(B_LOAD, kernel), *grader.RUNS["02_tiled_gemm"], free_of_conflicts=True)
+    assert re.search(reason, capsys.readouterr().out)
+
+
+@pytest.mark.long
+def test_padding_frees_the_loads_of_conflicts_and_not_the_stores(almost_right_loads, tmp_path):
+    run_kernel(B_LOAD, "padded", "--counters", "--json", tmp_path / "report.json")
+    (result,) = json.loads((tmp_path / "report.json").read_text())["results"]
+    lines = [line for line in result["counters"][0]["lines"] if line["space"] == "shared"]
+    conflicting = {(line["op"], line["wavefronts"] > line["wavefronts_ideal"]) for line in lines}
+    assert conflicting == {("ldmatrix", False), ("store", True)}
+
+
+# ---- exercises 2 and 3 of step 03: each fault alone ----
+
+SOFTMAX_FAULT = ROOT / "steps" / "03_online_softmax" / "exercises" / "2_find_the_fault"
+MERGE = ROOT / "steps" / "03_online_softmax" / "exercises" / "3_write_the_merge"
+SOFTMAX_FAULTS = {
+    "barrier": ("  __syncthreads();  // the states of all warps are written before any warp merges them\n", ""),
+    "factors": ("row = merge_states(row, load(&smem.states[w]));", "row = {fmaxf(row.m, load(&smem.states[w]).m), row.l + load(&smem.states[w]).l};"),
+    "empty": ("const float subtracted = device::safe_maximum(m);", "const float subtracted = m;"),
+}
+MERGE_FAULTS = {
+    "one_sided": ("a.l * expf(a.m - subtracted)", "a.l"),
+    "not_a_number": ("m == -INFINITY ? 0.0f : m;\n", "m;\n"),
+}
+
+
+def with_faults(folder, faults):
+    solution = (folder / "solution.cuh").read_text()
+    assert all(solution.count(right) == 1 for right, _ in faults.values())
+    build_kernels(folder, {name: solution.replace(right, wrong) for name, (right, wrong) in faults.items()})
+
+
+@pytest.fixture(scope="module")
+def faulty_softmaxes():
+    with_faults(SOFTMAX_FAULT, SOFTMAX_FAULTS)
+    with_faults(MERGE, MERGE_FAULTS)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("seed", ["1", "2", "3"])
+def test_a_missing_barrier_is_a_race_whatever_comes_out(faulty_softmaxes, seed):
+    done = run_kernel(SOFTMAX_FAULT, "barrier", "--cols", "37", "--sim-seed", seed)
+    assert done.returncode == 1
+    assert re.search(r"(race|uninitialised read): .*Smem::states\[", done.stderr), done.stderr
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(
+    "folder, kernel, cols, right",
+    [
+        (SOFTMAX_FAULT, "factors", 1000, False),
+        (SOFTMAX_FAULT, "factors", 1, True),
+        (SOFTMAX_FAULT, "empty", 112, True),  # lane 16 of the last warp holds nothing, and meets lane 0, which does
+        (SOFTMAX_FAULT, "empty", 111, False),
+        (MERGE, "one_sided", 1000, False),
+        (MERGE, "not_a_number", 1000, True),
+        (MERGE, "not_a_number", 37, False),
+    ],
+)
+def test_what_a_fault_of_a_softmax_does_and_where_it_does_not_show(faulty_softmaxes, folder, kernel, cols, right):
+    done = run_kernel(folder, kernel, "--cols", str(cols))
+    assert done.returncode == (0 if right else 1), done.stdout + done.stderr
+    assert right or re.search(r"y: row \(\d+\)", done.stderr)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("folder, kernel", [(SOFTMAX_FAULT, name) for name in SOFTMAX_FAULTS] + [(MERGE, name) for name in MERGE_FAULTS])
+def test_the_grader_rejects_every_faulty_softmax(faulty_softmaxes, folder, kernel):
+    assert not grader.grade_kernel(executable(folder, kernel), *grader.RUNS["03_online_softmax"], free_of_conflicts=False)

@@ -1,0 +1,114 @@
+// common/run/harness/arrays: a program's list of arrays, and what follows from it.
+#include <cstring>
+
+#include "common/run/harness/arrays.h"
+#include "tests/catch.h"
+
+namespace {
+
+using problem::Dtype;
+using problem::Tensor;
+using run::Arrays;
+using run::DeviceArrays;
+using run::Element;
+using run::Given;
+
+Tensor counting(std::vector<std::int64_t> shape) {
+  Tensor tensor(std::move(shape));
+  for (std::size_t i = 0; i < tensor.values.size(); ++i) tensor.values[i] = static_cast<float>(i);
+  return tensor;
+}
+
+std::uint32_t word(const void* data, std::size_t index) {
+  std::uint32_t bits;
+  std::memcpy(&bits, static_cast<const char*>(data) + 4 * index, sizeof(bits));
+  return bits;
+}
+
+}  // namespace
+
+TEST_CASE("each role: what is uploaded, poisoned, downloaded") {
+  const Tensor x = counting({2, 3});
+  const Arrays list = {run::input("x", Dtype::fp32, {2, 3}), run::optional_input("mask", Dtype::fp32, {2, 3}),
+                       run::output("y", Dtype::fp32, {2, 3}), run::both("z", Dtype::fp32, {2, 3}),
+                       run::scratch("s", Dtype::fp16, {5})};
+  DeviceArrays arrays(list, {{"x", &x}, {"z", &x}});
+  CHECK(arrays.get<float>("mask") == nullptr);
+  arrays.prepare();
+  CHECK(arrays.get<float>("x")[4] == 4);
+  CHECK(word(arrays.data("y"), 5) == runtime::poison_word);
+  CHECK(word(arrays.data("s"), 1) == runtime::poison_word);
+
+  arrays.get<float>("y")[5] = 7;
+  arrays.get<float>("z")[1] = 8;
+  const auto outputs = arrays.download();
+  REQUIRE(outputs.size() == 2);
+  CHECK((outputs[0].name == "y" && outputs[0].tensor.values[5] == 7));
+  CHECK((outputs[1].name == "z" && outputs[1].tensor.values[1] == 8 && outputs[1].dtype == Dtype::fp32));
+  arrays.prepare();  // of the next launch: z is what was given
+  CHECK(arrays.get<float>("z")[1] == 1);
+  CHECK(word(arrays.data("y"), 5) == runtime::poison_word);
+
+  const DeviceArrays with_mask(list, {{"x", &x}, {"z", &x}, {"mask", &x}});
+  CHECK(with_mask.get<float>("mask")[3] == 3);
+  CHECK_THROWS_AS(DeviceArrays(list, {{"x", &x}}), std::invalid_argument);  // z has no values
+}
+
+TEST_CASE("integers: tables of blocks, offsets; an upper bound where data decide") {
+  const std::vector<std::int32_t> offsets = {0, 5, -7, 1 << 30};
+  Arrays list = {run::input("offsets", Element::int32(), {6})};
+  CHECK_THROWS_AS(DeviceArrays(list, {Given{"offsets", nullptr, offsets}}), std::invalid_argument);
+  list[0].at_most = true;
+  const DeviceArrays arrays(list, {Given{"offsets", nullptr, offsets}});
+  CHECK(arrays.get<std::int32_t>("offsets")[3] == 1 << 30);
+  CHECK(arrays.get<std::int32_t>("offsets")[4] == -1);  // what is missing
+  CHECK(run::bytes(list[0]) == 24);
+
+  const Tensor rows = counting({2, 3});
+  Arrays bounded = {run::input("rows", Dtype::fp32, {4, 3})};
+  CHECK_THROWS_AS(DeviceArrays(bounded, {{"rows", &rows}}), std::invalid_argument);
+  bounded[0].at_most = true;
+  const DeviceArrays some(bounded, {{"rows", &rows}});
+  CHECK(some.get<float>("rows")[5] == 5);
+  CHECK(some.get<float>("rows")[6] != some.get<float>("rows")[6]);
+  const Tensor too_many = counting({5, 3});
+  CHECK_THROWS_AS(DeviceArrays(bounded, {{"rows", &too_many}}), std::invalid_argument);
+  DeviceArrays integers_out({run::output("n", Element::int32(), {1})});
+  CHECK_THROWS_AS(integers_out.download(), std::logic_error);
+}
+
+TEST_CASE("rows with gaps: NaN in an input's, none may be written in an output's") {
+  const Tensor x = counting({2, 2, 3});
+  const Arrays list = {run::input("x", Dtype::fp32, {2, 2, 3}, {10, 4}), run::output("y", Dtype::fp32, {2, 2, 3}, {10, 4})};
+  DeviceArrays arrays(list, {{"x", &x}});
+  CHECK(arrays.get<float>("x")[10 + 4 + 2] == 11);
+  CHECK(arrays.get<float>("x")[3] != arrays.get<float>("x")[3]);
+  CHECK(run::bytes(list[0]) == 80);
+  arrays.prepare();
+  for (const int at : {0, 4, 10, 14}) std::fill_n(arrays.get<float>("y") + at, 3, 1.0f);
+  CHECK(arrays.surroundings_intact());
+  arrays.get<float>("y")[8] = 1;
+  CHECK_FALSE(arrays.surroundings_intact());
+}
+
+TEST_CASE("a view is a part of another array") {
+  const run::Array qkv = run::scratch("qkv", Dtype::fp32, {4, 3, 2});
+  const Arrays list = {qkv, run::view("k", qkv, 2, {4, 2}, {6})};
+  const DeviceArrays arrays(list);
+  CHECK(arrays.get<float>("k") == arrays.get<float>("qkv") + 2);
+  CHECK(arrays.strides("k") == std::vector<std::int64_t>{6});
+  CHECK(run::bytes(list[1]) == 0);
+  CHECK(run::scratch_bytes(list) == 96);
+}
+
+TEST_CASE("a list that cannot be is an error of its author") {
+  const run::Array whole = run::scratch("whole", Dtype::fp32, {8});
+  CHECK_THROWS_AS(DeviceArrays({whole, whole}), std::logic_error);
+  CHECK_THROWS_AS(DeviceArrays({run::view("part", whole, 0, {4, 1}, {2})}), std::logic_error);         // not listed before
+  CHECK_THROWS_AS(DeviceArrays({whole, run::view("part", whole, 1, {4, 2}, {2})}), std::logic_error);  // ends at 9
+  CHECK_THROWS_AS(DeviceArrays({whole, run::view("part", whole, -1, {4, 2}, {2})}), std::logic_error);
+  Arrays output_within = {whole, run::view("part", whole, 0, {4, 2}, {2})};
+  output_within[1].role = run::Role::output;
+  CHECK_THROWS_AS(DeviceArrays(output_within), std::logic_error);
+  CHECK_THROWS_AS(DeviceArrays({whole}).data("hole"), std::logic_error);
+}

@@ -1,0 +1,84 @@
+"""Draws how fast attention is, step 05 beside other people's kernels and under the roof of mma.sync, against the sequence length.
+
+From the run in results/h200/attention_peers.json. Before one is committed there is only the roof, as step 00 measured it.
+"""
+
+import json
+import sys
+from pathlib import Path
+
+import matplotlib.pyplot as plt
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[3]))
+
+from tools.book.book_picture import ROOT, save
+
+ROOF = "roof of mma.sync"
+STYLES = {
+    "cuDNN": {"color": "#009e73", "marker": "s"},
+    "FlashAttention-2": {"color": "#0072b2", "marker": "^"},
+    "memory-efficient": {"color": "#999999", "marker": "v"},
+}
+OURS = {"color": "#d55e00", "marker": "o", "linewidth": 2.2, "zorder": 3}
+PANELS = [(dim, causal) for dim in (64, 128) for causal in (False, True)]
+LENGTHS = (512, 2048, 4096, 16384)
+
+
+def of_panel(cells, dim, causal):
+    """{contender: {sequence length: TFLOP/s as median, min, max}}, fp16."""
+    found = {}
+    for cell in cells.values():
+        problem = cell["problem"]
+        if (problem["dim"], problem["causal"], problem["dtype"]) == (dim, causal, "fp16"):
+            for contender in cell["contenders"]:
+                found.setdefault(contender["name"], {})[problem["seq"]] = contender["tflops"]
+    return found
+
+
+def draw_panel(axes, found, variants, roof):
+    """`roof` in TFLOP/s, where the run has none of its own."""
+    heights = found.get(ROOF) or {seq: {"median": roof} for seq in LENGTHS}
+    axes.plot(sorted(heights), [heights[seq]["median"] for seq in sorted(heights)], color="black", linestyle="--", label=ROOF)
+    styles = {variants[0]: OURS} if variants else {}
+    styles |= {name: {**OURS, "linestyle": ":", "linewidth": 1.2} for name in variants[1:]}
+    for name, style in (styles | STYLES).items():
+        if name in found:
+            lengths = sorted(found[name])
+            rates = [found[name][seq] for seq in lengths]
+            medians = [rate["median"] for rate in rates]
+            below, above = ([abs(rate[end] - rate["median"]) for rate in rates] for end in ("min", "max"))
+            label = f"ours: {name}" if name in variants else name
+            axes.errorbar(lengths, medians, [below, above], markersize=4.5, capsize=2, label=label, **style)
+    if not found:
+        axes.text(0.5, 0.45, "no run is committed yet", transform=axes.transAxes, ha="center", fontsize=9, color="dimgrey")
+    axes.set_xscale("log", base=2)
+    axes.set_xticks(LENGTHS, [f"{seq // 1024}k" if seq >= 1024 else str(seq) for seq in LENGTHS])
+    axes.minorticks_off()
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.tick_params(labelsize=8)
+
+
+def draw(report, roof):
+    """The figure. `report` as benchmarks/attention_peers.py writes it."""
+    figure, axes = plt.subplots(1, 4, figsize=(11, 3.4), sharey=True, layout="constrained")
+    for axis, (dim, causal) in zip(axes, PANELS):
+        draw_panel(axis, of_panel(report["cells"], dim, causal), report["variants"], roof)
+        axis.set_title(f"d {dim}{', causal' if causal else ''}", fontsize=9.5)
+        axis.set_xlabel("tokens in a sequence", fontsize=8.5)
+    axes[0].set_ylim(bottom=0)  # of all panels, now that the highest point is known
+    axes[0].set_ylabel("TFLOP/s, bursts", fontsize=8.5)
+    handles, labels = axes[0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside lower center", ncols=len(labels), fontsize=8.5, frameon=False)
+    figure.suptitle("Attention forward on an H200: fp16, 16k tokens in all, heads × dim = 2048", fontsize=10)
+    return figure
+
+
+def from_committed_numbers():
+    path = ROOT / "results" / "h200" / "attention_peers.json"
+    report = json.loads(path.read_text()) if path.exists() else {"cells": {}, "variants": []}
+    ceilings = json.loads((ROOT / "docs" / "machine" / "h200.json").read_text())["ceilings"]
+    return draw(report, ceilings["mma_sync_flops_per_second"]["value"] / 1e12)
+
+
+if __name__ == "__main__":
+    save(__doc__, from_committed_numbers)

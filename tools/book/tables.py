@@ -1,0 +1,573 @@
+"""Tables made from committed results. A page asks for one with two comments, and what stands between them is generated:
+
+    <!-- results: NAME [ARGUMENT …] -->
+    <!-- /results -->
+
+`@table("NAME")` registers the function that makes it. It gets the repository's root and the arguments, reads what it needs from
+results/ or docs/machine/, and returns Markdown. It raises TableError for arguments or files that it cannot serve.
+"""
+
+import json
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+
+from tools.measure.profiling import ncu
+from tools.measure.profiling.digest import by_kernel, meanings
+from tools.measure.profiling.launch import from_ncu
+from tools.measure.profiling.machine import floor_seconds, quantity
+
+TABLES = {}
+
+
+class TableError(Exception):
+    """A table that cannot be made; its text says why."""
+
+
+def table(name):
+    """Registers a function as the maker of the tables of that name."""
+
+    def register(function):
+        if name in TABLES:
+            raise ValueError(f"two functions are registered for the table {name}")
+        TABLES[name] = function
+        return function
+
+    return register
+
+
+def make(root, name, arguments, tables=None):
+    """The Markdown of one table."""
+    tables = TABLES if tables is None else tables
+    if name not in tables:
+        known = ", ".join(sorted(tables)) or "none"
+        raise TableError(f"no function is registered for the table “{name}” (there are: {known})")
+    try:
+        return tables[name](root, *arguments).strip("\n")
+    except TypeError as error:
+        if error.__traceback__.tb_next is None:  # the call itself failed, not the function
+            raise TableError(f"the table {name} does not take the arguments {arguments}") from error
+        raise
+
+
+def read_json(root, path):
+    """A committed JSON file; TableError if it is not there."""
+    if not (root / path).is_file():
+        raise TableError(f"{path} does not exist")
+    return json.loads((root / path).read_text())
+
+
+def markdown(header, rows, align=""):
+    """A Markdown table. `align`: one letter a column, l or r; numbers read best aligned right."""
+    align = align.ljust(len(header), "l")
+    rule = ["---:" if letter == "r" else "---" for letter in align]
+    return "\n".join("| " + " | ".join(map(str, cells)) + " |" for cells in [header, rule, *rows])
+
+
+@table("memory")
+def memory_table(root):
+    """The memory hierarchy of an H200: how much, how far, how wide."""
+    h200 = read_json(root, "docs/machine/h200.json")
+    clock = h200["sm_clock_mhz"] * 1e6
+    cycles, rates = h200["latency_cycles"], h200["read_bytes_per_second"]
+    registers = 4 * h200["registers_per_multiprocessor"] // 1024
+    shared = h200["shared_bytes_per_multiprocessor"] // 1024
+
+    def row(level, size, key, rate):
+        return [level, size, f"{cycles[key]:.0f}", f"{cycles[key] / clock * 1e9:.0f}", rate]
+
+    return markdown(
+        ["level", "size", "latency, cycles", "latency, ns", "bandwidth"],
+        [
+            ["registers", f"{registers} KiB per multiprocessor", "-", "-", "-"],
+            row(
+                "shared memory",
+                f"up to {shared} KiB per multiprocessor",
+                "shared",
+                quantity(rates["shared"], "B/s") + " read",
+            ),
+            row(
+                "L1 cache",
+                "256 KiB per multiprocessor, shared memory included",
+                "l1",
+                quantity(rates["l1"], "B/s") + " read",
+            ),
+            row("L2 cache", f"{h200['l2_bytes'] // 2**20} MiB", "l2", quantity(rates["l2"], "B/s") + " read"),
+            row(
+                "device memory (HBM3e)",
+                f"{h200['memory_bytes'] / 1e9:.0f} GB",
+                "hbm",
+                quantity(h200["ceilings"]["copy_bytes_per_second"]["value"], "B/s") + " copied",
+            ),
+        ],
+        "llrrr",
+    )
+
+
+def rate_unit(name):
+    """Of a ceiling."""
+    return "B/s" if name.endswith("bytes_per_second") else "FLOP/s"
+
+
+@table("ceilings")
+def ceilings_table(root):
+    """What one H200 reached, each with the way it was measured."""
+    ceilings = read_json(root, "docs/machine/h200.json")["ceilings"]
+    rows = []
+    for name, ceiling in ceilings.items():
+        rows.append([ceiling["what"], quantity(ceiling["value"], rate_unit(name))])
+    return markdown(["ceiling", "measured"], rows, "lr")
+
+
+# ---- times, from what `make gpu-check` wrote ----
+
+RESULTS = "results/h200"
+
+
+@table("bursts")
+def bursts_table(root):
+    """What 00_ceilings reached in a burst and without a pause."""
+    if not (root / RESULTS / "ceilings.json").exists():
+        return "No run of these kernels is committed yet; `make gpu-check` makes one."
+    rows = []
+    for name, ceiling in read_json(root, f"{RESULTS}/ceilings.json")["ceilings"].items():
+        unit = rate_unit(name)
+        clock = f"{ceiling['sm_clock_mhz']} MHz" if "sm_clock_mhz" in ceiling else "-"
+        rows.append([ceiling["what"], quantity(ceiling["value"], unit), quantity(ceiling["sustained"], unit), clock])
+    return markdown(["what", "burst", "sustained", "SM clock meanwhile"], rows, "lrrr")
+
+
+def benchmarks(root):
+    """{(step, shape): report} of the committed benchmarks; nothing before the first ones are committed."""
+    if not (root / RESULTS / "bench.json").exists():
+        return {}
+    return {(report["step"], report["shape"]): report for report in read_json(root, f"{RESULTS}/bench.json")}
+
+
+def by_variant(report):
+    """{variant: result}; TableError where a check failed, because then a time means nothing."""
+    for result in report["results"]:
+        if not result["verdict"] or not result["verdict"]["pass"]:
+            raise TableError(f"{report['step']}, {result['variant']}: its result was not checked or not right")
+    return {result["variant"]: result for result in report["results"]}
+
+
+def median(result):
+    return quantity(result["times_ms"]["median"] / 1000, "s")
+
+
+def described(report):
+    """The problem of a report in a few words: "16 heads, 1024 tokens, d = 64, causal", "m = n = k = 4096, fp16"."""
+    problem = report["results"][0]["problem"]
+    if problem["family"] == "gemm":
+        sizes = [problem["m"], problem["n"], problem["k"]]
+        return (f"m = n = k = {sizes[0]}" if len(set(sizes)) == 1 else " × ".join(map(str, sizes))) + f", {problem['dtype']}"
+    if problem["family"] == "softmax":
+        return f"{problem['rows']} × {problem['cols']}, {problem['dtype']}"
+    tokens = f"{problem['seq_q']} tokens"
+    if problem["seq_k"] != problem["seq_q"]:
+        tokens = f"{problem['seq_q']} queries, {problem['seq_k']} keys"
+    batch = f"batch {problem['batch']}, " if problem["batch"] > 1 else ""
+    causal = ", causal" if problem["causal"] else ""
+    dtype = "" if problem["dtype"] == "fp32" else f", {problem['dtype']}"
+    return f"{batch}{problem['heads']} heads, {tokens}, d = {problem['dim']}{causal}{dtype}"
+
+
+@table("times")
+def times_table(root, step):
+    """Every variant of a step, at every shape that was measured: the median, and in brackets the TFLOP/s."""
+    reports = {shape: report for (name, shape), report in benchmarks(root).items() if name == step}
+    if not reports:
+        return ""
+    results = {shape: by_variant(report) for shape, report in reports.items()}
+    variants = dict.fromkeys(variant for named in results.values() for variant in named)
+
+    def cell(result):
+        return f"{median(result)} ({result['tflops']:.3g})" if result else "-"
+
+    rows = [[f"`{variant}`", *(cell(named.get(variant)) for named in results.values())] for variant in variants]
+    header = ["median (TFLOP/s)", *(f"{shape}:<br>{described(report)}" for shape, report in reports.items())]
+    return markdown(header, rows, "l" + "r" * len(reports))
+
+
+def peers_table(root, program, kind, base, share, work, unit):
+    """A benchmark's contenders at each shape: the rate in bursts with the share of the first contender's, or sustained."""
+    if kind not in ("burst", "sustained"):
+        raise TableError(f"{program}: {kind} is neither burst nor sustained")
+    if not (root / RESULTS / f"{program}.json").exists():
+        return ""
+    shapes = read_json(root, f"{RESULTS}/{program}.json")["shapes"]
+    columns = {name: {c["name"]: c for c in measured["contenders"]} for name, measured in shapes.items()}
+    wrong = [  # the base computes nothing that could be checked
+        (name, c) for name, column in columns.items() for c, of in column.items() if of["verdict"] != "ok" and c != base
+    ]
+    if wrong:
+        raise TableError(f"{program}.json: the result of {wrong[0][1]} is wrong at {wrong[0][0]}")
+
+    def cell(contender):
+        if contender is None:
+            return "-"
+        ms = contender["burst_ms"]["median"] if kind == "burst" else contender["sustained_ms"]
+        rate = f"{contender[work] / ms * 1e-9:.3g}"
+        return f"{rate} ({contender[share]['median']:.3f})" if kind == "burst" else rate
+
+    names = dict.fromkeys(name for column in columns.values() for name in column)
+    rows = [[name, *(cell(column.get(name)) for column in columns.values())] for name in names]
+    of_base = f" (share of the {base.split(' ', 1)[0]})"
+    return markdown([unit + (of_base if kind == "burst" else ", sustained"), *columns], rows, "l" + "r" * len(columns))
+
+
+@table("gemm_peers")
+def gemm_peers_table(root, kind):
+    """Step 02, cuBLAS and the roof of mma.sync in one run."""
+    return peers_table(root, "gemm_peers", kind, "roof of mma.sync", "of_roof", "operations", "TFLOP/s")
+
+
+@table("softmax_peers")
+def softmax_peers_table(root, kind):
+    """Step 03 and a copy of the same bytes in one run: x read once and y written once over the time."""
+    return peers_table(root, "softmax_peers", kind, "copy", "of_copy", "bytes", "TB/s")
+
+
+@table("softmax")
+def softmax_table(root):
+    """Step 03 at every shape that was measured: x read once and y written once over the median time, as a rate and, in brackets, as a
+    share of what a copy reaches."""
+    reports = [report for (step, _), report in benchmarks(root).items() if step == "03_online_softmax"]
+    if not reports:
+        return ""
+    copied = read_json(root, "docs/machine/h200.json")["ceilings"]["copy_bytes_per_second"]["value"]
+
+    def cell(result):
+        if result is None:
+            return "-"
+        problem = result["problem"]
+        moved = 2 * problem["rows"] * problem["cols"] * (4 if problem["dtype"] == "fp32" else 2)
+        rate = moved / (result["times_ms"]["median"] / 1000)
+        return f"{quantity(rate, 'B/s')} ({rate / copied:.3f})"
+
+    columns = {described(report): by_variant(report) for report in reports}
+    variants = dict.fromkeys(variant for named in columns.values() for variant in named)
+    rows = [[f"`{variant}`", *(cell(named.get(variant)) for named in columns.values())] for variant in variants]
+    return markdown(["x and y over time (share of a copy)", *columns], rows, "l" + "r" * len(columns))
+
+
+ROOF = "roof of mma.sync"
+OTHERS = {"FlashAttention-2": "FA2", "cuDNN": "cuDNN", "memory-efficient": "memory-efficient"}  # as the columns call them
+
+
+def attention_peers(root):
+    """(cells, variants) of attention_peers.json: {name: {contender: entry}}; nothing before it is committed. TableError where a result
+    was wrong."""
+    if not (root / RESULTS / "attention_peers.json").exists():
+        return {}, []
+    report = read_json(root, f"{RESULTS}/attention_peers.json")
+    cells = {name: {c["name"]: c for c in measured["contenders"]} for name, measured in report["cells"].items()}
+    for name, contenders in cells.items():
+        for contender, entry in contenders.items():
+            if entry["verdict"] != "ok" and contender != ROOF:  # which computes nothing that could be checked
+                raise TableError(f"attention_peers.json: the result of {contender} is wrong at {name}")
+    return cells, report["variants"]
+
+
+@table("attention_peers")
+def attention_peers_table(root, kind):
+    """Step 05 beside PyTorch's kernels, in one run: TFLOP/s in bursts with the speed over the others', or sustained with the clock. The
+    figures of others and of the roof are of the first variant."""
+    if kind not in ("burst", "sustained"):
+        raise TableError(f"attention_peers: {kind} is neither burst nor sustained")
+    cells, variants = attention_peers(root)
+    if not cells:
+        return ""
+
+    def rate(entry):
+        if entry is None:
+            return "-"
+        if kind == "burst":
+            return f"{entry['tflops']['median']:.0f}"
+        return f"{entry['sustained_tflops']:.0f}" + (f" ({entry['sm_clock_mhz']})" if entry["sm_clock_mhz"] else "")
+
+    def over(entry, other):
+        of = (entry or {"of": {}})["of"].get(other)
+        return f"{of['median']:.2f} ({of['min']:.2f}–{of['max']:.2f})" if of else "-"
+
+    contenders = [*variants, *OTHERS] + ([ROOF] if kind == "sustained" else [])
+    compared = [*OTHERS][:2] + [ROOF] if kind == "burst" else []
+    rows = [
+        [name, *(rate(cell.get(contender)) for contender in contenders), *(over(cell.get(variants[0]), other) for other in compared)]
+        for name, cell in cells.items()
+    ]
+    title = "TFLOP/s, bursts" if kind == "burst" else "TFLOP/s, sustained (SM clock, MHz)"
+    called = {variant: f"`{variant}`" for variant in variants} | OTHERS | {ROOF: "the roof"}
+    names = [*(called[contender] for contender in contenders), *(f"of {called[other]}" for other in compared)]
+    return markdown([title, *names], rows, "l" + "r" * len(names))
+
+
+@table("attention_claims")
+def attention_claims_table(root):
+    """What that run says of step 05's first variant, beside what was aimed at."""
+    cells, _ = attention_peers(root)
+    if not cells:
+        return ""
+    claims = read_json(root, f"{RESULTS}/attention_peers.json")["claims"]
+    rows = [[claim["what"], f"{claim['target']:.2f}" if claim["target"] else "-", f"{claim['value']:.3f}"] for claim in claims]
+    return markdown(["what", "at least", "measured"], rows, "lrr")
+
+
+# ---- the simulator ----
+
+
+@table("parity")
+def parity_table(root):
+    """How many numbers of the simulator were compared with Nsight Compute's (tools/measure/parity.py)."""
+    header = ["kernels of", "launches", "exact numbers compared", "different", "estimates", "different"]
+    counts = read_json(root, f"{RESULTS}/parity.json")
+    columns = ["launches", "compared", "different", "estimates", "estimates_different"]
+    return markdown(header, [[f"`{step}`", *(count[c] for c in columns)] for step, count in counts.items()], "lrrrrr")
+
+
+@table("io_theorem")
+def io_theorem_table(root):
+    """Bytes that attention asks of memory, by formula and counted (tools/learn/io_counts.py)."""
+    points = read_json(root, "results/sim/io_theorem.json")["points"]
+    rows = [
+        [
+            p["algorithm"] + (f", {p['kib']} KB" if p["kib"] else ""),
+            p["n"],
+            p["d"],
+            f"{p['predicted'] / 1e6:.3f}",
+            f"{p['counted'] / 1e6:.3f}",
+            f"{(p['counted'] / p['predicted'] - 1) * 100:.2f} %",
+        ]
+        for p in sorted(points, key=lambda p: (p["d"] != 64, p["d"], p["n"]))
+    ]
+    return markdown(["requested, one head, fp16", "N", "d", "expected, MB", "counted, MB", "more"], rows, "lrrrrr")
+
+
+@table("simulator_cost")
+def simulator_cost_table(root):
+    """What the simulator's checks cost (build/sim/tests/simt_speed)."""
+    rows = read_json(root, "results/sim/speed.json")["rows"]
+    columns = ["bounds", "races", "counters", "all"]
+    return markdown(["ns", *columns], [[row["what"], *(f"{row[c]:.0f}" for c in columns)] for row in rows], "lrrrr")
+
+
+# ---- counters, from Nsight Compute's raw page as `make gpu-check` keeps it ----
+
+
+def profiles(root, step, shape):
+    """[{metric: text}, …] of the launches of a step at one shape; nothing before the first profile is committed."""
+    file = root / RESULTS / f"ncu_{step}.csv"
+    if not file.exists():
+        return []
+    named = ncu.measured(file)
+    if shape not in named:
+        raise TableError(f"{file.name} has no shape {shape} (it has: {', '.join(named)})")
+    return named[shape]
+
+
+def metric(launch, name):
+    """A metric as a number; TableError if the profile does not have it."""
+    try:
+        return float(launch[name].replace(",", ""))
+    except (KeyError, ValueError) as error:
+        raise TableError(f"the profile has no number {name} for {launch.get('Kernel Name')}") from error
+
+
+def sectors_per_request(launch, operation):
+    """Sectors that a request to device memory touches, on average; "-" where there are no requests."""
+    requests = metric(launch, f"l1tex__t_requests_pipe_lsu_mem_global_op_{operation}.sum")
+    sectors = metric(launch, f"l1tex__t_sectors_pipe_lsu_mem_global_op_{operation}.sum")
+    return f"{sectors / requests:.1f}" if requests else "-"
+
+
+def floors(root, step, shape):
+    """{kernel: its floor time in seconds} as predicted for the benchmark of that shape; nothing where there is none."""
+    report = benchmarks(root).get((step, shape))
+    if not report:
+        return {}
+    ceilings = read_json(root, "docs/machine/h200.json")["ceilings"]
+    least = {}
+    for result in report["results"]:
+        for cost in result["kernels"]:  # where variants share a kernel, the first: whose launch the tables show
+            least.setdefault(cost["kernel"], floor_seconds(cost, result["problem"]["dtype"], ceilings))
+    return least
+
+
+@table("kernels")
+def kernels_table(root, step, shape):
+    """Every kernel of a step at one shape, as Nsight Compute saw its first launch (in base units: ns, bytes)."""
+    first = {}
+    for launch in profiles(root, step, shape):
+        first.setdefault(ncu.base_name(launch["Kernel Name"]), launch)
+    least = floors(root, step, shape)
+    rows = [
+        [
+            f"`{name}`",
+            quantity(least[name], "s") if name in least else "-",
+            quantity(metric(launch, "gpu__time_duration.sum") * 1e-9, "s"),
+            sectors_per_request(launch, "ld"),
+            sectors_per_request(launch, "st"),
+            f"{metric(launch, 'l1tex__t_sector_hit_rate.pct'):.0f} %",
+            f"{metric(launch, 'lts__t_sector_hit_rate.pct'):.0f} %",
+            quantity(metric(launch, "dram__bytes_read.sum"), "B"),
+            quantity(metric(launch, "dram__bytes_write.sum"), "B"),
+        ]
+        for name, launch in first.items()
+    ]
+    header = [
+        "kernel",
+        "floor",
+        "time",
+        "sectors / load",
+        "sectors / store",
+        "L1 hits",
+        "L2 hits",
+        "DRAM read",
+        "DRAM written",
+    ]
+    return markdown(header, rows, "lrrrrrrrr") if rows else ""
+
+
+# ---- what bounds a kernel (tools/measure/profiling) ----
+
+
+@table("profile")
+def profile_table(root, step, shape):
+    """Every kernel of a step at one shape: what it reached, and what bounds it, by the committed profile."""
+    launches = from_ncu(profiles(root, step, shape), benchmarks(root).get((step, shape)))
+    rows = by_kernel(launches, read_json(root, "docs/machine/h200.json"))
+    return markdown(["kernel", "time", "floor / time", "what bounds it"], rows, "lrrl") if rows else ""
+
+
+@table("profile_rows")
+def profile_rows_table(root):
+    """The rows of the profile's table, with Nsight Compute's names."""
+    return markdown(["row", "what it is", "metrics"], meanings(), "lll")
+
+
+# ---- the README's ladder ----
+
+LADDER_SHAPES = ("tour", "4k", "16k × 4k", "d 64 4096", "d 128 4096")
+
+
+@table("ladder")
+def ladder_table(root):
+    """Every variant of every step: the README's. Steps that were measured at the same problems share a table."""
+    by_step = {}
+    for (step, shape), report in benchmarks(root).items():
+        if shape in LADDER_SHAPES:
+            by_step.setdefault(step, []).append((LADDER_SHAPES.index(shape), described(report), by_variant(report)))
+    shared = {}  # {problems: rows}
+    for step, measured in sorted(by_step.items()):
+        columns = sorted(measured, key=lambda column: column[:2])
+        rows = shared.setdefault(tuple(problem for _, problem, _ in columns), [])
+        for variant in dict.fromkeys(variant for *_, results in columns for variant in results):
+            times = [median(results[variant]) if variant in results else "-" for *_, results in columns]
+            rows.append([f"[{step[:2]}](docs/{step}.md)", f"`{variant}`", *times])
+    return "\n\n".join(markdown(["step", "variant", *problems], rows, "ll" + "r" * len(problems)) for problems, rows in shared.items())
+
+
+# ---- mutants, from what `make mutate UPDATE=1` wrote ----
+
+WRONG = "wrong result"  # what the checker says; all else in a mutant's "by" is the simulator's, a test's, or how the program ended
+FAILED = "failed test"
+ENDED = ("hang", "crash", "refused", "compiler")
+DONE = {"remove": "calls removed", "weaken": "waits weakened", "swap": "registers swapped", "shift": "indices shifted"}
+
+
+def mutation_results(root, step):
+    return read_json(root, f"results/mutants/{step}.json")
+
+
+def noticed_by(mutant):
+    """Who noticed a mutant, over all its runs."""
+    findings = [kind for kind in mutant["by"] if kind not in (WRONG, FAILED) and not kind.startswith(ENDED)]
+    if not mutant["caught"]:
+        return "nobody can: it is equivalent" if mutant["equivalent"] else "nobody"
+    if not findings:
+        if WRONG in mutant["by"]:
+            return "the checker alone"
+        return "a test of the step alone" if FAILED in mutant["by"] else "neither: it hung, crashed or was refused"
+    if WRONG in mutant["by"]:
+        return "the simulator and the checker"
+    races = all("race" in kind for kind in findings)
+    return "the simulator alone, " + ("by a race" if races else "by an access that is not allowed")
+
+
+def caught_by(mutant):
+    """A cell: what caught a mutant, and in how many runs where not in all."""
+    if not mutant["caught"]:
+        return "equivalent" if mutant["equivalent"] else "**nothing**"
+    part = "" if mutant["caught"] == mutant["runs"] else f" ({mutant['caught']} of {mutant['runs']})"
+    return ", ".join(mutant["by"]) + part
+
+
+def place_of(mutant):
+    return f"{mutant['file']}:{mutant['line']}"
+
+
+def as_code(text):
+    return "`" + text.replace("|", "\\|") + "`"
+
+
+@table("mutants")
+def mutants_table(root, step):
+    """How many mutants a step has, and who noticed them."""
+    counts = {}
+    for mutant in mutation_results(root, step)["mutants"]:
+        row = counts.setdefault(noticed_by(mutant), dict.fromkeys(DONE, 0))
+        row[mutant["what"].split()[0]] += 1
+    verbs = [verb for verb in DONE if any(row[verb] for row in counts.values())]
+    ordered = sorted(counts.items(), key=lambda item: -sum(item[1].values()))
+    rows = [[who, *(row[verb] for verb in verbs)] for who, row in ordered]
+    rows.append(["all", *(sum(row[verb] for row in counts.values()) for verb in verbs)])
+    return markdown(["noticed by", *(DONE[verb] for verb in verbs)], rows, "l" + "r" * len(verbs))
+
+
+@table("mutant-shapes")
+def mutant_shapes_table(root, step):
+    """What each shape is good for: how many mutants it caught, and how many no other shape did."""
+    results = mutation_results(root, step)
+    rows = []
+    for shape, arguments in results["shapes"].items():
+        where = [mutant["at"] for mutant in results["mutants"] if shape in mutant["at"]]
+        alone = sum(len(at) == 1 for at in where)
+        rows.append([shape, as_code(" ".join(arguments)) if arguments else "", len(where), alone])
+    return markdown(["shape", "its flags", "mutants caught", "caught there alone"], rows, "llrr")
+
+
+@table("mutant-calls")
+def mutant_calls_table(root, step):
+    """Every barrier and wait that was removed or weakened, and every swap, with the lines of the first report."""
+    rows = []
+    for mutant in mutation_results(root, step)["mutants"]:
+        if not mutant["what"].startswith("shift "):
+            lines = mutant["first"]["lines"] if mutant["first"] else []
+            short = " and ".join(line.rpartition("/")[2] for line in lines)
+            runs = f"{mutant['caught']} of {mutant['runs']}"
+            by = ", ".join(mutant["by"]) or caught_by(mutant)
+            rows.append([place_of(mutant), as_code(mutant["what"]), by, runs, mutant["right_values"], short])
+    header = ["where", "what was done", "caught by", "in runs", "of these, all values right", "first report"]
+    return markdown(header, rows, "lllrrl")
+
+
+@table("mutant-shifts")
+def mutant_shifts_table(root, step):
+    """Every index that was shifted, both ways."""
+    rows = {}
+    for mutant in mutation_results(root, step)["mutants"]:
+        verb, _, rest = mutant["what"].partition(" ")
+        if verb == "shift":
+            shift, _, mark = rest.partition(" ")
+            rows.setdefault((place_of(mutant), as_code(mark)), {})[shift] = caught_by(mutant)
+    return markdown(["where", "index", "+1", "−1"], [[*place, cells["+1"], cells["-1"]] for place, cells in rows.items()])
+
+
+@table("mutants-equivalent")
+def mutants_equivalent_table(root, step):
+    """The mutants that nothing can notice, with the reasons that the step's mutants.json gives."""
+    equivalent = [mutant for mutant in mutation_results(root, step)["mutants"] if mutant["equivalent"]]
+    rows = [[place_of(mutant), as_code(mutant["what"]), mutant["equivalent"]] for mutant in equivalent]
+    return markdown(["where", "what was done", "why nothing can notice"], rows)

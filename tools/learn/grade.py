@@ -1,0 +1,270 @@
+"""Grades an exercise: tools/learn/grade.py 01 2 builds and runs what you wrote; --solution grades ours instead.
+
+An exercise is a folder steps/NN_name/exercises/N_name. With an answers.json it asks for numbers, which are compared with what the
+step's executable predicts, the simulator counts, or the machine's description says. With a task.cuh it asks for a kernel, which must pass the checker and the
+simulator at every shape below and under several schedules; for some the counters are looked at, too. Exit status 0: passed.
+"""
+
+import argparse
+import json
+import math
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+BUILD = ROOT / "build" / "sim"
+MEASURED_BANDWIDTH = 4.25e12  # bytes/s of a copy on an H200, read plus written
+SCHEDULERS = 4  # of a multiprocessor
+MMA_CYCLES = 6.1  # of a scheduler, for an m16n8k16: docs/00_ceilings.md
+
+# What a kernel must pass, by its step: shapes, and schedules of each.
+ATTENTION_SHAPES = [
+    [],
+    ["--seq-q", "1", "--seq-k", "3", "--dim", "1"],
+    ["--seq-q", "97", "--seq-k", "203", "--dim", "40", "--causal"],
+    ["--seq-q", "40", "--seq-k", "17", "--dim", "64", "--causal"],
+    ["--batch", "2", "--heads", "4", "--kv-heads", "2", "--seq-q", "33", "--seq-k", "300", "--dim", "33"],
+]
+GEMM_SHAPES = [
+    ["--m", "128", "--n", "128", "--k", "64"],
+    [],
+    ["--m", "1", "--n", "1", "--k", "8"],
+    ["--m", "130", "--n", "200", "--k", "136"],
+    ["--m", "40", "--n", "265", "--k", "456", "--ldb", "464", "--ldc", "267"],
+    ["--batch", "2", "--batch-a", "1", "--m", "97", "--n", "33", "--k", "320"],
+]
+SOFTMAX_SHAPES = [
+    [],
+    ["--rows", "3", "--cols", "1"],
+    ["--rows", "5", "--cols", "37"],
+    ["--rows", "7", "--cols", "1003", "--ldx", "1007", "--ldy", "1005"],
+    ["--rows", "2", "--cols", "20000"],
+]
+FLASH_SHAPES = [
+    [],
+    ["--causal"],
+    ["--seq-q", "97", "--seq-k", "203", "--causal"],
+    ["--seq-q", "200", "--seq-k", "70", "--causal"],
+    ["--batch", "2", "--heads", "4", "--kv-heads", "2", "--seq-q", "5", "--seq-k", "300"],
+    ["--seq-q", "130", "--seq-k", "300", "--window", "180"],
+    ["--seq-q", "150", "--window", "40", "--causal"],
+]
+SEEDS = [["--sim-seed", seed] for seed in ("1", "2", "3")]
+COMPLETIONS = [["--sim-async", mode, *seed] for mode, seed in zip(("late", "eager", "random"), SEEDS)]
+RUNS = {"01_naive_mha": (ATTENTION_SHAPES, SEEDS), "03_online_softmax": (SOFTMAX_SHAPES, SEEDS), "04_flash_v1": (ATTENTION_SHAPES, SEEDS), "02_tiled_gemm": (GEMM_SHAPES, COMPLETIONS), "05_flash_v2": (FLASH_SHAPES, COMPLETIONS)}
+FREE_OF_CONFLICTS = {"02_tiled_gemm/3_write_the_b_load"}  # of these, shared memory may serve no wavefront more than it must
+NO_MORE_WORK = {"05_flash_v2/3_write_the_peeling"}  # and these may count nothing that the solution does not
+
+
+def results_of(*command):
+    """Runs a step's or an exercise's executable; returns what its --json says: {variant: result}."""
+    with tempfile.TemporaryDirectory() as folder:
+        report = Path(folder) / "report.json"
+        done = subprocess.run([*map(str, command), "--json", report], check=False, cwd=ROOT, capture_output=True, text=True)
+        if done.returncode != 0:
+            sys.exit(f"{done.stdout}{done.stderr}")
+        return {result["variant"]: result for result in json.loads(report.read_text())["results"]}
+
+
+def counters_of(*command):
+    """{variant: the exact counters of its only kernel}."""
+    results = results_of(*command, "--counters")
+    return {variant: kernel["exact"] for variant, result in results.items() for (kernel,) in [result["counters"]]}
+
+
+def computed_roofs():
+    """What exercise 1 of step 00 asks for, from the description of an H200: the rates that its clock allows, and what follows from two
+    that were measured."""
+    h200 = json.loads((ROOT / "docs" / "machine" / "h200.json").read_text())
+    clock = h200["sm_clock_mhz"] * 1e6
+    copy, mma = (h200["ceilings"][f"{name}_per_second"]["value"] for name in ("copy_bytes", "mma_sync_flops"))
+    instructions = h200["multiprocessors"] * SCHEDULERS * clock  # of warps, in a second
+    return {
+        "fma_tflops": instructions * 32 * 2 / 1e12,
+        "mma_tflops": instructions / MMA_CYCLES * 2 * 16 * 8 * 16 / 1e12,
+        "bytes_under_way": copy * h200["latency_cycles"]["hbm"] / clock,
+        "ridge_flop_per_byte": mma / copy,
+        "transpose_microseconds": 2 * 4096 * 4096 * 2 / copy * 1e6,
+    }
+
+
+def predicted_bytes():
+    """What exercise 1 of step 01 asks for, computed from the executable's own prediction for the tour's shape."""
+    shape = ["--heads", "12", "--seq-q", "207", "--dim", "32"]
+    (result,) = results_of(BUILD / "bin" / "01_naive_mha", "--variant", "row_per_thread", *shape, "--no-check").values()
+    scores, softmax, pv = result["kernels"]
+    moved = [kernel["bytes_read"] + kernel["bytes_written"] for kernel in (scores, softmax, pv)]
+    return {
+        "S_bytes": scores["bytes_written"],
+        "scores_flops": scores["flops"],
+        "softmax_bytes": moved[1],
+        "all_kernels_bytes": sum(moved),
+        "floor_microseconds": sum(moved) / MEASURED_BANDWIDTH * 1e6,
+    }
+
+
+def counted_conflicts():
+    """What exercise 1 of step 02 asks for: wavefronts of one ldmatrix.x4, and two numbers of the step's own kernels."""
+    wavefronts = "sm__sass_l1tex_data_pipe_lsu_wavefronts_mem_shared_op_ldsm.sum"
+    conflicts = "sm__sass_l1tex_data_bank_conflicts_pipe_lsu_mem_shared_op_ldsm.sum"
+    rows = counters_of(BUILD / "exercises" / "exercise_02_tiled_gemm_1_predict_conflicts", "--variant", "all")
+    asked = [f"stride_{stride}" for stride in (64, 80, 96, 128, 144, 192, 256, 272)] + ["swizzled_64", "swizzled_128"]
+    kernels = {}
+    for variant in ("tensor_cores", "swizzle"):
+        kernels |= counters_of(BUILD / "bin" / "02_tiled_gemm", "--variant", variant)
+    return {
+        **{name: rows[name][wavefronts] / rows[name]["smsp__sass_inst_executed_op_ldsm.sum"] for name in asked},
+        "tensor_cores_conflicts": kernels["tensor_cores"][conflicts],
+        "swizzle_wavefronts": kernels["swizzle"][wavefronts],
+    }
+
+
+def requested_bytes():
+    """What exercise 1 of step 04 asks for: of Algorithm 1 in two sizes of shared memory, counted; and by how much the paper's blocks
+    miss the budget at d = 128."""
+    n, d = 320, 64
+    numbers = {}
+    for name, variant in (("48k", "scalar_48k"), ("227k", "scalar")):
+        shape = ["--variant", variant, "--heads", "1", "--seq-q", str(n), "--dim", str(d), "--dtype", "fp16", "--no-check", "--counters"]
+        (result,) = results_of(BUILD / "bin" / "04_flash_v1", *shape).values()
+        exact = result["counters"][1]["exact"]
+        load, store = (32 * exact[f"l1tex__t_sectors_pipe_lsu_mem_global_op_{op}.sum"] for op in ("ld", "st"))
+        numbers |= {f"passes_{name}": store // (n * (4 * d + 8)), f"bytes_{name}": load + store}  # a pass stores O, l and m once
+    words, block = 227 * 1024 // 4, math.ceil(227 * 1024 // 4 / (4 * 128))
+    return numbers | {"words_beyond_the_budget": 4 * block * 128 + block * block - words}
+
+
+def predicted_transfers():
+    """What exercise 1 of step 03 asks for: bytes as the executable predicts them, sectors of a load as the simulator counts them, and a
+    merge by hand."""
+    step = BUILD / "bin" / "03_online_softmax"
+    large = results_of(step, "--variant", "all", "--rows", "64", "--cols", "4096", "--no-check")
+    moved = {
+        variant: 256 * sum(kernel["bytes_read"] + kernel["bytes_written"] for kernel in result["kernels"])  # 16384 rows are 256 × 64
+        for variant, result in large.items()
+    }
+    counted = results_of(step, "--variant", "all", "--rows", "64", "--cols", "1024", "--no-check", "--counters")
+    sectors = {}
+    for variant in ("three_pass", "warp_per_row", "vectorised"):
+        (kernel,) = counted[variant]["counters"]
+        requests, touched = (kernel["exact"][f"l1tex__t_{what}_pipe_lsu_mem_global_op_ld.sum"] for what in ("requests", "sectors"))
+        sectors[f"{variant}_sectors"] = touched / requests
+    return {
+        **{f"{variant}_bytes": moved[variant] for variant in ("three_pass", "online", "vectorised")},
+        "vectorised_microseconds": moved["vectorised"] / MEASURED_BANDWIDTH * 1e6,
+        **sectors,
+        "merged_m": 5,
+        "merged_l": 2 + math.exp(3 - 5) * (math.exp(-2) + math.exp(-1) + 1),
+    }
+
+
+def counted_tiles():
+    """What exercise 1 of step 05 asks for, of one head with 256 queries and keys and rows of 64 elements."""
+    shape = ["--heads", "1", "--seq-q", "256", "--dim", "64", "--no-check"]
+
+    def counted(variant, *mask):
+        (counters,) = counters_of(BUILD / "bin" / "05_flash_v2", "--variant", variant, *shape, *mask).values()
+        return counters
+
+    pipeline, registers = counted("pipeline"), counted("registers")
+    mma = "sm__inst_executed_pipe_tensor_op_hmma.sum"
+    return {
+        "copied_bytes": 32 * pipeline["l1tex__t_sectors_pipe_lsu_mem_global_op_ld.sum"],
+        "ldmatrix_file_4": pipeline["smsp__sass_inst_executed_op_ldsm.sum"],
+        "ldmatrix_file_5": registers["smsp__sass_inst_executed_op_ldsm.sum"],
+        "mma": registers[mma],
+        "causal_mma": counted("registers", "--causal")[mma],
+        "causal_window_64_mma": counted("registers", "--causal", "--window", "64")[mma],
+        "barriers_file_5": registers["sass__inst_executed_per_opcode.BAR"],
+    }
+
+
+EXPECTED = {
+    "00_ceilings/1_predict_the_roofs": computed_roofs,
+    "01_naive_mha/1_predict_bytes": predicted_bytes,
+    "02_tiled_gemm/1_predict_conflicts": counted_conflicts,
+    "05_flash_v2/1_predict_counts": counted_tiles,
+    "03_online_softmax/1_predict_transfers": predicted_transfers,
+    "04_flash_v1/1_predict_bytes": requested_bytes,
+}
+
+
+def grade_numbers(answers, expected_numbers):
+    """Compares each answer; prints one line each, with a hint instead of the right number."""
+    right = True
+    for name, expected in expected_numbers.items():
+        answer = answers.get(name)
+        tolerance = 0 if expected == round(expected) else 0.02  # counts must be exact, rates and times need not
+        ok = isinstance(answer, (int, float)) and math.isclose(answer, expected, rel_tol=tolerance, abs_tol=0)
+        hint = "" if ok or not isinstance(answer, (int, float)) or not answer else f"  ({answer / expected:.3g} times the right number)"
+        print(f"{'right' if ok else 'wrong'}  {name}: {answer}{hint}")
+        right &= ok
+    return right
+
+
+def grade_kernel(binary, shapes, schedules, free_of_conflicts, solution=None):
+    """Runs the kernel at every shape under every schedule; stops at the first that fails and shows why. With a solution, nothing may be
+    counted of the kernel that is not of the solution."""
+
+    def wrong(flags, why):
+        print(f"wrong  {why}\nRun it yourself: {' '.join([str(binary.relative_to(ROOT)), *flags])}")
+        return False
+
+    for shape in shapes:
+        for schedule in schedules:
+            flags = [*shape, *schedule]
+            try:
+                done = subprocess.run([str(binary), *flags], check=False, cwd=ROOT, capture_output=True, text=True, timeout=120)
+            except subprocess.TimeoutExpired:
+                return wrong(flags, "it did not end within two minutes")
+            if done.returncode != 0:
+                return wrong(flags, f"{' '.join(flags)}\n\n{done.stdout}{done.stderr}")
+        shown = " ".join(shape) or "default shape"
+        if free_of_conflicts:
+            (counters,) = counters_of(binary, *shape).values()
+            wavefronts, ideal = counters["memory_l1_wavefronts_shared"], counters["memory_l1_wavefronts_shared_ideal"]
+            if wavefronts != ideal:
+                why = f"{shown}: C is right, but shared memory takes {wavefronts} wavefronts where {ideal} could do; --counters shows which lines"
+                return wrong([*shape, "--counters"], why)
+        if solution:
+            (counters,), (least,) = counters_of(binary, *shape).values(), counters_of(solution, *shape).values()
+            more = [f"{name} {count} where {least[name]} would do" for name, count in counters.items() if count > least[name]]
+            if more:
+                return wrong([*shape, "--counters"], f"{shown}: O is right, but not for the least work: {', '.join(more)}")
+        print(f"right  {shown}, {len(schedules)} schedules{', no bank conflicts' if free_of_conflicts else ''}")
+    return True
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("step", help="two digits: 01")
+    parser.add_argument("number", help="of the exercise: 2")
+    parser.add_argument("--solution", action="store_true", help="grade the solution that comes with the exercise")
+    args = parser.parse_args()
+    folders = list(ROOT.glob(f"steps/{args.step}_*/exercises/{args.number}_*"))
+    if len(folders) != 1:
+        known = ", ".join(sorted(str(f.relative_to(ROOT / "steps")) for f in ROOT.glob("steps/*/exercises/[0-9]_*")))
+        parser.error(f"there is no exercise {args.number} of step {args.step}; there are: {known}")
+    folder = folders[0]
+    step = folder.parent.parent.name
+    exercise = f"{step}/{folder.name}"
+    which = "solution" if args.solution else "task"
+    if (folder / "answers.json").exists():
+        answers = json.loads((folder / ("solution.json" if args.solution else "answers.json")).read_text())
+        right = grade_numbers(answers, EXPECTED[exercise]())
+    else:
+        target, solution = (f"exercise_{step}_{folder.name}_{kernel}" for kernel in (which, "solution"))
+        compared = exercise in NO_MORE_WORK
+        build = ["cmake", "--build", BUILD, "--target", target, *([solution] if compared else [])]
+        built = subprocess.run(build, check=False, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        if built.returncode != 0:
+            print(f"It does not compile:\n{built.stdout}")
+        right = built.returncode == 0 and grade_kernel(BUILD / "exercises" / target, *RUNS[step], exercise in FREE_OF_CONFLICTS, BUILD / "exercises" / solution if compared else None)
+    print("passed" if right else "not yet")
+    sys.exit(0 if right else 1)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,50 @@
+"""The shapes at which each step is measured: for the profiler, the sanitizers, the benchmarks and their tests.
+
+A step's own stand in tests/steps/NN_name/shapes.py:
+
+LAYERED     True: the step carries the whole layer (--layer)
+FIXED       three shapes, where the simulator's counters are compared with Nsight Compute's. "tour" is the layer in
+            data/minilm_layer (of step 02, the product that makes Q, K and V); "ragged" has extents that no tile divides, and is
+            causal where a step knows that
+REACHED     beyond these, what `make sass` runs, so that the simulator comes by every kernel and every line that accesses memory
+PROFILED    one large shape for Nsight Compute: where memory is what a real model makes of it
+SANITIZED   small, because sanitizers slow a kernel down a hundredfold, and with every irregularity
+BENCHED     what the benchmarks run
+"""
+
+import runpy
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+OF_STEP = {path.parent.name: runpy.run_path(str(path)) for path in sorted(ROOT.glob("tests/steps/*/shapes.py"))}
+
+
+def listed(name):
+    """{step: its list of that name}, of the steps that have one."""
+    return {step: lists[name] for step, lists in OF_STEP.items() if name in lists}
+
+
+LAYERED = list(listed("LAYERED"))
+FIXED, REACHED, PROFILED, SANITIZED, BENCHED = map(listed, ("FIXED", "REACHED", "PROFILED", "SANITIZED", "BENCHED"))
+
+# What benchmarks/softmax_peers runs beside a copy of the same bytes: arguments, and the variants.
+SOFTMAX_PEERS = {
+    f"{rows} × {cols}, {dtype}": (
+        ["--rows", str(rows), "--cols", str(cols), "--dtype", dtype],
+        [*(["vectorised"] if cols <= 65536 else []), "held_parts", "in_turns", "tuned"],
+    )
+    for dtype in ("fp16", "fp32")
+    for rows, cols in ((16384, 4096), (4096, 16384), (1024, 65536), (64, 1048576))
+}
+
+# What benchmarks/gemm_peers runs beside cuBLAS and the roof of mma.sync: arguments, and the variants (none: all).
+FAST = ["pipeline", "tuned", "tuned_99k", "edges", "any_k"]
+GEMM_PEERS = {
+    "4096³ fp16": (["--m", "4096", "--n", "4096", "--k", "4096"], []),
+    "4096³ bf16": (["--m", "4096", "--n", "4096", "--k", "4096", "--dtype", "bf16"], FAST),
+    "8192³ fp16": (["--m", "8192", "--n", "8192", "--k", "8192"], FAST),
+    "8192³ bf16": (["--m", "8192", "--n", "8192", "--k", "8192", "--dtype", "bf16"], FAST),
+    "4095 × 4095 × 4096 fp16": (["--m", "4095", "--n", "4095", "--k", "4096"], FAST),
+    "4097 × 4097 × 4096 fp16": (["--m", "4097", "--n", "4097", "--k", "4096"], FAST),
+    "4096 × 4096 × 4095 fp16": (["--m", "4096", "--n", "4096", "--k", "4095"], ["any_k"]),
+}

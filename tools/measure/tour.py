@@ -1,0 +1,318 @@
+"""Runs every step on real input, checks it, and tells the story in one table and one picture.
+
+The input is one attention layer of a small transformer, on an English paragraph (data/minilm_layer). Step 02 computes its Q, K and V,
+step 03 its softmax, and the steps of attention what lies between Q, K, V and O. What each variant writes is checked by the step itself,
+and compared with the layer in double precision. The simulator counts bytes and bank conflicts; a GPU adds times, and the counts are
+then those that results/ holds for it. Writes build/tour/ladder.png and build/tour/report.html. Exit status 1 if a check failed.
+"""
+
+import argparse
+import base64
+import html
+import json
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+import matplotlib
+
+matplotlib.use("Agg")
+import matplotlib.pyplot as plt
+import numpy as np
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+from tools.measure.profiling import ncu
+from tools.measure.profiling.launch import SECTOR, from_ncu, from_report
+from tools.measure.profiling.machine import floor_seconds, machine_of
+from tools.measure.shapes import FIXED, LAYERED
+
+ROOT = Path(__file__).resolve().parents[2]
+LAYER = ROOT / "data" / "minilm_layer"
+OUT = ROOT / "build" / "tour"
+# How far an output may lie from the layer in double precision, relative to its largest value. In fp16 the inputs are rounded, too.
+TOLERANCE = {"fp32": 1e-5, "fp16": 5e-3}
+MAPS = [4, 8]  # the heads that are drawn: a sharp one and a broad one
+
+
+class Layer:
+    """The layer in double precision: q, k, v, p and o are [heads, tokens, dim], or [heads, tokens, tokens]."""
+
+    def __init__(self):
+        heads = json.loads((LAYER / "layer.json").read_text())["heads"]
+        names = ("x", "y_model", "in_proj_weight", "in_proj_bias")
+        x, y, self.weight, bias = (np.load(LAYER / f"{name}.npy").astype(np.float64) for name in names)
+        self.x, self.y = x[0], y[0]
+        tokens, width = self.x.shape
+        self.product = self.x @ self.weight.T  # without the bias
+        self.q, self.k, self.v = (self.product + bias).reshape(tokens, 3, heads, width // heads).transpose(1, 2, 0, 3)
+        self.scores = self.q @ self.k.transpose(0, 2, 1) / np.sqrt(self.q.shape[-1])
+        p = np.exp(self.scores - self.scores.max(axis=-1, keepdims=True))
+        self.p = p / p.sum(axis=-1, keepdims=True)
+        self.o = self.p @ self.v
+        self.text = (LAYER / "tokens.txt").read_text().splitlines()[:tokens]
+
+
+@dataclass
+class Stop:
+    """What a step does on the tour."""
+
+    step: str
+    what: str
+    inputs: dict  # {file: array}; none where the step reads the layer itself
+    flags: list
+    output: str  # the file that is compared
+    truth: np.ndarray
+    dtype: str = "fp32"
+    variant: str = "all"
+    label: str = "{}"  # of its rows
+
+
+def dtype_of(step, otherwise):
+    """That of the step's fixed shape "tour", so that the counts which results/ holds are of the same problem."""
+    flags = FIXED.get(step, {}).get("tour", [])
+    return flags[flags.index("--dtype") + 1] if "--dtype" in flags else otherwise
+
+
+def stops(layer):
+    """In the order of the ladder."""
+    heads = {"q": layer.q, "k": layer.k, "v": layer.v}
+    tokens = len(layer.x)
+
+    def attention(step, otherwise):
+        dtype = dtype_of(step, otherwise)
+        return Stop(step, f"{len(layer.q)} heads of attention", heads, ["--dtype", dtype], "o", layer.o, dtype)
+
+    found = [attention("01_naive_mha", "fp32")]
+    found += [Stop(step, "the whole layer", {}, ["--layer", LAYER], "y", layer.y, "fp32", "default", "{}, layer") for step in LAYERED]
+    product = {"a": layer.x, "b": layer.weight}
+    found.append(Stop("02_tiled_gemm", "the product that makes Q, K and V", product, ["--dtype", "fp16"], "c", layer.product, "fp16"))
+    scores = layer.scores.reshape(-1, tokens)
+    found.append(Stop("03_online_softmax", "its softmax", {"x": scores}, ["--dtype", "fp32"], "y", layer.p.reshape(-1, tokens)))
+    return [*found, attention("04_flash_v1", "fp16"), attention("05_flash_v2", "fp16")]
+
+
+def run_stop(binary, stop, on_gpu):
+    """Runs the stop's variants. Returns the step's JSON report, and prints what it complained about."""
+    out = OUT / stop.step / stop.output
+    folder = out / "input"
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, values in stop.inputs.items():
+        values = values[None] if values.ndim == 3 else values  # heads belong to a batch
+        np.save(folder / f"{name}.npy", values.astype(np.float16 if stop.dtype == "fp16" else np.float32))
+    report = out / "report.json"
+    report.unlink(missing_ok=True)
+    command = [binary, *stop.flags, "--output", out, "--json", report]
+    command += ["--input", folder] if stop.inputs else []
+    command += ["--variant", "all"] if stop.variant == "all" else []
+    command += ["--bench"] if on_gpu else ["--counters"] if stop.inputs else []  # the layer's projections would take a minute to count
+    done = subprocess.run([str(part) for part in command], check=False, cwd=ROOT, capture_output=True, text=True)
+    if done.returncode != 0:
+        print(f"\n{done.stderr}", file=sys.stderr)
+    if not report.exists():
+        sys.exit(f"{binary.name} wrote no report (exit status {done.returncode})")
+    return json.loads(report.read_text())
+
+
+def counted(stop, report, on_gpu):
+    """{variant: (bytes that its warps asked for, bank conflicts)}, as far as they were counted, here or by Nsight Compute."""
+    if not stop.inputs:
+        return {}
+    if on_gpu:
+        profile = ROOT / "results" / "h200" / f"ncu_{stop.step}.csv"
+        try:
+            launches = from_ncu(ncu.measured(profile)["tour"], report)
+        except (OSError, KeyError, ncu.NcuError):  # none is stored, or it is of other variants
+            return {}
+    else:
+        launches = from_report(report)
+    found = {}
+    for launch in launches:
+        requested, conflicts = found.get(launch.variant, (0, 0))
+        found[launch.variant] = requested + SECTOR * (launch.sectors() or 0), conflicts + (launch.conflicts or 0)
+    return found
+
+
+@dataclass
+class Row:
+    """A variant: what it moved, how long it took, how right it is."""
+
+    step: str
+    variant: str
+    kernels: int
+    predicted: float  # bytes
+    requested: float | None
+    conflicts: float | None
+    gpu_seconds: float | None  # None in the simulator
+    host_seconds: float | None  # of the host that simulates; None on a GPU
+    floor: float | None  # seconds; None where nobody measured what this GPU can do
+    error: float | None  # over allowed; None: not finite, or never written
+    off: float  # from the layer in double precision, relative to its largest value
+    ok: bool
+
+    def cells(self):
+        missing = lambda value, text: "-" if value is None else text(value)
+        return {
+            "step": self.step,
+            "variant": self.variant,
+            "kernels": self.kernels,
+            "MB predicted": f"{self.predicted / 1e6:.2f}",
+            "MB asked for": missing(self.requested, lambda value: f"{value / 1e6:.2f}"),
+            "bank conflicts": missing(self.conflicts, lambda value: f"{value:,.0f}"),
+            "GPU time, µs": missing(self.gpu_seconds, lambda seconds: f"{seconds * 1e6:.4g}"),
+            "of the roof": missing(self.floor, lambda floor: f"{100 * floor / self.gpu_seconds:.1f} %"),
+            "host time, s": missing(self.host_seconds, lambda seconds: f"{seconds:.2f}"),
+            "error / allowed": missing(self.error, lambda value: f"{value:.2f}"),
+            "off the model": f"{self.off:.1e}",
+            "verdict": "ok" if self.ok else "FAIL",
+        }
+
+
+def rows_of(stop, report, counts):
+    """One for each variant that ran."""
+    on_gpu = report["backend"] == "gpu"
+    known = machine_of(ROOT, report["device"]["name"]) if on_gpu else None
+    rows = []
+    for result in report["results"]:
+        folder = OUT / stop.step / stop.output / (result["variant"] if stop.variant == "all" else "")
+        written = np.load(folder / f"{stop.output}.npy")
+        off = np.abs(written.reshape(stop.truth.shape) - stop.truth).max() / np.abs(stop.truth).max()
+        ratios = [tensor["worst_ratio"] for tensor in result["verdict"]["tensors"]]
+        requested, conflicts = counts.get(result["variant"], (None, None))
+        floors = [floor_seconds(kernel, result["problem"]["dtype"], known[1]["ceilings"]) for kernel in result["kernels"]] if known else []
+        rows.append(
+            Row(
+                step=stop.step,
+                variant=stop.label.format(result["variant"]),
+                kernels=len(result["kernels"]),
+                predicted=sum(kernel["bytes_read"] + kernel["bytes_written"] for kernel in result["kernels"]),
+                requested=requested,
+                conflicts=conflicts,
+                gpu_seconds=result["times_ms"]["median"] / 1000 if on_gpu else None,
+                host_seconds=result["host_seconds"],
+                floor=sum(floors) if floors else None,
+                error=None if None in ratios else max(ratios),
+                off=off,
+                ok=bool(result["verdict"]["pass"] and not result["findings"] and off <= TOLERANCE[stop.dtype]),
+            )
+        )
+    return rows
+
+
+def table_of(rows):
+    """A dictionary for each row, all with the same columns: those that are not empty."""
+    cells = [row.cells() for row in rows]
+    columns = [column for column in cells[0] if any(row[column] != "-" for row in cells)]
+    return [{column: row[column] for column in columns} for row in cells]
+
+
+def as_text(rows):
+    """The table for a terminal: a header, a rule, and a line for each row, in aligned columns."""
+    columns = list(rows[0])
+    widths = [max(len(str(row[c])) for row in [dict(zip(columns, columns)), *rows]) for c in columns]
+    line = lambda cells: "  ".join(str(cell).ljust(width) for cell, width in zip(cells, widths)).rstrip()
+    return "\n".join([line(columns), line("-" * width for width in widths), *(line(row.values()) for row in rows)])
+
+
+def as_html(rows):
+    cells = lambda tag, values: "".join(f"<{tag}>{html.escape(str(value))}</{tag}>" for value in values)
+    body = "".join(f"<tr>{cells('td', row.values())}</tr>" for row in rows)
+    return f"<table><tr>{cells('th', rows[0])}</tr>{body}</table>"
+
+
+def draw_attention(axes, layer, lse, head):
+    """P of one head, from the scores and from the LSE that a kernel wrote: P = exp(S − LSE)."""
+    p = np.exp(layer.scores[head] - lse[head][:, None])
+    axes.imshow(np.sqrt(p), cmap="magma", aspect="equal")
+    between_words = np.where(np.eye(len(p), dtype=bool), 0, p)
+    between_words[:, [0, -1]] = between_words[[0, -1], :] = 0  # not the markers around the text
+    query, key = np.unravel_index(np.argmax(between_words), p.shape)
+    axes.set_title(f"P of head {head} (√ for the eye)\nstrongest link: “{layer.text[query]}” → “{layer.text[key]}”", fontsize=9)
+    axes.set_xlabel("key")
+    axes.set_ylabel("query")
+
+
+def draw_ladder(axes, rows):
+    """A panel for each figure, a bar for each row, a colour for each step."""
+    on_gpu = rows[0].gpu_seconds is not None
+    steps = list(dict.fromkeys(row.step for row in rows))
+    colours = [f"C{steps.index(row.step)}" for row in rows]
+    places = range(len(rows))
+    axes[0].plot([row.predicted / 1e6 for row in rows], places, "|", color="black", markersize=8)
+    panels = [
+        ("MB asked for by warps\n(|: must move, predicted)", [(row.requested or 0) / 1e6 for row in rows], "log"),
+        ("shared memory:\nwavefronts beyond ideal", [row.conflicts or 0 for row in rows], "symlog"),
+        ("error / allowed", [row.error or 0 for row in rows], "linear"),
+    ]
+    if on_gpu:
+        panels.append(("GPU time, µs\n(|: the roof's)", [row.gpu_seconds * 1e6 for row in rows], "log"))
+    for axis, (title, values, scale) in zip(axes, panels):
+        axis.barh(places, values, color=colours)
+        axis.set_xscale(scale)
+        axis.set_title(title, fontsize=9)
+        axis.tick_params(labelsize=7)
+        axis.spines[["top", "right"]].set_visible(False)
+        axis.set_yticks(places, [])
+    if on_gpu:
+        marked = [(row.floor * 1e6, place) for place, row in zip(places, rows) if row.floor]
+        axes[3].plot(*zip(*marked), "|", color="black", markersize=8)
+    axes[2].axvline(1, color="black", linewidth=0.8)
+    axes[0].set_yticks(places, [f"{row.step[:2]} {row.variant}" for row in rows], fontsize=7)
+    axes[0].set_ylim(len(rows) - 0.4, -0.6)
+
+
+def draw(rows, layer, lse):
+    panels = 3 if rows[0].gpu_seconds is None else 4
+    figure = plt.figure(figsize=(6 + 3 * panels, max(6, 1 + 0.2 * len(rows))), layout="constrained")
+    left, right = figure.subfigures(1, 2, width_ratios=[4, 3 * panels])
+    for axis, head in zip(left.subplots(2, 1), MAPS):
+        draw_attention(axis, layer, lse, head)
+    draw_ladder(right.subplots(1, panels, sharey=True), rows)
+    figure.savefig(OUT / "ladder.png", dpi=110)
+
+
+def write_report(table, where, layer):
+    picture = base64.b64encode((OUT / "ladder.png").read_bytes()).decode()
+    style = "body{font:15px sans-serif;max-width:80em;margin:2em auto}td,th{padding:.2em 1em .2em 0;text-align:left}img{max-width:100%}"
+    (OUT / "report.html").write_text(
+        f"<!doctype html><meta charset=utf-8><title>FlashSteps: the tour</title><style>{style}</style><h1>The tour</h1>"
+        f"<p>One attention layer of all-MiniLM-L6-v2 on {len(layer.text)} tokens of English, on {html.escape(where)}. Every row was checked "
+        f"against double precision, and against what the layer itself computes.</p>{as_html(table)}"
+        f'<img alt="Attention of two heads; bytes, bank conflicts and errors of each variant" src="data:image/png;base64,{picture}">\n'
+    )
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("preset", help="whose executables to run: sim, gpu, ...")
+    preset = parser.parse_args().preset
+    folder = ROOT / "build" / preset / "bin"
+    layer = Layer()
+    planned = [stop for stop in stops(layer) if (folder / stop.step).exists()]
+    if not planned:
+        parser.error(f"build/{preset}/bin holds no steps: run make {preset} first")
+
+    on_gpu = preset.startswith("gpu")
+    rows, lse, where = [], None, ""
+    for stop in planned:
+        begin = time.monotonic()
+        print(f"{stop.step}: {stop.what}, {len(layer.text)} tokens of English, {stop.dtype} ...", end=" ", flush=True)
+        report = run_stop(folder / stop.step, stop, on_gpu)
+        print(f"{time.monotonic() - begin:.0f} s")
+        for skipped in report["skipped"]:
+            print(f"  without {skipped['variant']}: {skipped['reason']}")
+        where = report["device"]["name"]
+        rows += rows_of(stop, report, counted(stop, report, on_gpu))
+        if stop.output == "o":
+            lse = np.load(OUT / stop.step / "o" / report["results"][-1]["variant"] / "lse.npy")[0]
+    table = table_of(rows)
+    print(f"\nThe ladder, on {where}:\n\n{as_text(table)}\n")
+    draw(rows, layer, lse)
+    write_report(table, where, layer)
+    print("Picture: build/tour/ladder.png   Report: build/tour/report.html")
+    sys.exit(0 if all(row.ok for row in rows) else 1)
+
+
+if __name__ == "__main__":
+    main()

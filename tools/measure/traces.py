@@ -1,0 +1,196 @@
+"""What the simulator saw one warp do, condensed to what the book's pictures are drawn from: writes results/sim/*.json.
+
+fragments.json                  which element of a matrix lies where in the registers of a warp (tests/simt/fragments.cu)
+02_tiled_gemm_banks.json        where 8 rows of a tile lie in shared memory, and what an ldmatrix of them costs
+02_tiled_gemm_pipeline.json     the order of copies, barriers, ldmatrix and mma.sync
+05_flash_v2_tiles.json          which tiles of keys each tile of queries walks over, and where with a mask
+05_flash_v2_order.json          the order of copies, scores, softmax and P · V
+"""
+
+import argparse
+import json
+import re
+import subprocess
+import tempfile
+from itertools import groupby
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+STEP = "02_tiled_gemm"
+TILE_BYTES = 64 * 2  # of a row of a k-tile
+K_TILES = 8
+SHAPE = ["--m", "128", "--n", "256", "--k", "512"]  # these, and at least one tile of C for each variant
+CHUNK_LANES = {0: range(8), 1: range(16, 24)}  # which lanes of ldmatrix.x4 give rows 0 to 7 of a piece of A, left and right half
+LENGTH = 448  # instructions of each order
+
+
+def read(path):
+    """A file that --trace wrote: [(launch, events), …]."""
+    launches = []
+    for line in map(json.loads, path.read_text().splitlines()):
+        if "kernel" in line:
+            launches.append((line, []))
+        else:
+            launches[-1][1].append(line)
+    return launches
+
+
+def trace(step, build, *arguments):
+    """What --trace writes: [(launch, events), …]."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "trace.jsonl"
+        command = [build / "bin" / step, "--no-check", *arguments, "--trace", path]
+        subprocess.run([str(part) for part in command], check=True, stdout=subprocess.DEVNULL)
+        return read(path)
+
+
+def events_of(variant, build):
+    """What the warp did in the variant's only launch."""
+    ((_, events),) = trace(STEP, build, "--variant", variant, *SHAPE)
+    return events
+
+
+def banks(variant, build):
+    """Byte offsets of the 8 chunks of 16 bytes of rows 0 to 7 of the first tile of A, from the four ldmatrix.x4 that read these rows
+    (one for each 16 columns), and the wavefronts of one."""
+    loads = [e for e in events_of(variant, build) if e["op"] == "ldmatrix.x4" and "::a[0][" in e["shared"]["first"]][:4]
+    columns = [[load["shared"]["offsets"][lane] for lane in CHUNK_LANES[half]] for load in loads for half in (0, 1)]
+    costs = {(load["shared"]["wavefronts"], load["shared"]["wavefronts_ideal"]) for load in loads}
+    ((wavefronts, ideal),) = costs
+    return {"wavefronts": wavefronts, "wavefronts_ideal": ideal, "chunks": [list(row) for row in zip(*columns)]}
+
+
+def token(event):
+    """One event of the order, see KEY."""
+    op, shared = event["op"], event.get("shared")
+    stage = int((re.search(r"::stage\[(\d+)\]", shared["first"]) or [0, 0])[1]) if shared else None
+    tile = event["global"]["offsets"][0] // TILE_BYTES % K_TILES if "global" in event else None
+    if op == "ld.global":
+        return f"G:{tile}"
+    if op == "st.shared":
+        return f"S{stage}"
+    if op.startswith("cp.async.c") and shared:
+        return f"C{stage}:{tile}"
+    if op == "ldmatrix.x4":
+        return f"L{stage}"
+    if op.startswith("mma."):
+        return "M"
+    if op == "cp.async.wait_group":
+        return f"W{event['operand']}"
+    return {"cp.async.commit_group": "K", "bar.sync": "B"}[op]
+
+
+KEY = {
+    "G:t": "ld.global of k-tile t",
+    "Ss": "st.shared to stage s",
+    "Cs:t": "cp.async of k-tile t to stage s",
+    "K": "cp.async.commit_group",
+    "Wn": "cp.async.wait_group n",
+    "B": "bar.sync",
+    "Ls": "ldmatrix.x4 from stage s",
+    "M": "mma.m16n8k16",
+}
+
+
+def order(variant, build):
+    """How many mma.sync the warp makes of a k-tile; and its first instructions, as tokens: 8C0:1 stands for eight of C0:1."""
+    events = events_of(variant, build)
+    runs = [(key, len(list(group))) for key, group in groupby(map(token, events[:LENGTH]))]
+    text = " ".join(f"{count if count > 1 else ''}{key}" for key, count in runs)
+    return {"mma_per_tile": sum(event["op"].startswith("mma.") for event in events) // K_TILES, "order": text}
+
+
+# ---- step 05: tiles of 64 queries and 64 keys, rows of 64 elements ----
+
+FLASH = "05_flash_v2"
+FLASH_TILE = 64
+FLASH_LENGTH = 420  # of queries and keys: the last tile has 36
+MASKS = {"dense": [], "causal": ["--causal"], "causal, window 150": ["--causal", "--window", "150"]}
+
+
+def flash_events(build, variant, seq_q, seq_k, *flags):
+    """What a warp of the last tile of queries did: of block 0."""
+    shape = ["--heads", "1", "--seq-q", str(seq_q), "--seq-k", str(seq_k), "--dim", "64", *flags]
+    ((_, events),) = trace(FLASH, build, "--variant", variant, *shape)
+    return events
+
+
+def copied_tile(event):
+    """The tile of keys that a load or a cp.async takes from K or V; None for other instructions."""
+    if "global" not in event or event["global"]["buffer"] not in ("k", "v"):
+        return None
+    return event["global"]["offsets"][0] // (FLASH_TILE * TILE_BYTES)
+
+
+def walk(build, queries, mask):
+    """The tiles of keys that the last of the first `queries` queries' tiles walks over, in order; those with a mask end in m. A round
+    begins with the barrier that hands over a tile, and only with a mask it asks for NaNs."""
+    keys = queries if "--causal" in mask else FLASH_LENGTH
+    events = flash_events(build, "registers", queries, keys, *mask)
+    tiles = dict.fromkeys(tile for tile in map(copied_tile, events) if tile is not None)
+    barriers = [event["op"] for event in events if event["op"].startswith("bar.")][1:]  # the first one is Q's
+    return " ".join(f"{tile}m" if op == "bar.red.or" else f"{tile}" for tile, op in zip(tiles, barriers, strict=True))
+
+
+def flash_order(build, variant):
+    """What the warp does, with the tile of keys that it is about, as [what, tile, how often]: K and V are loaded or copied; S, the mma of Q Kᵀ; X, the
+    softmax's shuffles; P, the mma of P · V; W, a wait; B, a barrier; Q, the queries."""
+    steps, tiles = [], dict.fromkeys("SXP", 4)  # the last tile that each was about: they go from 3 to 0
+    doing = transposed = None
+    for event in flash_events(build, variant, FLASH_TILE, 4 * FLASH_TILE):
+        op = event["op"]
+        if op.startswith("ldmatrix"):
+            transposed = op.endswith("trans")  # V's, for the mma that follow
+            continue
+        if op.startswith("mma.") or op == "__shfl_xor_sync":
+            kind = "X" if op.startswith("__") else "P" if transposed else "S"
+            tiles[kind] -= kind != doing
+            doing, step = kind, [kind, tiles[kind]]
+        elif "global" in event and op != "st.global":
+            step = [event["global"]["buffer"].upper(), copied_tile(event)]
+        elif op in ("bar.sync", "bar.red.or", "cp.async.wait_group"):
+            doing, step = None, ["W" if op.startswith("cp") else "B", None]
+        else:
+            continue
+        if steps and steps[-1][:2] == step:
+            steps[-1][2] += 1
+        else:
+            steps.append([*step, 1])
+    return [step for step in steps if step[1] != -1]  # the shuffles of the end, which add up l
+
+
+def write(out, build):
+    """Makes all files anew in the folder."""
+    out.mkdir(parents=True, exist_ok=True)
+    fragments = subprocess.run([str(build / "tests" / "fragments")], check=True, capture_output=True, text=True).stdout
+    (out / "fragments.json").write_text(fragments)
+    what = {"step": STEP, "shape": " ".join(SHAPE), "traced": "block 0, warp 0"}
+    files = {
+        "banks": {**what, "variants": {name: banks(name, build) for name in ("tensor_cores", "padding", "swizzle")}},
+        "pipeline": {**what, "length": LENGTH, "key": KEY, "variants": {name: order(name, build) for name in ("swizzle", "pipeline", "tuned")}},
+    }
+    for name, content in files.items():
+        text = json.dumps(content, indent=1)
+        text = re.sub(r"\[\s+(\d[\d,\s]*\d)\s+\]", lambda found: "[" + " ".join(found[1].split()) + "]", text)  # a row a line
+        (out / f"{STEP}_{name}.json").write_text(text + "\n")
+    rows = range(FLASH_TILE, FLASH_LENGTH + FLASH_TILE, FLASH_TILE)
+    walks = {name: [walk(build, min(row, FLASH_LENGTH), mask) for row in rows] for name, mask in MASKS.items()}
+    flash = {
+        "tiles": {"step": FLASH, "traced": "warp 0 of each tile of queries", "length": FLASH_LENGTH, "tile": FLASH_TILE, "walks": walks},
+        "order": {"step": FLASH, "traced": "block 0, warp 0", "variants": {name: flash_order(build, name) for name in ("ldmatrix", "registers", "overlap")}},
+    }  # fmt: skip
+    for name, content in flash.items():
+        text = re.sub(r"\[\s+([^][{}]+?)\s+\]", lambda found: "[" + " ".join(found[1].split()) + "]", json.dumps(content, indent=1))
+        (out / f"{FLASH}_{name}.json").write_text(text + "\n")
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--out", type=Path, default=ROOT / "results" / "sim", help="the folder to write to (default results/sim)")
+    parser.add_argument("--build", type=Path, default=ROOT / "build" / "sim", help="the sim preset's build folder")
+    args = parser.parse_args()
+    write(args.out, args.build)
+
+
+if __name__ == "__main__":
+    main()

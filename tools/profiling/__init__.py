@@ -1,1 +1,0 @@
-"""What a kernel did, and what bounds it: from Nsight Compute or from the simulator, under the same names (tools/profile_step.py)."""
