@@ -1,5 +1,5 @@
-// Toy step, file 1: a row softmax, one thread a row. It is here to be copied: tests/tools/test_toy_step.py adds this folder to a copy
-// of the project, and changes no other file.
+// Toy step, file 1: a row softmax, one thread a row. It is here to be copied: tests/tools/test_toy_step.py adds this folder to
+// a copy of the project, and changes no other file.
 //
 //   thread   one row: its maximum, its sum, its result
 #pragma once
@@ -11,9 +11,8 @@ namespace toy {
 constexpr int threads = 64;  // of a block
 
 // Grid: x over rows.
-__global__ void row_per_thread(int rows, int cols,
-                               const float* x, int ldx,  // [rows, cols], ldx elements from row to row
-                               float* y, int ldy) {      // [rows, cols]
+__global__ void row_per_thread(int rows, int cols, const float* x, int ldx,  // [rows, cols], ldx elements from row to row
+                               float* y, int ldy) {                          // [rows, cols]
   const int row = static_cast<int>(blockIdx.x) * threads + static_cast<int>(threadIdx.x);
   if (row >= rows) return;
   const float* from = x + std::int64_t{row} * ldx;

@@ -1,4 +1,5 @@
-// Toy step, file 2: a kernel file whose name says that it is compiled for sm_90a alone. Its variant needs compute capability 9.0.
+// Toy step, file 2: a kernel file whose name says that it is compiled for sm_90a alone. Its variant needs compute
+// capability 9.0.
 #include "common/device/block.cuh"
 #include "common/runtime/launch.h"
 #include "steps/99_toy/launches.h"
@@ -7,9 +8,8 @@ namespace toy {
 namespace {
 
 // A block a row. Grid: x over rows. One thread.
-__global__ void row_per_block(int cols,
-                              const float* x, int ldx,  // [rows, cols]
-                              float* y, int ldy) {      // [rows, cols]
+__global__ void row_per_block(int cols, const float* x, int ldx,  // [rows, cols]
+                              float* y, int ldy) {                // [rows, cols]
   const float* from = x + std::int64_t{blockIdx.x} * ldx;
   float* to = y + std::int64_t{blockIdx.x} * ldy;
   float maximum = -INFINITY, sum = 0.0f;

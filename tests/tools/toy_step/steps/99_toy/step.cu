@@ -17,8 +17,8 @@ using problem::Softmax;
 
 void launch_row_per_thread(const run::SoftmaxLaunch& l) {
   const auto blocks = static_cast<unsigned>(device::ceil_div(l.shape.rows, threads));
-  runtime::launch(row_per_thread, {.grid = blocks, .block = threads}, l.shape.rows, l.shape.cols, static_cast<const float*>(l.x),
-                  l.shape.ldx, static_cast<float*>(l.y), l.shape.ldy);
+  runtime::launch(row_per_thread, {.grid = blocks, .block = threads}, l.shape.rows, l.shape.cols,
+                  static_cast<const float*>(l.x), l.shape.ldx, static_cast<float*>(l.y), l.shape.ldy);
 }
 
 std::vector<problem::KernelCost> cost(const Softmax& s) { return {problem::row_softmax_cost(s, "row_per_thread", 3)}; }
