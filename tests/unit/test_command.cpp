@@ -1,6 +1,5 @@
 // common/run/cli/command: what a device cannot run is refused by name.
 #include "common/run/cli/command.h"
-
 #include "tests/catch.h"
 
 TEST_CASE("a device below a variant's compute capability, or with too little shared memory, is refused by name") {
