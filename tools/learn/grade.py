@@ -254,7 +254,11 @@ def main():
     which = "solution" if args.solution else "task"
     if (folder / "answers.json").exists():
         answers = json.loads((folder / ("solution.json" if args.solution else "answers.json")).read_text())
-        right = grade_numbers(answers, EXPECTED[exercise]())
+        if set(answers.values()) == {None}:
+            print(f"no answer yet: write them into {(folder / 'answers.json').relative_to(ROOT)}")
+            right = False
+        else:
+            right = grade_numbers(answers, EXPECTED[exercise]())
     else:
         target, solution = (f"exercise_{step}_{folder.name}_{kernel}" for kernel in (which, "solution"))
         compared = exercise in NO_MORE_WORK
