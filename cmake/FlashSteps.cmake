@@ -83,11 +83,12 @@ endfunction()
 
 # add_step(05_flash_v2), for the folder steps/05_flash_v2:
 #   step_05_flash_v2   what the step offers, as a library: flash_v2::step(), which step.cu defines in the namespace that the folder
-#                      is named after. Another step may link it, and has the launches without the headers. Kernel files NAME.sm_90a.cu
-#                      are compiled for that architecture alone
+#                      is named after. Another step may link it, and has the launches without the headers (link_step). Kernel files
+#                      NAME.sm_90a.cu are compiled for that architecture alone
 #   this_step_…        the same as run::this_step(), for an executable that has no other step
 #   05_flash_v2        bin/05_flash_v2: both, and main() (or the folder's own main.cpp)
 # A step.cmake in the folder may add to them.
+# tests/tools/toy_step is a step that does all of this.
 function(add_step name)
   set(folder ${PROJECT_SOURCE_DIR}/steps/${name})
   file(GLOB sources CONFIGURE_DEPENDS ${folder}/*.cu)
@@ -113,11 +114,16 @@ function(add_step name)
     set(this_step ${PROJECT_BINARY_DIR}/steps/this_step_${name}.cpp)
     configure_file(${PROJECT_SOURCE_DIR}/cmake/this_step.cpp.in ${this_step} @ONLY)
     add_library(this_step_${name} OBJECT ${this_step})
-    target_link_libraries(this_step_${name} PUBLIC step_${name})
+    target_link_libraries(this_step_${name} PUBLIC run)
     add_executable(${name} $<TARGET_OBJECTS:step_main>)
     target_link_libraries(${name} PRIVATE this_step_${name} step_${name} run)
   endif()
   include(${folder}/step.cmake OPTIONAL)
+endfunction()
+
+# link_step(06_backward 05_flash_v2), in a step.cmake: whoever links the first step has the second one's flash_v2::step(), too.
+function(link_step name other)
+  target_sources(step_${name} INTERFACE $<TARGET_OBJECTS:step_${other}>)
 endfunction()
 
 # add_step_tests(05_flash_v2), for the folder tests/steps/05_flash_v2: tests/test_05_flash_v2 of all its sources, linked with the step

@@ -102,11 +102,12 @@ struct Expected {
 // All rules. Throws std::invalid_argument where the spans do not fit together.
 TensorVerdict judge(const Output& output, const Expected& expected);
 
-// Which rows of an output are compared. Of the others it is still asked that they be written, and finite where the rules say so.
+// Which rows of an output are compared. Of the others it is still asked that they be written, and finite where the rules say
+// so.
 struct Sample {
-  std::vector<std::int64_t> rows;        // the compared ones, ascending; none: all
-  std::vector<RowRule> rules = {};       // of the compared rows; none: every rule
-  std::vector<RowRule> all_rules = {};   // of all rows, without a truth; none: nothing is asked of them beforehand
+  std::vector<std::int64_t> rows;       // the compared ones, ascending; none: all
+  std::vector<RowRule> rules = {};      // of the compared rows; none: every rule
+  std::vector<RowRule> all_rules = {};  // of all rows, without a truth; none: nothing is asked of them beforehand
 };
 
 // First what is asked of all rows, then judge_rows() of the compared ones: an Output with these rows alone, and their names.

@@ -152,12 +152,12 @@ void report_race(Lane& lane, const Access& access, const Conflict& conflict, std
   const bool earlier_wrote = conflict.earlier_kind == Kind::write;
   const char* order = access.kind == Kind::read ? "read after write" : earlier_wrote ? "write after write" : "write after read";
   const std::string place = place_of(access.pc);
-  const std::string earlier_place = place_of(conflict.earlier.pc);
+  const std::string earlier_place = place_of(conflict.earlier.pc());
   const auto text = [&] {
     return std::string(order) + " of " + describe_target(lane, memory_begin + conflict.offset) +
            ", with nothing that orders them\n  " + (earlier_wrote ? "written" : "read") + " at " +
-           with_callers(earlier_place, conflict.earlier.pc) + " by " +
-           describe_thread(lane.block->run().launch, conflict.earlier.block, conflict.earlier.thread) + "\n  " +
+           with_callers(earlier_place, conflict.earlier.pc()) + " by " +
+           describe_thread(lane.block->run().launch, conflict.earlier.block(), conflict.earlier.thread()) + "\n  " +
            (access.kind == Kind::write ? "written" : "read") + " at " + with_callers(place, access.pc) + " by " +
            lane.block->describe(lane);
   };

@@ -204,14 +204,14 @@ bool Block::issue(Warp& warp) {
     if (pending(l) && (lowest == nullptr || std::less<>()(pc, lowest))) lowest = pc;
   }
   if (lowest == nullptr) return false;
-  std::array<std::vector<PendingAccess>, 2> requests;  // through one pointer, lanes may reach both memories
+  for (auto& request : requests_) request.clear();
   for (int l = 0; l < warp.count; ++l) {
     Lane& lane = warp.lanes[l];
     if (!pending(l) || lane.access.pc != lowest) continue;
-    if (!lane.access.predicated_off) requests[lane.access.form == Form::shared].push_back(lane.access);
+    if (!lane.access.predicated_off) requests_[lane.access.form == Form::shared].push_back(lane.access);
     lane.state = Lane::State::runnable;
   }
-  for (const std::vector<PendingAccess>& request : requests) {
+  for (const std::vector<PendingAccess>& request : requests_) {
     if (request.empty()) continue;
     const Cost cost = request.front().op == nullptr ? counters_->request(request) : Cost{};
     if (warp.trace != nullptr) warp.trace->request(*this, request, cost);

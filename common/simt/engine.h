@@ -182,6 +182,7 @@ class Block {
   Order order_;
   SharedRaces races_;
   AsyncCopies copies_;
+  std::array<std::vector<PendingAccess>, 2> requests_;  // of issue(): through one pointer, lanes may reach both memories
   struct NamedBarrier {
     int threads = 0;                     // that it takes; 0: nobody has come
     int arrived = 0;                     // by bar.sync or bar.arrive

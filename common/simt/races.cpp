@@ -46,10 +46,6 @@ bool both_atomic(Scope a, Scope b, bool in_one_block) {
   return std::min(a, b) >= (in_one_block ? Scope::block : Scope::device);
 }
 
-bool same_but_for_time(const AccessRecord& a, const AccessRecord& b) {
-  return a.block == b.block && a.thread == b.thread && a.bytes_mask == b.bytes_mask && a.scope == b.scope;
-}
-
 }  // namespace
 
 // ---- order ----
@@ -85,18 +81,18 @@ void Order::has_news(std::uint32_t thread) {
 }
 
 bool Order::before(const AccessRecord& earlier, std::uint32_t thread) {
-  if (earlier.block == block_) {
-    if (earlier.thread == thread || earlier.time <= barrier_) return true;
+  if (earlier.block() == block_) {
+    if (earlier.thread() == thread || earlier.time() <= barrier_) return true;
     const auto& seen = current(thread).seen;
-    return seen != nullptr && (*seen)[earlier.thread] >= earlier.time;
+    return seen != nullptr && (*seen)[earlier.thread()] >= earlier.time();
   }
   const SharedKnowledge& known = current(thread).known;
   if (known == nullptr) return false;
-  const auto block = known->find(earlier.block);
+  const auto block = known->find(earlier.block());
   if (block == known->end()) return false;
   const auto& [barrier, threads] = block->second;
-  const auto found = threads.find(earlier.thread);
-  return earlier.time <= barrier || (found != threads.end() && earlier.time <= found->second);
+  const auto found = threads.find(earlier.thread());
+  return earlier.time() <= barrier || (found != threads.end() && earlier.time() <= found->second);
 }
 
 void Order::full_barrier() {
@@ -207,8 +203,7 @@ void Races<Words>::compact(std::vector<AccessRecord>& reads) {
   ++compactions_;
   slots_.resize(std::max(slots_.size(), std::bit_ceil(2 * reads.size())));
   const auto seen_before = [&](const AccessRecord& read) {
-    const std::uint64_t key =
-        std::uint64_t{read.block} << 32 | read.thread * 64u | read.bytes_mask * 4u | static_cast<unsigned>(read.scope);
+    const std::uint64_t key = read.key();
     std::size_t at = (key ^ key >> 29) * 0x9e3779b97f4a7c15u >> 20;
     for (;; ++at) {
       Slot& slot = slots_[at & (slots_.size() - 1)];
@@ -229,47 +224,52 @@ std::optional<typename Races<Words>::Conflict> Races<Words>::access(Order& order
   for (std::size_t index = offset / 4; index * 4 < end; ++index) {
     AccessedWord& word = words[index];
     if (Words::of_one_block && word.generation != order.generation()) {
-      word.generation = order.generation();
-      word.reads.clear();
-      word.writes.clear();
-      word.compact_above = 64;
+      if (word.has_more) words.more(index).forget();
+      word = {.generation = order.generation()};
     }
     const std::size_t first = std::max(offset, index * 4) % 4;
     const std::size_t last = std::min(end - index * 4, std::size_t{4});
     const auto mask = static_cast<std::uint8_t>((1u << last) - (1u << first));
-    const AccessRecord record{order.block(), order.now(), who.pc, who.thread, mask, scope};
+    const AccessRecord record(order.block(), order.now(), who.pc, who.thread, mask, scope);
 
-    const auto check = [&](const std::vector<AccessRecord>& earlier, Kind earlier_kind) {
-      for (const AccessRecord& e : earlier) {
-        if ((e.bytes_mask & mask) == 0 || both_atomic(e.scope, scope, e.block == record.block) || order.before(e, who.thread))
-          continue;
-        const auto both = static_cast<std::uint8_t>(e.bytes_mask & mask);
-        conflict = {e, earlier_kind, index * 4 + static_cast<std::size_t>(std::countr_zero(both))};
-      }
+    const auto check = [&](const AccessRecord& e, Kind earlier_kind) {
+      if ((e.bytes_mask() & mask) == 0 || both_atomic(e.scope(), scope, e.block() == order.block()) ||
+          order.before(e, who.thread))
+        return;
+      const auto both = static_cast<std::uint8_t>(e.bytes_mask() & mask);
+      conflict = {e, earlier_kind, index * 4 + static_cast<std::size_t>(std::countr_zero(both))};
     };
-    check(word.writes, Kind::write);
+    if (word.has_more) {
+      for (const AccessRecord& e : words.more(index).writes) check(e, Kind::write);
+    }
     if (kind == Kind::read) {
       // Of a thread that reads the same bytes again and again, the last time is enough.
-      if (!word.reads.empty() && same_but_for_time(word.reads.back(), record)) {
-        word.reads.back() = record;
-      } else {
-        word.reads.push_back(record);
-        if (word.reads.size() > word.compact_above) {
-          compact(word.reads);
-          word.compact_above = 2 * word.reads.size() + 64;
+      if (word.was_read && word.last_read.key() != record.key()) {
+        MoreOfWord& more = words.more(index);
+        more.reads.push_back(word.last_read);
+        if (more.reads.size() > more.compact_above) {
+          compact(more.reads);
+          more.compact_above = 2 * more.reads.size() + 64;
         }
+        word.has_more = true;
       }
+      word.last_read = record;
+      word.was_read = true;
     } else {
-      check(word.reads, Kind::read);
+      MoreOfWord& more = words.more(index);
+      for (const AccessRecord& e : more.reads) check(e, Kind::read);
+      if (word.was_read) check(word.last_read, Kind::read);
       // What races with a forgotten access must race with this store, too. So only those are forgotten that came before it (or
       // race with it, which was reported), and that later atomics race with no more than with this one.
       const auto covered = [&](const AccessRecord& e) {
-        if ((e.bytes_mask & ~mask) != 0 || scope > e.scope) return false;
-        return !both_atomic(e.scope, scope, e.block == record.block) || order.before(e, who.thread);
+        if ((e.bytes_mask() & ~mask) != 0 || scope > e.scope()) return false;
+        return !both_atomic(e.scope(), scope, e.block() == order.block()) || order.before(e, who.thread);
       };
-      std::erase_if(word.reads, covered);
-      std::erase_if(word.writes, covered);
-      word.writes.push_back(record);
+      std::erase_if(more.reads, covered);
+      if (word.was_read && covered(word.last_read)) word.was_read = false;
+      std::erase_if(more.writes, covered);
+      more.writes.push_back(record);
+      word.has_more = true;
     }
   }
   return conflict;

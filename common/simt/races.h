@@ -19,6 +19,7 @@
 // nothing. Only what came by fences and flags leads further, and that is kept apart, by block: it is Knowledge.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -65,14 +66,29 @@ struct Meeting {
 
 enum class Kind { read, write };
 
-struct AccessRecord {  // an access, as it is remembered
-  std::uint32_t block;
-  Time time;
-  const void* pc;
-  std::uint16_t thread;     // in its block
-  std::uint8_t bytes_mask;  // of the aligned word of four bytes
-  Scope scope;              // in which it is atomic; of the thread: not at all
+// An access, as it is remembered. Packed: there are many, and what looking for races costs is mostly the memory that they take.
+class AccessRecord {
+ public:
+  AccessRecord() = default;
+  // `bytes_mask`: of the aligned word of four bytes. `scope`: in which it is atomic; of the thread: not at all.
+  AccessRecord(std::uint32_t block, Time time, const void* pc, std::uint16_t thread, std::uint8_t bytes_mask, Scope scope)
+      : when_(std::uint64_t{block} << 32 | time),
+        who_(reinterpret_cast<std::uintptr_t>(pc) << 16 | thread << 6u | bytes_mask << 2u | static_cast<unsigned>(scope)) {}
+
+  std::uint32_t block() const { return static_cast<std::uint32_t>(when_ >> 32); }
+  Time time() const { return static_cast<Time>(when_); }
+  const void* pc() const { return reinterpret_cast<const void*>(who_ >> 16); }  // addresses of a program have 47 bits
+  std::uint16_t thread() const { return who_ >> 6 & 0x3ff; }                    // in its block
+  std::uint8_t bytes_mask() const { return who_ >> 2 & 15; }
+  Scope scope() const { return static_cast<Scope>(who_ & 3); }
+  // The same for two accesses that differ in their times and places only.
+  std::uint64_t key() const { return when_ >> 32 << 32 | (who_ & 0xffff); }
+
+ private:
+  std::uint64_t when_ = 0;
+  std::uint64_t who_ = 0;
 };
+static_assert(sizeof(AccessRecord) == 16 && max_threads_per_block <= 1024);
 
 // What happens before what, for the threads of one block.
 class Order {
@@ -125,11 +141,25 @@ class Order {
 
 // ---- the accesses ----
 
+// Most accesses are reads, and most of these by the thread that read the word before. They need no more than this of the word,
+// so this is small, and what else is remembered of the word lies apart.
 struct AccessedWord {
   std::uint64_t generation = 0;  // of shared memory: the records are of this generation; older ones race with nothing
-  std::vector<AccessRecord> reads;
+  AccessRecord last_read = {};
+  bool was_read = false;  // last_read is a read
+  bool has_more = false;  // there may be records in MoreOfWord
+};
+
+struct MoreOfWord {
+  std::vector<AccessRecord> reads;  // before the last
   std::vector<AccessRecord> writes;
   std::size_t compact_above = 64;  // reads
+
+  void forget() {  // and keep the space
+    reads.clear();
+    writes.clear();
+    compact_above = 64;
+  }
 };
 
 // The words of a memory, by index. Shared memory is small, and of one block: an array.
@@ -137,33 +167,44 @@ class DenseWords {
  public:
   static constexpr bool of_one_block = true;
   void reserve(std::size_t count) {
-    if (words_.size() < count) words_.resize(count);
+    if (words_.size() >= count) return;
+    words_.resize(count);
+    more_.resize(count);
   }
   AccessedWord& operator[](std::size_t index) { return words_[index]; }
+  MoreOfWord& more(std::size_t index) { return more_[index]; }
 
  private:
   std::vector<AccessedWord> words_;
+  std::vector<MoreOfWord> more_;
 };
 
 // Device memory is large, and a launch touches little of it: pages, made when they are touched.
 class SparseWords {
  public:
   static constexpr bool of_one_block = false;
-  AccessedWord& operator[](std::size_t index) {
-    if (index / page_words != last_index_ || last_ == nullptr) {
-      last_index_ = index / page_words;
-      std::unique_ptr<AccessedWord[]>& page = pages_[last_index_];
-      if (!page) page = std::make_unique<AccessedWord[]>(page_words);
-      last_ = page.get();
-    }
-    return last_[index % page_words];
-  }
+  AccessedWord& operator[](std::size_t index) { return page_of(index).words[index % page_words]; }
+  MoreOfWord& more(std::size_t index) { return page_of(index).more[index % page_words]; }
 
  private:
   static constexpr std::size_t page_words = 256;
-  std::unordered_map<std::size_t, std::unique_ptr<AccessedWord[]>> pages_;
+  struct Page {
+    std::array<AccessedWord, page_words> words;
+    std::array<MoreOfWord, page_words> more;
+  };
+  Page& page_of(std::size_t index) {
+    if (index / page_words != last_index_ || last_ == nullptr) {
+      last_index_ = index / page_words;
+      std::unique_ptr<Page>& page = pages_[last_index_];
+      if (!page) page = std::make_unique<Page>();
+      last_ = page.get();
+    }
+    return *last_;
+  }
+
+  std::unordered_map<std::size_t, std::unique_ptr<Page>> pages_;
   std::size_t last_index_ = 0;
-  AccessedWord* last_ = nullptr;
+  Page* last_ = nullptr;
 };
 
 template <class Words>

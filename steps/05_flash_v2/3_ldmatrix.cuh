@@ -80,19 +80,18 @@ __global__ void __launch_bounds__(tile_threads, dim <= 64 ? 4 : 3)
   }
   float sums[dim / 8][4] = {};  // of O, not yet divided
   SoftmaxState states[2];
-  bool put_back = false;  // what was taken out of V
+  NanGuard<tile_threads> guard;  // keeps NaNs in V from rows that do not see them
   for (int j = tiles.end - 1; j >= tiles.begin; --j) {
     const int first = j * tile_keys;
-    bool odd = false;  // whether V has infinities or NaNs
     for (int i = threadIdx.x; i < tile_keys * dim / chunk; i += tile_threads) {
       const int row = i / (dim / chunk), column = i % (dim / chunk) * chunk;
       store(reinterpret_cast<uint4*>(&smem.k[row][swizzled<dim>(row, column)]),
             chunk_or_zero(k, tile.batch, tile.kv_head, first + row, column, shape.seq_k));
       const uint4 values = chunk_or_zero(v, tile.batch, tile.kv_head, first + row, column, shape.seq_k);
       store(reinterpret_cast<uint4*>(&smem.v[row][swizzled<dim>(row, column)]), values);
-      odd |= any_non_finite<T>(values);
+      guard.look_at<T>(values);
     }
-    odd = __syncthreads_or(odd);  // the tiles, and in the first round Q, are written before anyone reads them
+    guard.barrier();  // the tiles, and in the first round Q, are written before anyone reads them
 
     // [doc: ldmatrix_round]
     float s[score_pieces][4] = {};
@@ -116,10 +115,7 @@ __global__ void __launch_bounds__(tile_threads, dim <= 64 ? 4 : 3)
     visible_keys(shape, tile.first + warp_row, rows);  // anew in each round: that frees registers
     mask_scores(s, rows, first);
     softmax_tile(s, states, sums);
-    if (odd) {
-      clear_non_finite<T, tile_threads>(smem.v);
-      put_back = true;
-    }
+    guard.take_out(smem.v);
 #pragma unroll
     for (int step = 0; step < tile_keys / 16; ++step) {
       std::uint32_t p_piece[4];
@@ -135,7 +131,7 @@ __global__ void __launch_bounds__(tile_threads, dim <= 64 ? 4 : 3)
     __syncthreads();  // everyone has read the tiles before the next ones overwrite them
   }
   finish_rows<T, true>(sums, states, shape, tile, tile.first + warp_row, o, lse);
-  if (put_back) put_back_non_finite<T, tile_threads>(shape, tile, tiles, tile_keys, v, o);
+  guard.put_back(shape, tile, tiles, tile_keys, v, o);
 }
 
 }  // namespace flash_v2

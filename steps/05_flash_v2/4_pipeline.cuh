@@ -67,7 +67,7 @@ __global__ void __launch_bounds__(tile_threads, 2) flash_pipeline(AttentionShape
 
   float sums[dim / 8][4] = {};  // of O, not yet divided
   SoftmaxState states[2];
-  bool put_back = false;  // what was taken out of V
+  NanGuard<tile_threads> guard;  // keeps NaNs in V from rows that do not see them
   // [doc: pipeline_loop]
   if (tiles.begin < tiles.end) {
     copy_rows(smem.q, q, tile.batch, tile.head, tile.first, shape.seq_q);
@@ -76,7 +76,7 @@ __global__ void __launch_bounds__(tile_threads, 2) flash_pipeline(AttentionShape
   for (int j = tiles.end - 1; j >= tiles.begin; --j) {
     auto& stage = smem.stage[j % 2];
     ptx::cp_async_wait_group<0>();  // this thread's part of the tile has come, and of Q
-    const bool odd = __syncthreads_or(own_non_finite<T, tile_threads>(stage.v));
+    guard.barrier<true>(stage.v);   // every tile has a mask
     // Behind this barrier everyone's part has come; and everyone has read the other stage, which is filled next.
     if (j > tiles.begin) copy_tile(j - 1);
     // [/doc: pipeline_loop]
@@ -101,10 +101,7 @@ __global__ void __launch_bounds__(tile_threads, 2) flash_pipeline(AttentionShape
     }
     mask_scores(s, rows, first);
     softmax_tile(s, states, sums);
-    if (odd) {
-      clear_non_finite<T, tile_threads>(stage.v);
-      put_back = true;
-    }
+    guard.take_out(stage.v);
 #pragma unroll
     for (int step = 0; step < tile_keys / 16; ++step) {
       std::uint32_t p_piece[4];
@@ -118,7 +115,7 @@ __global__ void __launch_bounds__(tile_threads, 2) flash_pipeline(AttentionShape
     }
   }
   finish_rows<T, true>(sums, states, shape, tile, tile.first + warp_row, o, lse);
-  if (put_back) put_back_non_finite<T, tile_threads>(shape, tile, tiles, tile_keys, v, o);
+  guard.put_back(shape, tile, tiles, tile_keys, v, o);
 }
 
 }  // namespace flash_v2

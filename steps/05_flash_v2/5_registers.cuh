@@ -18,6 +18,7 @@
 #pragma once
 
 #include "steps/05_flash_v2/4_pipeline.cuh"
+#include "steps/05_flash_v2/scale.cuh"
 
 namespace flash_v2 {
 
@@ -114,18 +115,6 @@ __device__ void add_values(float (&sums)[dim / 8][4], const float (&s)[keys / 8]
   }
 }
 
-// The barrier that hands a tile to everyone. With a mask: whether V has infinities or NaNs, for which each thread looks at what
-// it copied itself.
-template <bool masked, class T, int keys, int dim>
-__device__ bool barrier_finds_non_finite(const T (&v)[keys][dim]) {
-  if constexpr (masked) {
-    return __syncthreads_or(own_non_finite<T, tile_threads>(v));
-  } else {
-    __syncthreads();
-    return false;
-  }
-}
-
 // Grid: x over tiles of queries, y over heads, z over the batch. Blocks of tile_threads.
 template <class T, int dim>
 __global__ void __launch_bounds__(tile_threads) flash_registers(AttentionShape shape,
@@ -151,7 +140,7 @@ __global__ void __launch_bounds__(tile_threads) flash_registers(AttentionShape s
 
   float sums[dim / 8][4] = {};  // of O, not yet divided
   SoftmaxState states[2];
-  bool put_back = false;  // what was taken out of V
+  NanGuard<tile_threads> guard;  // keeps NaNs in V from rows that do not see them
   std::uint32_t q_pieces[dim / 16][4];
   // [doc: recycled_q]
   if (tiles.begin < tiles.end) {
@@ -164,7 +153,7 @@ __global__ void __launch_bounds__(tile_threads) flash_registers(AttentionShape s
   }
   const auto round = [&](int j, auto masked) {
     ptx::cp_async_wait_group<0>();  // this thread's part of the tile has come
-    const bool odd = barrier_finds_non_finite<masked>(stage_of(j).v);
+    guard.barrier<masked>(stage_of(j).v);
     // So has everyone's; and everyone has read the other stage, or Q there: it is filled next.
     if (j > tiles.begin) copy_tile(j - 1);
     // [/doc: recycled_q]
@@ -172,23 +161,12 @@ __global__ void __launch_bounds__(tile_threads) flash_registers(AttentionShape s
     scores<T, dim>(s, q_pieces, stage_of(j).k);
     if constexpr (masked) mask_scores(s, rows, j * tile_keys);
     softmax_folded(s, c, states, sums);
-    if (odd) {
-      clear_non_finite<T, tile_threads>(stage_of(j).v);
-      put_back = true;
-    }
+    guard.take_out(stage_of(j).v);
     add_values<T>(sums, s, stage_of(j).v);
   };
-  // [doc: peeled_loops]
-  int j = tiles.end - 1;
-#pragma unroll 1
-  for (; j >= tiles.free_end; --j) round(j, std::true_type{});
-#pragma unroll 1
-  for (; j >= tiles.free_begin; --j) round(j, std::false_type{});
-#pragma unroll 1
-  for (; j >= tiles.begin; --j) round(j, std::true_type{});
-  // [/doc: peeled_loops]
+  for_each_tile(tiles, round);
   finish_rows<T, true>(sums, states, shape, tile, tile.first + warp_row, o, lse);
-  if (put_back) put_back_non_finite<T, tile_threads>(shape, tile, tiles, tile_keys, v, o);
+  guard.put_back(shape, tile, tiles, tile_keys, v, o);
 }
 
 }  // namespace flash_v2

@@ -58,26 +58,26 @@ __global__ void __launch_bounds__(tile_threads, 2) flash_overlap(AttentionShape 
 
   float sums[dim / 8][4] = {};  // of O, not yet divided
   SoftmaxState states[2];
-  bool put_back = false;  // what was taken out of V
+  NanGuard<tile_threads> guard;  // keeps NaNs in V from rows that do not see them
   std::uint32_t q_pieces[dim / 16][4];
   float s[score_pieces][4] = {};
-  int j = tiles.end - 1;
   // [doc: overlap_loop]
   if (tiles.begin < tiles.end) {
+    const int last = tiles.end - 1;
     copy_rows(smem.stage[1].q, q, tile.batch, tile.head, tile.first, shape.seq_q);
-    copy_k(j);
+    copy_k(last);
     ptx::cp_async_commit_group();
-    copy_k(j - 1);
-    copy_v(j);
+    copy_k(last - 1);
+    copy_v(last);
     ptx::cp_async_commit_group();
     ptx::cp_async_wait_group<1>();
     __syncthreads();  // all of Q and of the first K has come; the rest may still be under way
     keep_q(q_pieces, smem.stage[1].q, warp_row, shape.scale);
-    scores<T, dim>(s, q_pieces, stage_of(j).k);
+    scores<T, dim>(s, q_pieces, stage_of(last).k);
   }
-  const auto round = [&](auto masked) {
+  const auto round = [&](int j, auto masked) {
     ptx::cp_async_wait_group<0>();  // this thread's parts of K(j − 1) and V(j) have come
-    const bool odd = barrier_finds_non_finite<masked>(stage_of(j).v);
+    guard.barrier<masked>(stage_of(j).v);
     // So have everyone's; and everyone has read K(j) and V(j + 1), or Q in its place: these are filled next.
     copy_k(j - 2);
     copy_v(j - 1);
@@ -86,10 +86,7 @@ __global__ void __launch_bounds__(tile_threads, 2) flash_overlap(AttentionShape 
     if (j > tiles.begin) scores<T, dim>(next, q_pieces, stage_of(j - 1).k);
     if constexpr (masked) mask_scores(s, rows, j * tile_keys);
     softmax_folded(s, c, states, sums);
-    if (odd) {
-      clear_non_finite<T, tile_threads>(stage_of(j).v);
-      put_back = true;
-    }
+    guard.take_out(stage_of(j).v);
     add_values<T>(sums, s, stage_of(j).v);
 #pragma unroll
     for (int p = 0; p < score_pieces; ++p) {
@@ -98,14 +95,9 @@ __global__ void __launch_bounds__(tile_threads, 2) flash_overlap(AttentionShape 
     }
   };
   // [/doc: overlap_loop]
-#pragma unroll 1
-  for (; j >= tiles.free_end; --j) round(std::true_type{});
-#pragma unroll 1
-  for (; j >= tiles.free_begin; --j) round(std::false_type{});
-#pragma unroll 1
-  for (; j >= tiles.begin; --j) round(std::true_type{});
+  for_each_tile(tiles, round);
   finish_rows<T, true>(sums, states, shape, tile, tile.first + warp_row, o, lse);
-  if (put_back) put_back_non_finite<T, tile_threads>(shape, tile, tiles, tile_keys, v, o);
+  guard.put_back(shape, tile, tiles, tile_keys, v, o);
 }
 
 }  // namespace flash_v2

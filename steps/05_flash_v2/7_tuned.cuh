@@ -95,16 +95,16 @@ __global__ void __launch_bounds__(tile_threads, 2) flash_tuned(AttentionShape sh
     }
   };
 
-  float to_base_2 = 1;    // what scores are to be multiplied by: c, or 1 where some m is beyond fma_limit, as `lowest` is
-  bool put_back = false;  // infinities and NaNs of V that were taken out of tiles with a mask
-  int turn = 0;           // the stage of this tile
+  NanGuard<tile_threads> guard;  // keeps NaNs in V from rows that do not see them
+  float to_base_2 = 1;  // what scores are to be multiplied by: c, or 1 where some m is beyond fma_limit, as `lowest` is
+  int turn = 0;         // the stage of this tile
   // One tile of keys.
   const auto round = [&](int j, auto is_masked) {
     constexpr bool masked = decltype(is_masked)::value;
     auto& stage = smem.stage[turn];
     auto& next = smem.stage[turn ^ 1];
     ptx::cp_async_wait_group<0>();  // this thread's part of the tile has come, and of Q
-    const bool odd = barrier_finds_non_finite<masked>(stage.v);
+    guard.barrier<masked>(stage.v);
     // So has everyone's; and everyone has read the other stage, which is filled next.
     if (Tile::keeps_q && j == tiles.end - 1) {
 #pragma unroll
@@ -142,10 +142,7 @@ __global__ void __launch_bounds__(tile_threads, 2) flash_tuned(AttentionShape sh
         visible_keys(shape, tile.first + warp_row + 16 * s, rows);
         mask_scores(scores[s], rows, j * keys);
       }
-      if (odd) {
-        clear_non_finite<T, tile_threads>(stage.v);
-        put_back = true;
-      }
+      guard.take_out(stage.v);
     }
 
     // [doc: tuned_reference]
@@ -221,18 +218,12 @@ __global__ void __launch_bounds__(tile_threads, 2) flash_tuned(AttentionShape sh
     }
     // [/doc: tuned_values]
   };
-  int j = tiles.end - 1;
-#pragma unroll 1
-  for (; j >= tiles.free_end; --j) round(j, std::true_type{});
-#pragma unroll 1
-  for (; j >= tiles.free_begin; --j) round(j, std::false_type{});
-#pragma unroll 1
-  for (; j >= tiles.begin; --j) round(j, std::true_type{});
+  for_each_tile(tiles, round);
 #pragma unroll
   for (int s = 0; s < slices; ++s) {
     finish_rows<T, true>(sums[s], states[s], shape, tile, tile.first + warp_row + 16 * s, o, lse);
   }
-  if (put_back) put_back_non_finite<T, tile_threads>(shape, tile, tiles, keys, v, o);
+  guard.put_back(shape, tile, tiles, keys, v, o);
 }
 
 }  // namespace flash_v2

@@ -102,7 +102,7 @@ __global__ void __launch_bounds__(tile_threads, 1) flash_any_dim(AttentionShape 
 
   float sums[padded / 8][4] = {};  // of O, not yet divided
   SoftmaxState states[2];
-  bool put_back = false;  // what was taken out of V
+  NanGuard<tile_threads> guard;  // keeps NaNs in V from rows that do not see them
   if (tiles.begin < tiles.end) {
     copy_padded_rows(smem.q, q, tile.batch, tile.head, tile.first, shape.seq_q, shape.dim, width);
     if (shape.scale <= 0.0f) {
@@ -114,7 +114,7 @@ __global__ void __launch_bounds__(tile_threads, 1) flash_any_dim(AttentionShape 
   const auto round = [&](int j, auto masked) {
     auto& stage = smem.stage[j % 2];
     ptx::cp_async_wait_group<0>();  // this thread's part of the tile has come, and of Q
-    const bool odd = barrier_finds_non_finite<masked>(stage.v);
+    guard.barrier<masked>(stage.v);
     // So has everyone's; and everyone has read the other stage, which is filled next.
     if (j > tiles.begin) copy_tile(j - 1);
     float s[Tile::keys / 8][4] = {};
@@ -135,21 +135,12 @@ __global__ void __launch_bounds__(tile_threads, 1) flash_any_dim(AttentionShape 
       mask_scores(s, rows, j * Tile::keys);
     }
     softmax_folded(s, magnitude(shape.scale), states, sums);
-    if (odd) {
-      clear_non_finite<T, tile_threads>(stage.v);
-      put_back = true;
-    }
+    guard.take_out(stage.v);
     add_values<T>(sums, s, stage.v);
   };
-  int j = tiles.end - 1;
-#pragma unroll 1
-  for (; j >= tiles.free_end; --j) round(j, std::true_type{});
-#pragma unroll 1
-  for (; j >= tiles.free_begin; --j) round(j, std::false_type{});
-#pragma unroll 1
-  for (; j >= tiles.begin; --j) round(j, std::true_type{});
+  for_each_tile(tiles, round);
   finish_rows<T, false>(sums, states, shape, tile, tile.first + warp_row, o, lse);
-  if (put_back) put_back_non_finite<T, tile_threads>(shape, tile, tiles, Tile::keys, v, o);
+  guard.put_back(shape, tile, tiles, Tile::keys, v, o);
 }
 
 }  // namespace flash_v2

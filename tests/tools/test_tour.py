@@ -32,14 +32,80 @@ def test_each_step_of_the_ladder_is_a_stop_with_inputs_that_give_its_truth(layer
     assert softmax.truth.shape == (12 * 207, 207)
 
 
+def stop_of(layer, step):
+    return next(stop for stop in tour.stops(layer) if stop.step == step and stop.inputs)
+
+
+def test_a_part_of_the_attention_is_the_first_heads_of_the_real_one(layer):
+    whole = stop_of(layer, "04_flash_v1")
+    part = tour.part_of(whole, layer)
+    assert part.part == "3 of 12 heads"
+    for name in "qkv":
+        np.testing.assert_array_equal(part.inputs[name], getattr(layer, name)[:3])
+    np.testing.assert_array_equal(part.truth, layer.o[:3])
+    scores = part.inputs["q"] @ part.inputs["k"].transpose(0, 2, 1) / np.sqrt(32)
+    powers = np.exp(scores)
+    np.testing.assert_allclose(powers / powers.sum(-1, keepdims=True) @ part.inputs["v"], part.truth, atol=1e-14)
+
+
+def test_a_part_of_the_product_is_its_first_columns(layer):
+    whole = stop_of(layer, "02_tiled_gemm")
+    part = tour.part_of(whole, layer)
+    assert part.part == "288 of 1152 columns"
+    np.testing.assert_array_equal(part.inputs["a"], whole.inputs["a"])
+    np.testing.assert_array_equal(part.inputs["b"], whole.inputs["b"][:288])
+    np.testing.assert_array_equal(part.truth, whole.truth[:, :288])
+    np.testing.assert_allclose(part.inputs["a"] @ part.inputs["b"].T, part.truth)
+
+
+def test_in_the_simulator_each_variant_runs_by_itself_the_long_ones_on_the_part(layer):
+    jobs = tour.jobs_of(stop_of(layer, "05_flash_v2"), layer, ["scalar", "tuned", "your_own"])
+    assert [(job.variant, job.part, len(job.truth)) for job in jobs] == [
+        ("scalar", "3 of 12 heads", 3),
+        ("tuned", "whole", 12),
+        ("your_own", "whole", 12),
+    ]
+    assert all(job.part == "whole" for job in tour.jobs_of(stop_of(layer, "03_online_softmax"), layer, ["online", "in_turns"]))
+
+
+def test_the_variants_called_long_exist():
+    stored = json.loads((tour.ROOT / "results" / "h200" / "bench.json").read_text())
+    measured = {(report["step"], result["variant"]) for report in stored for result in report["results"]}
+    assert {(step, name) for step, names in tour.LONG.items() for name in names} <= measured
+
+
+STEP = """#!/usr/bin/env python3
+import json, pathlib, sys
+flags = dict(zip(sys.argv[1::2], sys.argv[2::2]))
+pathlib.Path(flags["--json"]).write_text(json.dumps({"asked": sys.argv[1:]}))
+"""
+
+
+def test_a_run_is_given_the_part_and_one_worker_and_on_a_gpu_the_whole(tmp_path, monkeypatch, layer):
+    monkeypatch.setattr(tour, "OUT", tmp_path / "out")
+    binary = tmp_path / "05_flash_v2"
+    binary.write_text(STEP)
+    binary.chmod(0o755)
+    whole = stop_of(layer, "05_flash_v2")
+    (job,) = tour.jobs_of(whole, layer, ["scalar"])
+    asked = tour.run_stop(binary, job, on_gpu=False)["asked"]
+    assert asked[asked.index("--variant") + 1] == "scalar" and asked[asked.index("--sim-workers") + 1] == "1" and "--counters" in asked
+    given = np.load(f"{asked[asked.index('--input') + 1]}/k.npy")
+    np.testing.assert_array_equal(given, layer.k[None, :3].astype(np.float16))
+    asked = tour.run_stop(binary, whole, on_gpu=True)["asked"]
+    assert asked[asked.index("--variant") + 1] == "all" and "--bench" in asked and "--sim-workers" not in asked
+    given = np.load(f"{asked[asked.index('--input') + 1]}/k.npy")
+    np.testing.assert_array_equal(given, layer.k[None].astype(np.float16))
+
+
 @pytest.fixture
 def ran(tmp_path, monkeypatch):
     """A stop whose only variant wrote what it should, and its report; call with changes of either."""
     monkeypatch.setattr(tour, "OUT", tmp_path)
     truth = np.array([[1.0, -4.0]])
-    stop = tour.Stop("09_some", "its product", {"x": truth}, [], "y", truth)
 
-    def make(written=truth, backend="sim", name="FlashSteps simulator", **changes):
+    def make(written=truth, backend="sim", name="FlashSteps simulator", part="whole", **changes):
+        stop = tour.Stop("09_some", "its product", {"x": truth}, [], "y", truth, part=part)
         folder = tmp_path / "09_some" / "y" / "fast"
         folder.mkdir(parents=True, exist_ok=True)
         np.save(folder / "y.npy", np.asarray(written, np.float32))
@@ -66,10 +132,13 @@ def test_a_row_says_what_was_predicted_what_was_counted_and_how_right_it_is(ran)
     assert ran().cells() == {
         "step": "09_some",
         "variant": "fast",
+        "input": "whole",
         "kernels": 1,
         "MB predicted": "4.25",
         "MB asked for": "0.03",
+        "B asked for / output": "16,000.0",  # the tensor has two numbers
         "bank conflicts": "30",
+        "conflicts / output": "15.00",
         "GPU time, µs": "-",
         "of the roof": "-",
         "host time, s": "1.50",
@@ -95,6 +164,22 @@ def test_times_of_the_gpu_and_of_the_host_never_share_a_column(ran):
     assert "host time, s" not in tour.table_of([measured])[0]
     for table in (tour.as_text(both).splitlines()[2:], tour.as_html(both).split("<tr>")[2:]):
         assert "1.50" in table[0] and "1.50" not in table[1]
+
+
+def test_table_report_and_picture_say_what_ran_on_a_part(ran, layer, monkeypatch):
+    rows = [ran(), ran(part="3 of 12 heads")]
+    table = tour.table_of(rows)
+    assert [row["input"] for row in table] == ["whole", "3 of 12 heads"]
+    assert "3 of 12 heads" in tour.as_text(table)
+    note = tour.note_on(rows)
+    assert "not scaled" in note and tour.note_on(rows[:1]) == ""
+    labels = []
+    monkeypatch.setattr(tour.plt.Axes, "set_yticks", lambda axes, places, names=(), **rest: labels.extend(names))
+    tour.draw(rows, layer, None)
+    assert labels == ["09 fast", "09 fast (3 of 12 heads)"]
+    tour.write_report(table, "the simulator", layer, note)
+    page = (tour.OUT / "report.html").read_text()
+    assert "<td>3 of 12 heads</td>" in page and "not scaled" in page
 
 
 @pytest.mark.parametrize(

@@ -1,10 +1,11 @@
-// common/run/execute: a variant is judged by all rules, in every layout and dtype. The variants here compute on the host, in
-// memory that the simulator lends, and each faulty one does one thing wrong.
+// common/run/harness/execute, on attention: a variant is judged by all rules, in every layout and dtype. The variants here
+// compute on the host, in memory that the simulator lends, and each faulty one does one thing wrong.
 #include <cmath>
 #include <cstring>
 
 #include "common/run/family/any_step.h"
 #include "tests/catch.h"
+#include "tests/unit/elements.h"
 
 namespace {
 
@@ -12,16 +13,6 @@ using problem::Attention;
 using problem::Dtype;
 using run::AttentionLaunch;
 using run::AttentionVariant;
-
-void put(Dtype dtype, void* data, std::int64_t element, float value) {
-  problem::encode(dtype, &value, 1, static_cast<char*>(data) + element * problem::bytes(dtype));
-}
-
-float get(Dtype dtype, const void* data, std::int64_t element) {
-  float value;
-  problem::decode(dtype, static_cast<const char*>(data) + element * problem::bytes(dtype), 1, &value);
-  return value;
-}
 
 template <bool Const>
 std::int64_t at(const device::AnyHeads<Const>& view, int batch, int head, int row) {

@@ -1,4 +1,4 @@
-// common/run/gemm_execute: as test_execute.cpp, for matrix products. The variants here compute on the host, and each faulty one
+// As test_execute.cpp, for matrix products. The variants here compute on the host, and each faulty one
 // does one thing wrong.
 #include <cmath>
 #include <functional>
@@ -7,6 +7,7 @@
 #include "common/run/family/gemm.h"
 #include "tests/catch.h"
 #include "tests/suites/gemm_suite.h"
+#include "tests/unit/elements.h"
 
 namespace {
 
@@ -14,16 +15,6 @@ using problem::Dtype;
 using problem::Gemm;
 using run::GemmLaunch;
 using run::GemmVariant;
-
-void put(Dtype dtype, void* data, std::int64_t element, float value) {
-  problem::encode(dtype, &value, 1, static_cast<char*>(data) + element * problem::bytes(dtype));
-}
-
-float get(Dtype dtype, const void* data, std::int64_t element) {
-  float value;
-  problem::decode(dtype, static_cast<const char*>(data) + element * problem::bytes(dtype), 1, &value);
-  return value;
-}
 
 // Right, but for summing `extra` elements of k too many.
 void compute(const GemmLaunch& l, int extra = 0) {

@@ -1,4 +1,4 @@
-// common/run/softmax_execute: as test_execute.cpp, for row softmaxes. The variants here compute on the host, and each faulty
+// As test_execute.cpp, for row softmaxes. The variants here compute on the host, and each faulty
 // one does one thing wrong.
 #include <cmath>
 #include <functional>
@@ -6,6 +6,7 @@
 
 #include "tests/catch.h"
 #include "tests/suites/softmax_suite.h"
+#include "tests/unit/elements.h"
 
 namespace {
 
@@ -13,16 +14,6 @@ using problem::Dtype;
 using problem::Softmax;
 using run::SoftmaxLaunch;
 using run::SoftmaxVariant;
-
-void put(Dtype dtype, void* data, std::int64_t element, float value) {
-  problem::encode(dtype, &value, 1, static_cast<char*>(data) + element * problem::bytes(dtype));
-}
-
-float get(Dtype dtype, const void* data, std::int64_t element) {
-  float value;
-  problem::decode(dtype, static_cast<const char*>(data) + element * problem::bytes(dtype), 1, &value);
-  return value;
-}
 
 // Right, but for summing `extra` columns too many.
 void compute(const SoftmaxLaunch& l, int extra = 0) {

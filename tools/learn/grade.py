@@ -254,7 +254,7 @@ def main():
     which = "solution" if args.solution else "task"
     if (folder / "answers.json").exists():
         answers = json.loads((folder / ("solution.json" if args.solution else "answers.json")).read_text())
-        if set(answers.values()) == {None}:
+        if not any(answers.values()):
             print(f"no answer yet: write them into {(folder / 'answers.json').relative_to(ROOT)}")
             right = False
         else:

@@ -132,7 +132,7 @@ def run_tests(check):
     tests = {f"test {test.name}": ([test, both_tiers], None) for test in sorted((check.build / "tests").glob("test_*")) if test.name not in left_out}
     pytest = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"]
     for name in ("cli", "cli_gemm", "cli_softmax"):
-        tests[f"test command line, {name}"] = ([*pytest, f"tests/test_{name}.py"], {"FLASHSTEPS_BIN": str(check.build / "bin")})
+        tests[f"test command line, {name}"] = ([*pytest, f"tests/cli/test_{name}.py"], {"FLASHSTEPS_BIN": str(check.build / "bin")})
     check.run_together(tests)
     for test in TIMED:
         check.run(f"test {test}", [check.build / "tests" / test])

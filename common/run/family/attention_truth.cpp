@@ -127,8 +127,7 @@ AttentionTruth::AttentionTruth(const problem::Attention& shape, problem::Attenti
 
 std::vector<check::TensorVerdict> AttentionTruth::judge(const Tensor& o, const Tensor& lse) const {
   const auto row_name = [this](std::int64_t row) { return to_string(reference::all_rows(spec_)[row]); };
-  const check::Output o_rows{
-      .name = "O", .dtype = shape_.dtype, .cols = shape_.dim, .values = o.values, .row_name = row_name};
+  const check::Output o_rows{.name = "O", .dtype = shape_.dtype, .cols = shape_.dim, .values = o.values, .row_name = row_name};
   const check::Output lse_rows{.name = "LSE", .values = lse.values, .row_name = row_name, .empty_value = minus_infinity};
   const auto judge_o = [&](const check::Output& rows) {
     return check::judge(rows, expected_o(forward_, baseline_, rounding_, scores_, rows_, shape_.dim));

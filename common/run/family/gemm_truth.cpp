@@ -48,11 +48,10 @@ std::vector<RowRule> GemmTruth::written_rules(const problem::GemmInputs& in) con
 }
 
 check::TensorVerdict GemmTruth::judge(const problem::Tensor& c) const {
-  const check::Output output{.name = "C",
-                             .dtype = shape_.dtype,
-                             .cols = shape_.n,
-                             .values = c.values,
-                             .row_name = [this](std::int64_t row) { return reference::row_text(spec_, row); }};
+  const check::Output output{
+      .name = "C", .dtype = shape_.dtype, .cols = shape_.n, .values = c.values, .row_name = [this](std::int64_t row) {
+        return reference::row_text(spec_, row);
+      }};
   return check::judge_sample(output, sample_, [this](const check::Output& rows) {
     return check::judge(rows, {product_, baseline_, rounding_.size, rounding_.sum, rounding_.may_overflow});
   });

@@ -25,7 +25,8 @@ RowRule rule_of(const float* row, int cols) {
 
 SoftmaxTruth::SoftmaxTruth(const problem::Softmax& shape, const problem::Tensor& x) : shape_(problem::resolve(shape)) {
   const reference::SoftmaxSpec spec{shape_.rows, shape_.cols};
-  for (const std::int64_t row : reference::all_rows(spec)) sample_.all_rules.push_back(rule_of(&x.values[row * shape_.cols], shape_.cols));
+  for (const std::int64_t row : reference::all_rows(spec))
+    sample_.all_rules.push_back(rule_of(&x.values[row * shape_.cols], shape_.cols));
   const double elements = static_cast<double>(shape_.rows) * shape_.cols;
   const reference::SoftmaxRows rows =
       elements <= most_elements_for_all_rows ? reference::all_rows(spec) : reference::sample_rows(spec);
@@ -39,11 +40,10 @@ SoftmaxTruth::SoftmaxTruth(const problem::Softmax& shape, const problem::Tensor&
 }
 
 check::TensorVerdict SoftmaxTruth::judge(const problem::Tensor& y) const {
-  const check::Output output{.name = "y",
-                             .dtype = shape_.dtype,
-                             .cols = shape_.cols,
-                             .values = y.values,
-                             .row_name = [](std::int64_t row) { return std::to_string(row); }};
+  const check::Output output{
+      .name = "y", .dtype = shape_.dtype, .cols = shape_.cols, .values = y.values, .row_name = [](std::int64_t row) {
+        return std::to_string(row);
+      }};
   return check::judge_sample(output, sample_, [this](const check::Output& rows) {
     check::Expected expected{softmax_, baseline_};
     expected.rounding = rounding_;

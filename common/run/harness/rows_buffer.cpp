@@ -14,12 +14,19 @@ constexpr auto poison_half = static_cast<std::uint16_t>(runtime::poison_word);
 
 bool is_exact(problem::Dtype dtype, float x) { return x != x || problem::round_to(dtype, x) == x; }
 
-// That many rows of that many columns are what shape [..., cols] asks for.
+// What is given is what shape asks for, or less along its first dimension where that is an upper bound.
 void require_shape(const std::vector<std::int64_t>& given, std::vector<std::int64_t> expected, bool at_most) {
   if (at_most && !given.empty() && given[0] <= expected[0]) expected[0] = given[0];
   if (given == expected) return;
   throw std::invalid_argument("a tensor of shape " + problem::to_string(given) + " where " + problem::to_string(expected) +
                               " is expected");
+}
+
+void require_count(std::size_t given, const std::vector<std::int64_t>& expected, bool at_most) {
+  const auto all = static_cast<std::size_t>(problem::Tensor::count(expected));
+  const std::size_t entry = all / static_cast<std::size_t>(expected[0]);
+  if (given == all || (at_most && given < all && given % entry == 0)) return;
+  throw std::invalid_argument(std::to_string(given) + " integers where " + problem::to_string(expected) + " are expected");
 }
 
 }  // namespace
@@ -54,27 +61,27 @@ void RowsBuffer::for_each_row(std::int64_t rows, const Visit& visit) const {
 }
 
 void RowsBuffer::upload(const Given& given, bool at_most) {
-  const std::size_t cols = shape_.back();
   Halves halves(buffer_.bytes() / sizeof(std::uint16_t), element_.is_integer() ? no_index : nan_half);
+  // copy(from, count, to): so many elements, the first of them element `from` of what is given.
+  const auto place = [&](std::size_t elements, const auto& copy) {
+    const std::size_t cols = shape_.size() == 1 ? elements : static_cast<std::size_t>(shape_.back());
+    const std::int64_t rows = elements == 0 ? 0 : static_cast<std::int64_t>(elements / cols);
+    for_each_row(rows, [&](std::int64_t n, std::int64_t at) { copy(n * cols, cols, &halves[at * halves_per_element()]); });
+  };
   if (element_.is_integer()) {
-    const auto count = static_cast<std::int64_t>(given.integers.size());
-    const std::int64_t entry = problem::Tensor::count(shape_) / shape_[0];
-    if (count % entry != 0 || (at_most ? count > entry * shape_[0] : count != entry * shape_[0])) {
-      throw std::invalid_argument(std::to_string(count) + " integers where " + problem::to_string(shape_) + " are expected");
-    }
-    for_each_row(count / shape_.back(), [&](std::int64_t n, std::int64_t at) {
-      std::memcpy(&halves[at * halves_per_element()], &given.integers[n * cols], cols * element_.bytes());
+    require_count(given.integers.size(), shape_, at_most);
+    place(given.integers.size(), [&](std::size_t from, std::size_t count, void* to) {
+      std::memcpy(to, &given.integers[from], count * element_.bytes());
     });
   } else {
-    const problem::Tensor& tensor = *given.values;
-    require_shape(tensor.shape, shape_, at_most);
+    const std::vector<float>& values = given.values->values;
+    require_shape(given.values->shape, shape_, at_most);
     const problem::Dtype dtype = element_.dtype();
-    if (!std::all_of(tensor.values.begin(), tensor.values.end(), [&](float x) { return is_exact(dtype, x); })) {
+    if (!std::all_of(values.begin(), values.end(), [&](float x) { return is_exact(dtype, x); })) {
       throw std::invalid_argument("inputs must be rounded to " + std::string(problem::name(dtype)) + " beforehand");
     }
-    for_each_row(static_cast<std::int64_t>(tensor.values.size() / cols), [&](std::int64_t n, std::int64_t at) {
-      problem::encode(dtype, &tensor.values[n * cols], cols, &halves[at * halves_per_element()]);
-    });
+    place(values.size(),
+          [&](std::size_t from, std::size_t count, void* to) { problem::encode(dtype, &values[from], count, to); });
   }
   buffer_.upload(halves.data(), buffer_.bytes());
 }

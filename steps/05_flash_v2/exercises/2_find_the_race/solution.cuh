@@ -36,7 +36,7 @@ __global__ void __launch_bounds__(tile_threads) flash(AttentionShape shape,
 
   float sums[exercise_dim / 8][4] = {};  // of O, not yet divided
   SoftmaxState states[2];
-  bool put_back = false;  // what was taken out of V
+  NanGuard<tile_threads> guard;  // keeps NaNs in V from rows that do not see them
   std::uint32_t q_pieces[exercise_dim / 16][4];
   copy_rows(smem.stage[1].q, q, tile.batch, tile.head, tile.first, shape.seq_q);
   ptx::cp_async_commit_group();
@@ -48,22 +48,19 @@ __global__ void __launch_bounds__(tile_threads) flash(AttentionShape shape,
   copy_tile(tiles.end - 2);
   for (int j = tiles.end - 1; j >= tiles.begin; --j) {
     ptx::cp_async_wait_group<1>();  // this thread's part of the tile has come; the next one may be under way
-    const bool odd = barrier_finds_non_finite<true>(stage_of(j).v);
+    guard.barrier<true>(stage_of(j).v);
     // So has everyone's.
     float s[score_pieces][4] = {};
     scores<__half, exercise_dim>(s, q_pieces, stage_of(j).k);
     mask_scores(s, rows, j * tile_keys);
     softmax_folded(s, c, states, sums);
-    if (odd) {
-      clear_non_finite<__half, tile_threads>(stage_of(j).v);
-      put_back = true;
-    }
+    guard.take_out(stage_of(j).v);
     add_values<__half>(sums, s, stage_of(j).v);
     __syncthreads();  // everyone has read the tile before the one after the next overwrites it
     copy_tile(j - 2);
   }
   finish_rows<__half, true>(sums, states, shape, tile, tile.first + warp_row, o, lse);
-  if (put_back) put_back_non_finite<__half, tile_threads>(shape, tile, tiles, tile_keys, v, o);
+  guard.put_back(shape, tile, tiles, tile_keys, v, o);
 }
 
 }  // namespace exercise

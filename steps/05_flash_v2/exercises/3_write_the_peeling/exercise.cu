@@ -24,7 +24,7 @@ __global__ void __launch_bounds__(tile_threads) flash(AttentionShape shape,
 
   float sums[exercise_dim / 8][4] = {};  // of O, not yet divided
   SoftmaxState states[2];
-  bool put_back = false;  // what was taken out of V
+  NanGuard<tile_threads> guard;  // keeps NaNs in V from rows that do not see them
   std::uint32_t q_pieces[exercise_dim / 16][4];
   copy_rows(smem.stage[1].q, q, tile.batch, tile.head, tile.first, shape.seq_q);
   ptx::cp_async_wait_all();
@@ -36,24 +36,18 @@ __global__ void __launch_bounds__(tile_threads) flash(AttentionShape shape,
     copy_rows(stage.k, k, tile.batch, tile.kv_head, j * tile_keys, shape.seq_k);
     copy_rows(stage.v, v, tile.batch, tile.kv_head, j * tile_keys, shape.seq_k);
     ptx::cp_async_wait_all();
-    const bool odd = barrier_finds_non_finite<masked>(stage.v);
+    guard.barrier<masked>(stage.v);
     // Everyone's copies have come.
     float s[score_pieces][4] = {};
     scores<__half, exercise_dim>(s, q_pieces, stage.k);
     if constexpr (masked) mask_scores(s, rows, j * tile_keys);
     softmax_folded(s, c, states, sums);
-    if (odd) {
-      clear_non_finite<__half, tile_threads>(stage.v);
-      put_back = true;
-    }
+    guard.take_out(stage.v);
     add_values<__half>(sums, s, stage.v);
   };
-  int j = tiles.end - 1;
-  for (; j >= tiles.free_end; --j) round(j, std::true_type{});
-  for (; j >= tiles.free_begin; --j) round(j, std::false_type{});
-  for (; j >= tiles.begin; --j) round(j, std::true_type{});
+  for_each_tile(tiles, round);
   finish_rows<__half, true>(sums, states, shape, tile, tile.first + warp_row, o, lse);
-  if (put_back) put_back_non_finite<__half, tile_threads>(shape, tile, tiles, tile_keys, v, o);
+  guard.put_back(shape, tile, tiles, tile_keys, v, o);
 }
 
 }  // namespace exercise

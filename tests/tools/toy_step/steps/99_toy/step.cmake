@@ -1,0 +1,1 @@
+link_step(99_toy 03_online_softmax)

@@ -1,0 +1,13 @@
+"""The shapes at which step 99 is measured. tools/measure/shapes.py says what each list is for."""
+
+FIXED = {
+    "smallest": ["--rows", "8", "--cols", "64"],
+    "tour": ["--rows", "40", "--cols", "207"],
+    "ragged": ["--rows", "5", "--cols", "345"],
+}
+
+PROFILED = {"1k": ["--rows", "1024", "--cols", "1024"]}
+
+SANITIZED = [["--rows", "19", "--cols", "103"]]
+
+BENCHED = {"1k": ["--rows", "1024", "--cols", "1024"]}
