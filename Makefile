@@ -1,10 +1,10 @@
 # The front door. Every target installs what is missing first, and shows what it does.
 #
 #   make tour               build for this machine, run every step on real input, show the ladder
-#   make test [STEP=01]     build, run a test of every promise (or one step's)
+#   make test [STEP=01]     build, run a test of every promise (or one step's, its parity and its exercises)
 #   make test-all [STEP=01] what make test leaves out, too: whole shape lists in every type, more seeds, parity at the tour's shapes
 #   make exercise STEP=01 N=2   grade what you wrote in steps/01_*/exercises/2_*
-#   make mutate STEP=01     break the step's kernels on purpose and see what notices (docs/mutation.md: ONLY, SAMPLE, UPDATE)
+#   make mutate STEP=01     break the step's kernels on purpose and see what notices (docs/mutation.md: ONLY, SAMPLE, UPDATE, TIER)
 #   make docs               the book as a site, in build/docs
 #   make sim | make gpu     build that preset, nothing more (also sim-debug, gpu-debug)
 #   make sass [STEP=01]     what nvcc made of each kernel, whether that is what the step plans, and which of the simulator's counts are
@@ -22,18 +22,23 @@ PYTHON := .venv/bin/python
 tour:
 	@tools/build $(PRESET) && $(PYTHON) tools/measure/tour.py $(PRESET)
 
+# The tests of STEP bear its name as a label.
+STEPS := $(sort $(notdir $(patsubst %/step.cu,%,$(wildcard steps/*/step.cu))))
+CTEST = ctest --preset $(PRESET) --parallel 2 --no-tests=error $(if $(STEP),--label-regex '^$(the_step)$$')
+the_step = $(or $(filter $(STEP) $(STEP)_%,$(STEPS)),$(error there is no step $(STEP); there are: $(STEPS)))
+
 test:
-	@tools/build $(PRESET) && ctest --preset $(PRESET) --parallel 2 --no-tests=error --label-exclude long $(if $(STEP),-R '$(STEP)')
+	@tools/build $(PRESET) && $(CTEST) --label-exclude '^long$$'
 
 test-all:
-	@tools/build $(PRESET) && ctest --preset $(PRESET) --parallel 2 --no-tests=error $(if $(STEP),-R '$(STEP)')
+	@tools/build $(PRESET) && $(CTEST)
 
 exercise:
 	@tools/build sim && $(PYTHON) tools/learn/grade.py $(STEP) $(N)
 
 mutate:
 	@tools/build sim && $(PYTHON) tools/mutate/mutate.py --step '$(STEP)' $(if $(ONLY),--only '$(ONLY)') \
-	  $(if $(SAMPLE),--sample $(SAMPLE)) $(if $(SEED),--seed $(SEED)) $(if $(UPDATE),--update)
+	  $(if $(SAMPLE),--sample $(SAMPLE)) $(if $(SEED),--seed $(SEED)) $(if $(UPDATE),--update) $(if $(TIER),--tier '$(TIER)')
 
 docs:
 	@tools/bootstrap && $(PYTHON) tools/book build

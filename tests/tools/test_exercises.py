@@ -1,9 +1,12 @@
 """The graders are graded: each must reject the exercise as it is handed out, and accept its solution."""
 
+import functools
 import json
+import os
 import re
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,12 +15,38 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 
 from tools.learn import grade as grader
+from tools.mutate.rebuild import Rebuild
 
 BUILD = ROOT / "build" / "sim"
 EXERCISES = sorted(folder for folder in ROOT.glob("steps/*/exercises/*") if folder.is_dir())
+KERNELS = [folder for folder in EXERCISES if (folder / "task.cuh").exists()]
+
+
+def name_of(folder):
+    """Every test's name has its step's: each step has a ctest entry."""
+    return f"{folder.parent.parent.name}-{folder.name}" if isinstance(folder, Path) else None
+
+
+def of(*folders):
+    return pytest.mark.parametrize("folder", folders, ids=name_of)
+
+
+def executable(folder, kernel):
+    return BUILD / "exercises" / f"exercise_{folder.parent.parent.name}_{folder.name}_{kernel}"
+
+
+@functools.cache
+def build_step(step):
+    """Builds what every exercise of a step hands out, and its solution: all at once."""
+    targets = [executable(folder, which).name for folder in KERNELS if folder.parent.parent.name == step for which in ("task", "solution")]
+    if targets:
+        build = ["cmake", "--build", BUILD, "--parallel", str(os.cpu_count()), "--target", *targets]
+        done = subprocess.run(build, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stdout + done.stderr
 
 
 def grade(folder, *flags):
+    build_step(folder.parent.parent.name)
     step = folder.parent.parent.name.split("_")[0]
     number = folder.name.split("_")[0]
     return subprocess.run([sys.executable, ROOT / "tools" / "learn" / "grade.py", step, number, *flags], capture_output=True, text=True, check=False)
@@ -28,7 +57,7 @@ def skip_if_worked_on(folder):
         pytest.skip("you have worked on this exercise; grade it with make exercise")
 
 
-@pytest.mark.parametrize("folder", EXERCISES, ids=lambda folder: folder.name)
+@of(*EXERCISES)
 def test_the_grader_rejects_the_task_as_it_is_handed_out(folder):
     skip_if_worked_on(folder)
     done = grade(folder)
@@ -36,27 +65,37 @@ def test_the_grader_rejects_the_task_as_it_is_handed_out(folder):
     assert "not yet" in done.stdout
 
 
-@pytest.mark.parametrize("folder", EXERCISES, ids=lambda folder: folder.name)
+@of(*EXERCISES)
 def test_the_grader_accepts_the_solution(folder):
-    done = grade(folder, "--solution")
+    done = grade(folder, "--solution", "--quick")
     assert done.returncode == 0, done.stdout + done.stderr
     assert "passed" in done.stdout
+    assert done.stdout.count("right  ") == 2 or folder not in KERNELS
 
 
-def executable(folder, kernel):
-    return BUILD / "exercises" / f"exercise_{folder.parent.parent.name}_{folder.name}_{kernel}"
-
-
-def build_kernels(folder, texts):
-    """Writes further kernels of an exercise, {name: text}, and builds them and its solution."""
-    (BUILD / "exercises").mkdir(exist_ok=True)
-    for name, text in texts.items():
-        path = executable(folder, name).with_suffix(".cuh")
-        if not path.exists() or path.read_text() != text:
-            path.write_text(text)
-    targets = [executable(folder, name).name for name in ("solution", *texts)]
-    done = subprocess.run(["cmake", "--build", BUILD, "--target", *targets], capture_output=True, text=True, check=False)
+@pytest.mark.long
+@of(*KERNELS)
+def test_the_grader_accepts_the_solution_at_every_shape(folder):
+    done = grade(folder, "--solution")
     assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.count("right  ") == len(grader.RUNS[folder.parent.parent.name][0])
+
+
+def build_variants(folder, texts):
+    """Builds further kernels of an exercise, {name: text}, by the commands that build its solution."""
+    build_step(folder.parent.parent.name)
+    solution = executable(folder, "solution")
+    rebuild = Rebuild(BUILD, BUILD / "steps" / f"{solution.name}.cu", f"exercises/{solution.name}")
+
+    def build(name, text):
+        program = executable(folder, name)
+        kernel, source, compiled = (program.with_suffix(suffix) for suffix in (".cuh", ".cu", ".o"))
+        kernel.write_text(text)
+        source.write_text(f'#define EXERCISE_KERNEL "{kernel}"\n#include "{folder / "exercise.cu"}"\n')
+        return rebuild.compile(source, compiled) or rebuild.link(compiled, program)
+
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        assert list(pool.map(build, texts, texts.values())) == [None] * len(texts)
 
 
 def run_kernel(folder, kernel, *args):
@@ -138,16 +177,17 @@ def single_faults():
     """Builds the solution with each fault put back, alone. Returns the texts."""
     solution = (FIVE_REPORTS / "solution.cuh").read_text()
     texts = {name: replaced(solution, fault) for name, fault in FAULTS.items()}
-    build_kernels(FIVE_REPORTS, texts)
+    build_variants(FIVE_REPORTS, texts)
     return texts
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("seed", ["1", "2", "3", "4"])
 @pytest.mark.parametrize("name", FAULTS)
-def test_each_of_the_five_faults_alone_has_its_report(single_faults, name, seed):
+@of(FIVE_REPORTS)
+def test_each_of_the_five_faults_alone_has_its_report(single_faults, folder, name, seed):
     fault = FAULTS[name]
-    done = run_kernel(FIVE_REPORTS, name, *RAGGED, "--sim-seed", seed)
+    done = run_kernel(folder, name, *RAGGED, "--sim-seed", seed)
     assert done.returncode == 1, done.stdout + done.stderr
     reports = re.findall(r"^exercise_01_4: mended: ([a-z -]+): (.*\n(?:  .*\n)+)", done.stderr, re.MULTILINE)
     assert {kind for kind, _ in reports} == fault.kinds
@@ -159,20 +199,22 @@ def test_each_of_the_five_faults_alone_has_its_report(single_faults, name, seed)
 
 @pytest.mark.long
 @pytest.mark.parametrize("seed", ["1", "2", "3", "4"])
-def test_without_the_five_faults_there_is_no_report(single_faults, seed):
-    done = run_kernel(FIVE_REPORTS, "solution", *RAGGED, "--sim-seed", seed)
+@of(FIVE_REPORTS)
+def test_without_the_five_faults_there_is_no_report(single_faults, folder, seed):
+    done = run_kernel(folder, "solution", *RAGGED, "--sim-seed", seed)
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stderr == ""
 
 
-def test_the_task_has_the_five_faults_and_its_answers_name_their_lines():
-    skip_if_worked_on(FIVE_REPORTS)
-    text = (FIVE_REPORTS / "solution.cuh").read_text()
+@of(FIVE_REPORTS)
+def test_the_task_has_the_five_faults_and_its_answers_name_their_lines(folder):
+    skip_if_worked_on(folder)
+    text = (folder / "solution.cuh").read_text()
     for fault in FAULTS.values():
         text = replaced(text, fault)
-    task = (FIVE_REPORTS / "task.cuh").read_text()
+    task = (folder / "task.cuh").read_text()
     assert code(task) == code(text)
-    named = {int(line) for line in re.findall(r"task\.cuh:(\d+)", (FIVE_REPORTS / "solution.md").read_text())}
+    named = {int(line) for line in re.findall(r"task\.cuh:(\d+)", (folder / "solution.md").read_text())}
     assert named == set.union(*(line_numbers(task, fault) for fault in FAULTS.values()))
 
 
@@ -184,17 +226,17 @@ MISSING_WAIT = ROOT / "steps" / "02_tiled_gemm" / "exercises" / "2_find_the_miss
 @pytest.fixture(scope="module")
 def broken_pipeline():
     skip_if_worked_on(MISSING_WAIT)
-    target = executable(MISSING_WAIT, "task").name
-    subprocess.run(["cmake", "--build", BUILD, "--target", target], capture_output=True, check=True)
+    build_step(MISSING_WAIT.parent.parent.name)
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("seed", ["1", "2", "3"])
 @pytest.mark.parametrize("mode", ["late", "eager"])
-def test_eager_copies_hide_the_missing_wait_from_the_result_and_not_from_the_simulator(broken_pipeline, tmp_path, mode, seed):
+@of(MISSING_WAIT)
+def test_eager_copies_hide_the_missing_wait_from_the_result_and_not_from_the_simulator(broken_pipeline, folder, tmp_path, mode, seed):
     for k in (128, 192, 256, 456):
         flags = ["--k", str(k), "--sim-async", mode, "--sim-seed", seed, "--json", tmp_path / "report.json"]
-        done = run_kernel(MISSING_WAIT, "task", *flags)
+        done = run_kernel(folder, "task", *flags)
         assert done.returncode == 1, done.stderr
         (result,) = json.loads((tmp_path / "report.json").read_text())["results"]
         (c,) = result["verdict"]["tensors"]
@@ -206,8 +248,9 @@ def test_eager_copies_hide_the_missing_wait_from_the_result_and_not_from_the_sim
 
 @pytest.mark.long
 @pytest.mark.parametrize("mode", ["late", "eager", "random"])
-def test_a_single_tile_hides_the_missing_wait(broken_pipeline, mode):
-    done = run_kernel(MISSING_WAIT, "task", "--k", "64", "--sim-async", mode)
+@of(MISSING_WAIT)
+def test_a_single_tile_hides_the_missing_wait(broken_pipeline, folder, mode):
+    done = run_kernel(folder, "task", "--k", "64", "--sim-async", mode)
     assert (done.returncode, done.stderr) == (0, "")
 
 
@@ -228,19 +271,21 @@ def almost_right_loads():
         "unswizzled": unswizzled,
         "padded": unswizzled.replace("[tile_k]", "[tile_k + chunk]"),
     }
-    build_kernels(B_LOAD, texts)
+    build_variants(B_LOAD, texts)
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("kernel, reason", [("as_a", r"C: row .*: error"), ("unswizzled", "C is right, but"), ("padded", "C is right, but")])
-def test_the_grader_rejects_loads_that_are_almost_right_and_says_why(almost_right_loads, capsys, kernel, reason):
-    assert not grader.grade_kernel(executable(B_LOAD, kernel), *grader.RUNS["02_tiled_gemm"], free_of_conflicts=True)
+@of(B_LOAD)
+def test_the_grader_rejects_loads_that_are_almost_right_and_says_why(almost_right_loads, capsys, folder, kernel, reason):
+    assert not grader.grade_kernel(executable(folder, kernel), *grader.RUNS["02_tiled_gemm"], free_of_conflicts=True)
     assert re.search(reason, capsys.readouterr().out)
 
 
 @pytest.mark.long
-def test_padding_frees_the_loads_of_conflicts_and_not_the_stores(almost_right_loads, tmp_path):
-    run_kernel(B_LOAD, "padded", "--counters", "--json", tmp_path / "report.json")
+@of(B_LOAD)
+def test_padding_frees_the_loads_of_conflicts_and_not_the_stores(almost_right_loads, folder, tmp_path):
+    run_kernel(folder, "padded", "--counters", "--json", tmp_path / "report.json")
     (result,) = json.loads((tmp_path / "report.json").read_text())["results"]
     lines = [line for line in result["counters"][0]["lines"] if line["space"] == "shared"]
     conflicting = {(line["op"], line["wavefronts"] > line["wavefronts_ideal"]) for line in lines}
@@ -265,7 +310,7 @@ MERGE_FAULTS = {
 def with_faults(folder, faults):
     solution = (folder / "solution.cuh").read_text()
     assert all(solution.count(right) == 1 for right, _ in faults.values())
-    build_kernels(folder, {name: solution.replace(right, wrong) for name, (right, wrong) in faults.items()})
+    build_variants(folder, {name: solution.replace(right, wrong) for name, (right, wrong) in faults.items()})
 
 
 @pytest.fixture(scope="module")
@@ -276,8 +321,9 @@ def faulty_softmaxes():
 
 @pytest.mark.long
 @pytest.mark.parametrize("seed", ["1", "2", "3"])
-def test_a_missing_barrier_is_a_race_whatever_comes_out(faulty_softmaxes, seed):
-    done = run_kernel(SOFTMAX_FAULT, "barrier", "--cols", "37", "--sim-seed", seed)
+@of(SOFTMAX_FAULT)
+def test_a_missing_barrier_is_a_race_whatever_comes_out(faulty_softmaxes, folder, seed):
+    done = run_kernel(folder, "barrier", "--cols", "37", "--sim-seed", seed)
     assert done.returncode == 1
     assert re.search(r"(race|uninitialised read): .*Smem::states\[", done.stderr), done.stderr
 
@@ -294,6 +340,7 @@ def test_a_missing_barrier_is_a_race_whatever_comes_out(faulty_softmaxes, seed):
         (MERGE, "not_a_number", 1000, True),
         (MERGE, "not_a_number", 37, False),
     ],
+    ids=name_of,
 )
 def test_what_a_fault_of_a_softmax_does_and_where_it_does_not_show(faulty_softmaxes, folder, kernel, cols, right):
     done = run_kernel(folder, kernel, "--cols", str(cols))
@@ -302,6 +349,6 @@ def test_what_a_fault_of_a_softmax_does_and_where_it_does_not_show(faulty_softma
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("folder, kernel", [(SOFTMAX_FAULT, name) for name in SOFTMAX_FAULTS] + [(MERGE, name) for name in MERGE_FAULTS])
+@pytest.mark.parametrize("folder, kernel", [(SOFTMAX_FAULT, name) for name in SOFTMAX_FAULTS] + [(MERGE, name) for name in MERGE_FAULTS], ids=name_of)
 def test_the_grader_rejects_every_faulty_softmax(faulty_softmaxes, folder, kernel):
     assert not grader.grade_kernel(executable(folder, kernel), *grader.RUNS["03_online_softmax"], free_of_conflicts=False)

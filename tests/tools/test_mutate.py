@@ -347,9 +347,20 @@ def test_a_run_that_ends_badly_is_caught_too(tmp_path, script, kinds):
 )  # fmt: skip
 def test_a_test_of_the_step_may_notice_too(tmp_path, script, kinds):
     program = tmp_path / "program"
-    program.write_text(f"#!/bin/sh\n[ \"$1\" = 'one\\, \\[two\\]' ] || exit 9\n{script}\n")
+    program.write_text(f"#!/bin/sh\n[ \"$*\" = 'one\\, \\[two\\] --abort' ] || exit 9\n{script}\n")
     program.chmod(0o755)
     assert mutate.run(program, "a test", ["--test", "one, [two]"], 1, 5, tmp_path / "report.json").kinds == kinds
+
+
+def test_of_the_whole_quick_tier_the_first_test_that_failed_has_a_name(tmp_path):
+    line = "-" * 79
+    report = f"{line}\\na name that goes on\\n  in the next line\\n{line}\\n/a/test.cpp:7\\n....\\n\\nFAILED:\\n"
+    program = tmp_path / "program"
+    program.write_text(f"#!/bin/sh\n[ \"$*\" = '--abort' ] || exit 9\nprintf '%b' '{report}'\nexit 3\n")
+    program.chmod(0o755)
+    (shape, arguments), = mutate.QUICK_TIER.items()
+    done = mutate.run(program, shape, arguments, 1, 5, tmp_path / "report.json")
+    assert (done.kinds, done.text) == (["failed test"], "a name that goes on in the next line: failed")
 
 
 def test_a_test_that_is_not_there_is_an_error(tmp_path):
@@ -458,6 +469,31 @@ def test_the_committed_results_are_of_todays_mutants_and_all_are_caught_or_expla
     assert [result["id"] for result in committed["mutants"] if mutate.complaint(result)] == []
 
 
+SAMPLE = 20  # of each step: make mutate STEP=01 TIER=quick SAMPLE=20
+TIER = ROOT / "results" / "mutants" / "quick_tier.json"
+
+
+def test_the_quick_tier_alone_caught_the_sample_of_every_step():
+    steps = json.loads(TIER.read_text())["steps"]
+    assert sorted(steps) == [folder.name for folder in STEPS]
+    for folder in STEPS:
+        sample = steps[folder.name]["mutants"]
+        there_are = sum(mutant.equivalent is None for mutant in mutants.find(folder)[0])
+        assert len({mutant["id"] for mutant in sample}) == len(sample) == min(SAMPLE, there_are), folder.name
+        assert [mutant["id"] for mutant in sample if not mutant["caught_by"]] == []
+
+
+def test_results_of_one_step_leave_those_of_the_others_in_the_quick_tiers_file():
+    caught = mutate.summarise(mutant(), [mutate.Run("quick tier", 1, ["failed test"], "a test: failed", ended=False)])
+    survived = mutate.summarise(mutant(), [mutate.Run("quick tier", 1, [])])
+    older = json.loads(mutate.recorded(None, "07_step", 1, [caught]))
+    both = mutate.recorded(older, "06_step", 2, [survived, caught])
+    brief = {"id": caught["id"], "before": "a", "after": "b", "caught_by": "failed test: a test"}
+    unnoticed = brief | {"caught_by": None}
+    assert json.loads(both) == {"steps": {"06_step": {"seed": 2, "mutants": [unnoticed, brief]}, "07_step": {"seed": 1, "mutants": [brief]}}}
+    assert both.count('\n   {"id": ') == 3  # one a line
+
+
 def test_the_committed_results_name_no_machine():
     for file in (ROOT / "results" / "mutants").glob("*.json"):
         assert str(ROOT) not in file.read_text() and "/tmp" not in file.read_text()
@@ -529,6 +565,7 @@ def test_list_names_the_mutants_and_only_chooses_among_them():
         (["--step", "01", "--only", "nowhere"], "no mutant's name holds “nowhere”"),
         (["--step", "01", "--sample", "0"], "'0' is not a whole number of at least 1"),
         (["--step", "01", "--sample", "2", "--update"], "--update goes neither"),
+        (["--step", "01", "--tier", "quick", "--update"], "--tier does not go with --update"),
         (["--step", "01", "--build", "nowhere"], "nowhere is no finished build"),
         (["--step", "01", "--frobnicate"], "unrecognized arguments"),
         ([], "--step"),
@@ -576,3 +613,18 @@ def test_swapped_registers_of_a_fragment_fail_a_named_test(tmp_path, what):
     assert done.returncode != 0
     assert "variant tensor_cores, " in done.stdout  # the first one whose fragments are swapped; those before it pass
     assert "1 failed" in done.stdout
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("folder", STEPS, ids=lambda folder: folder.name)
+def test_the_quick_tier_alone_catches_a_mutant(folder, tmp_path):
+    """One of the committed sample, which differs from step to step: a step's first, the next one's second."""
+    if not (BIN / folder.name).exists():
+        pytest.skip(f"{BIN}/{folder.name} is not built")
+    there = {mutant.id for mutant in mutants.find(folder)[0]}
+    sample = [mutant["id"] for mutant in json.loads(TIER.read_text())["steps"][folder.name]["mutants"] if mutant["id"] in there]
+    chosen = sample[STEPS.index(folder) % len(sample)]
+    out = tmp_path / "out.json"
+    done = command("--step", folder.name[:2], "--tier", "quick", "--build", BIN.parent, "--only", chosen, "--json", out)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert only([result for result in json.loads(out.read_text())["mutants"] if result["id"] == chosen])["caught"] == 1

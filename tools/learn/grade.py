@@ -242,6 +242,7 @@ def main():
     parser.add_argument("step", help="two digits: 01")
     parser.add_argument("number", help="of the exercise: 2")
     parser.add_argument("--solution", action="store_true", help="grade the solution that comes with the exercise")
+    parser.add_argument("--quick", action="store_true", help="a kernel: at two of the shapes only, the first and a ragged one")
     args = parser.parse_args()
     folders = list(ROOT.glob(f"steps/{args.step}_*/exercises/{args.number}_*"))
     if len(folders) != 1:
@@ -253,7 +254,11 @@ def main():
     which = "solution" if args.solution else "task"
     if (folder / "answers.json").exists():
         answers = json.loads((folder / ("solution.json" if args.solution else "answers.json")).read_text())
-        right = grade_numbers(answers, EXPECTED[exercise]())
+        if not any(answers.values()):
+            print(f"no answer yet: write them into {(folder / 'answers.json').relative_to(ROOT)}")
+            right = False
+        else:
+            right = grade_numbers(answers, EXPECTED[exercise]())
     else:
         target, solution = (f"exercise_{step}_{folder.name}_{kernel}" for kernel in (which, "solution"))
         compared = exercise in NO_MORE_WORK
@@ -261,7 +266,10 @@ def main():
         built = subprocess.run(build, check=False, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
         if built.returncode != 0:
             print(f"It does not compile:\n{built.stdout}")
-        right = built.returncode == 0 and grade_kernel(BUILD / "exercises" / target, *RUNS[step], exercise in FREE_OF_CONFLICTS, BUILD / "exercises" / solution if compared else None)
+        shapes, schedules = RUNS[step]
+        tried = shapes[:4:3] if args.quick else shapes
+        compared_to = BUILD / "exercises" / solution if compared else None
+        right = built.returncode == 0 and grade_kernel(BUILD / "exercises" / target, tried, schedules, exercise in FREE_OF_CONFLICTS, compared_to)
     print("passed" if right else "not yet")
     sys.exit(0 if right else 1)
 

@@ -2,6 +2,7 @@
 
     make mutate STEP=01                 every mutant of the step; writes build/mutants/01_naive_mha.json
     tools/mutate/mutate.py --step 01 --list    which there are
+    make mutate STEP=01 TIER=quick SAMPLE=20   does `make test` alone catch 20 of them? writes results/mutants/quick_tier.json
 
 Each mutant (tools/mutate/mutants.py finds them) is made in a copy of the step's folder, compiled and linked as build/sim does it, and
 run at every shape of the step's mutants.json under each of three schedules; a shape may also be one of the step's tests. Exit status 0: all were caught, or mutants.json
@@ -20,9 +21,10 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import time
 import zlib
 from concurrent.futures import ThreadPoolExecutor, as_completed
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from signal import SIGXCPU, Signals
@@ -31,6 +33,7 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 from tools.mutate.mutants import MutationError, find
+from tools.mutate.rebuild import Rebuild, UsageError, shown
 
 ROOT = Path(__file__).resolve().parents[2]
 SEEDS = (1, 2, 3)  # of the simulator's schedules
@@ -39,67 +42,28 @@ WRONG_RESULT = "wrong result"
 FAILED_TEST = "failed test"
 
 
-class UsageError(Exception):
-    """What cannot be done as asked; exit status 2."""
-
-
 # ---- building ----
 
 
-class Builder:
-    """Compiles and links a step from another folder, with the commands of a finished build: its executable, or another one that
-    it is part of."""
+class Builder(Rebuild):
+    """Compiles and links a step from another folder: its executable, or another one that it is part of."""
 
     def __init__(self, build, step, program=None):
-        self.build, self.step = build, step
-        program = program or f"bin/{step}"
-        if not (build / "compile_commands.json").exists():
-            raise UsageError(f"{shown(build)} is no finished build: run make sim first")
-        self.ninja(program)
-        source = (ROOT / "steps" / step / "step.cu").resolve()
-        commands = json.loads((build / "compile_commands.json").read_text())
-        fitting = [entry for entry in commands if Path(entry["file"]).resolve() == source]
-        if len(fitting) != 1:
-            raise UsageError(f"{shown(build)} does not compile steps/{step}/step.cu of this tree")
-        self.compile = shlex.split(fitting[0]["command"])
-        self.object = self.compile[self.compile.index("-o") + 1]
-        link = shlex.split(self.ninja("-t", "commands", program).splitlines()[-1])
-        self.link = [word for word in link if word not in (":", "&&")]
-        if self.object not in self.link or program not in self.link:
-            raise UsageError(f"the command that links {program} is not understood: {shlex.join(link)}")
-        self.program = program
-
-    def ninja(self, *arguments):
-        done = subprocess.run(["ninja", "-C", self.build, *arguments], capture_output=True, text=True, check=False)
-        if done.returncode != 0:
-            raise UsageError(f"ninja {' '.join(arguments)}: {done.stdout}{done.stderr}")
-        return done.stdout
+        self.step = step
+        super().__init__(build, ROOT / "steps" / step / "step.cu", program or f"bin/{step}")
 
     def __call__(self, tree):
         """Builds tree/steps/STEP into a program there. Returns (program, None), or (None, the first error)."""
-        source = str(tree / "steps" / self.step / "step.cu")
-        # Warnings are no errors here: a mutant that only looks wrong shall meet the simulator. And reports name the sources as if
-        # they lay in the repository.
-        replaced = {self.object: str(tree / "step.o"), self.compile[-1]: source, "-Werror": "-w"}
-        command = [self.compile[0], f"-I{tree}", f"-ffile-prefix-map={tree}={ROOT}"]
-        command += [replaced.get(word, word) for word in self.compile[1:]]
-        error = self._run(command, tree)
-        return (None, error) if error else self.linked(tree)
+        source = tree / "steps" / self.step / "step.cu"
+        # Reports name the sources as if they lay in the repository.
+        error = self.compile(source, tree / "step.o", f"-I{tree}", f"-ffile-prefix-map={tree}={ROOT}")
+        return (None, error.replace(f"{tree}/", "")) if error else self.linked(tree)
 
     def linked(self, tree):
         """The program from what was compiled before."""
         program = tree / Path(self.program).name
-        replaced = {self.object: str(tree / "step.o"), self.program: str(program)}
-        error = self._run([replaced.get(word, word) for word in self.link], tree)
+        error = self.link(tree / "step.o", program)
         return (None, error) if error else (program, None)
-
-    def _run(self, words, tree):
-        """The first error; None if there is none."""
-        done = subprocess.run(words, cwd=self.build, capture_output=True, text=True, errors="replace", check=False)
-        if done.returncode == 0:
-            return None
-        errors = [line for line in done.stderr.splitlines() if "error" in line] or done.stderr.splitlines()
-        return errors[0].replace(f"{tree}/", "") if errors else f"exit status {done.returncode}"
 
 
 def copy_step(step, tree, mutant=None):
@@ -173,8 +137,17 @@ def places(text):
     return re.findall(r" at ((?:\w+/)+[\w.]+:\d+)(?:, called at [^ ,]+)* by ", text) or re.findall(r" at ((?:\w+/)+[\w.]+:\d+)", text)[:1]
 
 
+QUICK_TIER = {"quick tier": ["--tests"]}  # in place of a step's shapes: what `make test` runs of its tests, up to the first that fails
+
+
 def is_test(arguments):
-    return arguments[:1] == ["--test"]
+    return arguments[:1] in (["--test"], ["--tests"])
+
+
+def failed_test(output):
+    """The name of the first test case that failed, from Catch2's report."""
+    name = re.search(r"^-{70,}\n(.+(?:\n .+)*)\n-{70,}$", output, re.MULTILINE)
+    return " ".join(name[1].split()) if name else "a test"
 
 
 def seeds_of(arguments):
@@ -188,8 +161,8 @@ def run(program, shape, arguments, seed, cpu_seconds, report):
     variant = [] if "--variant" in arguments else ["--variant", "all"]
     command = [program, *variant, *arguments, "--sim-seed", seed, "--sim-workers", 1, "--json", report]
     if is_test(arguments):
-        name = re.sub(r'([,"\[\]\\])', r"\\\1", arguments[1])  # as Catch2 wants it
-        command = [program, name]
+        names = [re.sub(r'([,"\[\]\\])', r"\\\1", name) for name in arguments[1:]]  # as Catch2 wants it
+        command = [program, *names, "--abort"]
     limited = ["sh", "-c", f'ulimit -c 0; ulimit -S -t {cpu_seconds}; exec "$0" "$@"', *map(str, command)]
     report.unlink(missing_ok=True)
     try:
@@ -206,7 +179,7 @@ def run(program, shape, arguments, seed, cpu_seconds, report):
         if "No tests ran" in done.stdout:
             raise UsageError(f"{program.name} has no test “{arguments[1]}”")
         failed = done.returncode != 0
-        return Run(shape, seed, [FAILED_TEST] * failed, f"{arguments[1]}: failed" * failed, ended=not failed)
+        return Run(shape, seed, [FAILED_TEST] * failed, f"{' '.join(arguments[1:]) or failed_test(done.stdout)}: failed" * failed, ended=not failed)
     if done.returncode not in (0, 1):
         return Run(shape, seed, ["refused launch"], done.stderr.strip(), ended=False)
     kinds, text = complaints(json.loads(report.read_text()))
@@ -225,7 +198,7 @@ class Laboratory:
         self.test_builder = Builder(build, step, f"tests/test_{step}") if with_tests else None
         inputs = {word: str(make((keep or folder) / word)) for word, make in INPUTS.items()}
         self.shapes = {name: [inputs.get(word, word) for word in shape] for name, shape in shapes.items()}
-        self.cpu_seconds = dict.fromkeys(shapes, 60)
+        self.cpu_seconds = dict.fromkeys(shapes, 600 if shapes == QUICK_TIER else 60)
 
     def program_of(self, shape, program, tree):
         """What runs at a shape: the step's program, or its tests', linked when they are first needed."""
@@ -256,7 +229,7 @@ class Laboratory:
             done = run(fitting_program, shape, self.shapes[shape], SEEDS[0], self.cpu_seconds[shape], tree / "report.json")
             after = resource.getrusage(resource.RUSAGE_CHILDREN)
             seconds = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
-            self.cpu_seconds[shape] = math.ceil(3 + 10 * seconds)
+            self.cpu_seconds[shape] = math.ceil(3 + (3 if shapes == QUICK_TIER else 10) * seconds)
             if done.kinds:
                 raise UsageError(f"the step as it is fails at the shape “{shape}”: {done.text}")
         shutil.rmtree(tree)
@@ -357,6 +330,18 @@ def as_json(document):
     return head.removesuffix("\n}") + ',\n "mutants": [\n' + ",\n".join(lines) + "\n ]\n}\n"
 
 
+def recorded(older, step, seed, results):
+    """results/mutants/quick_tier.json with these results of a step: one line for each mutant."""
+    by = lambda first: f"{first['by']}: {first['text'].removesuffix(': failed')}" if first["by"] == FAILED_TEST else first["by"]
+    brief = lambda result: {key: result[key] for key in ("id", "before", "after")} | {"caught_by": result["first"] and by(result["first"])}
+    steps = (older or {}).get("steps", {}) | {step: {"seed": seed, "mutants": [brief(result) for result in results]}}
+    parts = []
+    for name, part in sorted(steps.items()):
+        lines = ",\n".join(f"   {json.dumps(mutant, ensure_ascii=False)}" for mutant in part["mutants"])
+        parts.append(f'  {json.dumps(name)}: {{"seed": {part["seed"]}, "mutants": [\n{lines}\n  ]}}')
+    return '{\n "steps": {\n' + ",\n".join(parts) + "\n }\n}\n"
+
+
 def complaint(result):
     """Why a mutant's result is not good; None if it is."""
     if result["caught"] and result["equivalent"]:
@@ -402,11 +387,6 @@ def in_words(results):
 # ---- the command line ----
 
 
-def shown(path):
-    """A path from the repository's root where that is shorter."""
-    return path.relative_to(ROOT) if path.is_relative_to(ROOT) else path
-
-
 def whole_number(least):
     def parse(text):
         if not text.isdecimal() or int(text) < least:
@@ -423,6 +403,7 @@ def parse_arguments(words):
     parser.add_argument("--only", metavar="TEXT", help="those whose name holds TEXT")
     parser.add_argument("--sample", metavar="N", type=whole_number(1), help="a random choice of N of them")
     parser.add_argument("--seed", metavar="S", type=whole_number(0), default=1, help="of --sample (default 1)")
+    parser.add_argument("--tier", choices=["quick"], help="run the quick tier of the step's tests, not the shapes; writes results/mutants/quick_tier.json")
     parser.add_argument("--jobs", metavar="N", type=whole_number(1), default=os.cpu_count(), help="at a time (default: one per core)")
     parser.add_argument("--json", metavar="FILE", type=Path, help="write the results there (default: build/mutants/NAME.json, where all ran)")
     parser.add_argument("--update", action="store_true", help="put them into results/mutants/, for the book; with --only: among the others there")
@@ -434,6 +415,8 @@ def parse_arguments(words):
         parser.error("--update goes neither with --sample nor with --json")
     if args.missing and not args.update:
         parser.error("--missing goes with --update")
+    if args.tier and args.update:
+        parser.error("--tier does not go with --update: it writes a file of its own")
     return args
 
 
@@ -459,6 +442,7 @@ def choose(mutants, only=None, sample=None, seed=1):
 def run_all(laboratory, mutants, jobs):
     """Results of the mutants, in their order; says on stderr how far it is."""
     results = {}
+    began = time.monotonic()
     laboratory.baseline(dict.fromkeys(shape for mutant in mutants for shape in mutant.shapes))
     with ThreadPoolExecutor(jobs) as pool:
         futures = {pool.submit(laboratory, mutant): mutant for mutant in mutants}
@@ -466,7 +450,8 @@ def run_all(laboratory, mutants, jobs):
             for future in as_completed(futures):
                 mutant = futures[future]
                 results[mutant.id] = summarise(mutant, future.result())
-                print(f"[{len(results)}/{len(mutants)}] {mutant.id}: {caught_by(results[mutant.id])}", file=sys.stderr, flush=True)
+                after = f"[{len(results)}/{len(mutants)}, {time.monotonic() - began:.0f} s]"
+                print(f"{after} {mutant.id}: {caught_by(results[mutant.id])}", file=sys.stderr, flush=True)
         except BaseException:
             pool.shutdown(cancel_futures=True)
             raise
@@ -477,6 +462,9 @@ def mutate(args):
     """Does what the arguments say; the exit status."""
     folder = step_named(args.step)
     mutants, shapes = find(folder)
+    if args.tier:
+        mutants = [replace(mutant, shapes=tuple(QUICK_TIER)) for mutant in mutants if mutant.equivalent is None]
+        shapes = QUICK_TIER
     chosen = choose(mutants, args.only, args.sample, args.seed)
     describe = lambda results: {"step": folder.name, "seeds": list(SEEDS), "shapes": shapes, "mutants": results}
     committed = ROOT / "results" / "mutants" / f"{folder.name}.json"
@@ -496,9 +484,12 @@ def mutate(args):
         laboratory = Laboratory(folder.name, shapes, Path(scratch).resolve(), args.build.resolve(), keep)
         results = run_all(laboratory, chosen, args.jobs)
     document, out = describe(results), args.json
-    if args.update:
+    if args.tier and not out and not args.only:
+        tier = ROOT / "results" / "mutants" / "quick_tier.json"
+        tier.write_text(recorded(json.loads(tier.read_text()) if tier.exists() else None, folder.name, args.seed, results))
+    elif args.update:
         document["mutants"], out = merged(document, older, mutants), committed
-    elif not out and len(chosen) == len(mutants):
+    elif not out and not args.tier and len(chosen) == len(mutants):
         out = ROOT / "build" / "mutants" / f"{folder.name}.json"
     print(f"{as_text(results)}\n\n{in_words(results)}")
     if out:

@@ -1,0 +1,60 @@
+"""Compiles another source in the place of one of a finished build's, and links a program with it: by the build's own commands."""
+
+import json
+import shlex
+import subprocess
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+class UsageError(Exception):
+    """What cannot be done as asked; exit status 2."""
+
+
+def shown(path):
+    """A path from the repository's root where that is shorter."""
+    return path.relative_to(ROOT) if path.is_relative_to(ROOT) else path
+
+
+class Rebuild:
+    """One source of a build, and a program that it is part of, which is built first if it is missing or old."""
+
+    def __init__(self, build, source, program):
+        self.build, self.program = build, program
+        if not (build / "compile_commands.json").exists():
+            raise UsageError(f"{shown(build)} is no finished build: run make sim first")
+        self._ninja(program)
+        commands = json.loads((build / "compile_commands.json").read_text())
+        fitting = [entry for entry in commands if Path(entry["file"]).resolve() == source.resolve()]
+        if len(fitting) != 1:
+            raise UsageError(f"{shown(build)} does not compile {shown(source)} of this tree")
+        self.compile_words = shlex.split(fitting[0]["command"])
+        self.object = self.compile_words[self.compile_words.index("-o") + 1]
+        link = shlex.split(self._ninja("-t", "commands", program).splitlines()[-1])
+        self.link_words = [word for word in link if word not in (":", "&&")]
+        if self.object not in self.link_words or program not in self.link_words:
+            raise UsageError(f"the command that links {program} is not understood: {shlex.join(link)}")
+
+    def _ninja(self, *arguments):
+        done = subprocess.run(["ninja", "-C", self.build, *arguments], capture_output=True, text=True, check=False)
+        if done.returncode != 0:
+            raise UsageError(f"ninja {' '.join(arguments)}: {done.stdout}{done.stderr}")
+        return done.stdout
+
+    def compile(self, source, output, *flags):
+        """The first error; None if there is none. Warnings are no errors here: what only looks wrong shall meet the simulator."""
+        replaced = {self.object: str(output), self.compile_words[-1]: str(source), "-Werror": "-w"}
+        return self._run([self.compile_words[0], *flags, *(replaced.get(word, word) for word in self.compile_words[1:])])
+
+    def link(self, compiled, program):
+        """The same."""
+        replaced = {self.object: str(compiled), self.program: str(program)}
+        return self._run([replaced.get(word, word) for word in self.link_words])
+
+    def _run(self, words):
+        done = subprocess.run(words, cwd=self.build, capture_output=True, text=True, errors="replace", check=False)
+        if done.returncode == 0:
+            return None
+        errors = [line for line in done.stderr.splitlines() if "error" in line] or done.stderr.splitlines()
+        return errors[0] if errors else f"exit status {done.returncode}"
