@@ -354,7 +354,7 @@ def test_a_test_of_the_step_may_notice_too(tmp_path, script, kinds):
 
 def test_of_the_whole_quick_tier_the_first_test_that_failed_has_a_name(tmp_path):
     line = "-" * 79
-    report = f"{line}\\na name that goes on\\n  in the next line\\n{line}\\n/a/test.cpp:7\\n....\\n\\nFAILED:\\n"
+    report = f"{line}\\na name that goes on\\nin the next line\\n{line}\\n/a/test.cpp:7\\n....\\n\\nFAILED:\\n"
     program = tmp_path / "program"
     program.write_text(f"#!/bin/sh\n[ \"$*\" = '--abort' ] || exit 9\nprintf '%b' '{report}'\nexit 3\n")
     program.chmod(0o755)

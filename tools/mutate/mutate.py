@@ -146,7 +146,7 @@ def is_test(arguments):
 
 def failed_test(output):
     """The name of the first test case that failed, from Catch2's report."""
-    name = re.search(r"^-{70,}\n(.+(?:\n .+)*)\n-{70,}$", output, re.MULTILINE)
+    name = re.search(r"^-{70,}\n((?:(?!-{70}).+\n)+)-{70,}$", output, re.MULTILINE)
     return " ".join(name[1].split()) if name else "a test"
 
 
