@@ -127,6 +127,15 @@ TEST_CASE("lengths around every variant's blocks are right for every variant, in
   for (const std::string& name : right_variants) CHECK(suite::passes(variant(name), cases) >= 9);
 }
 
+TEST_CASE("a block of queries is not skipped where the diagonal enters it at its last row") {
+  // Blocks of 40 queries and 40 keys. Key 0 lies beside query 39 = 90 − 51: the last of the first block.
+  for (const Dtype dtype : {Dtype::fp32, Dtype::bf16}) {
+    Attention s = shape_for(variant("scalar_48k"), 1, 2, 2, 90, 51, 64, true);
+    s.dtype = dtype;
+    CHECK(suite::passes(variant("scalar_48k"), {{s}}) == 1);
+  }
+}
+
 TEST_CASE("keys and values after a position do not change the rows before it, by a bit") {
   for (const std::string& name : right_variants) {
     suite::is_causal(variant(name), shape_for(variant(name), 1, 2, 1, 41, 41, 32, true));
@@ -173,6 +182,13 @@ TEST_CASE("NaN and infinity reach the rows that see them, and no others") {
     suite::contains_nan(variant(name), shape_for(variant(name), 2, 2, 1, 31, 45, 32, true));
     suite::contains_nan(variant(name),
                         shape_for(variant(name), 1, 1, 1, 40, 150, 64, true));  // several blocks of keys, but for the largest
+  }
+}
+
+TEST_CASE("… and after a position, and where a NaN is seen, over several blocks of queries and keys", "[.long]") {
+  for (const std::string& name : right_variants) {
+    suite::is_causal(variant(name), shape_for(variant(name), 1, 2, 2, 50, 150, 64, true));
+    suite::contains_nan(variant(name), shape_for(variant(name), 1, 2, 1, 150, 150, 64, true));
   }
 }
 

@@ -372,6 +372,36 @@ TEST_CASE("scores of any size, alone in their rows") {
   }
 }
 
+TEST_CASE("scales, windows and scores of any size, in larger problems", "[.long]") {
+  std::vector<suite::Case> cases;
+  for (const Dtype dtype : {Dtype::fp16, Dtype::bf16}) {
+    for (const int dim : {64, 40, 256}) {
+      Attention s = shape(1, 2, 1, 70, 90, dim, true, 0, dtype);
+      for (const float scale : {-*s.scale, 0.0f, -0.0f, 1e-45f, -1e-45f, -0.1f, 0x1p-100f}) {
+        s.scale = scale;
+        cases.push_back({s});
+      }
+      cases.push_back({shape(1, 2, 1, 70, 90, dim, true, 0, dtype), problem::InputKind::large});
+    }
+  }
+  for (const int window : {std::numeric_limits<int>::max(), std::numeric_limits<int>::max() - 100, 1 << 30}) {
+    for (const bool causal : {false, true}) {
+      cases.push_back({shape(1, 1, 1, 128, 128, 32, causal, window)});
+      cases.push_back({shape(1, 1, 1, 150, 70, 64, causal, window)});
+    }
+  }
+  all_pass(cases);
+  for (const run::AttentionVariant& variant : step().variants) {
+    for (const Dtype dtype : {Dtype::fp16, Dtype::bf16}) {
+      suite::takes_scores_far_from_zero(variant, shape(1, 1, 1, 70, 90, 64, dtype == Dtype::bf16, 0, dtype));
+    }
+    for (const int dim : {2, 96, 256}) {
+      const Attention s = shape(1, 1, 1, 33, 70, dim, true, 0, dim == 96 ? Dtype::fp16 : Dtype::bf16);
+      if (!refusal(variant.supports, s)) suite::takes_scores_far_from_zero(variant, s);
+    }
+  }
+}
+
 TEST_CASE("NaN and infinity reach the rows that see them, and no others") {
   for (const run::AttentionVariant& variant : step().variants) {
     suite::contains_nan(variant, shape(2, 2, 1, 31, 45, 32, true));
