@@ -56,6 +56,15 @@ TEST_CASE("rows, permutations, shifts, NaN and infinity are handled as a softmax
 }
 TEST_CASE("… and long rows in the other type of each variant", "[.long]") { long_rows(1); }
 
+TEST_CASE("rows of more parts than a warp has lanes are right") {
+  // A part holds 8192 fp32 columns: 33 parts, whose states one warp merges.
+  for (const run::SoftmaxVariant& variant : step().variants) {
+    const bool in_parts = variant.name == "split_rows" || variant.name == "held_parts" || variant.name == "in_turns";
+    if (in_parts)
+      CHECK(suite::passes(variant, {{problem::resolve({.rows = 2, .cols = 33 * 8192, .dtype = Dtype::fp32})}}) == 1);
+  }
+}
+
 TEST_CASE("every size of file 5 is right just below and at the end of what it holds") {
   const run::SoftmaxVariant& vectorised = step().variants[4];
   REQUIRE(vectorised.name == "vectorised");
