@@ -15,8 +15,8 @@
 // memory against 192 cycles of the four tensor cores. The banks are the bound, eight to one.
 #pragma once
 
-#include "common/device/ptx/ldmatrix.cuh"
 #include "common/device/ptx/mma.cuh"
+#include "common/device/ptx/shared_memory.cuh"
 #include "steps/02_tiled_gemm/matrix.cuh"
 
 namespace tiled_gemm {

@@ -13,7 +13,7 @@
 // What to expect: the time of the copies disappears behind the mma, if one round's mma take longer than a tile's latency.
 #pragma once
 
-#include "common/device/ptx/cp_async.cuh"
+#include "common/device/ptx/shared_memory.cuh"
 #include "steps/02_tiled_gemm/6_swizzle.cuh"
 
 namespace tiled_gemm {

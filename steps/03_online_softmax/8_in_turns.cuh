@@ -28,7 +28,7 @@
 //                         turns[2]      of each part: warps[8], (m, l) of each warp; row, the row's state; part, what was drawn
 #pragma once
 
-#include "common/device/ptx/cp_async.cuh"
+#include "common/device/ptx/shared_memory.cuh"
 #include "steps/03_online_softmax/7_held_parts.cuh"
 
 namespace online_softmax {

@@ -16,8 +16,8 @@
 // the loops ask of memory did not change, and neither did the 16 of 132 multiprocessors.
 #pragma once
 
-#include "common/device/ptx/ldmatrix.cuh"
 #include "common/device/ptx/mma.cuh"
+#include "common/device/ptx/shared_memory.cuh"
 #include "steps/04_flash_v1/paper.cuh"
 
 namespace flash_v1 {

@@ -15,7 +15,7 @@
 // that.
 #pragma once
 
-#include "common/device/ptx/ldmatrix.cuh"
+#include "common/device/ptx/shared_memory.cuh"
 #include "steps/05_flash_v2/2_tensor_cores.cuh"
 
 namespace flash_v2 {

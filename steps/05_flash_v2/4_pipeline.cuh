@@ -13,7 +13,7 @@
 // votes, and Q's ldmatrix again in every tile. File 5 is about these.
 #pragma once
 
-#include "common/device/ptx/cp_async.cuh"
+#include "common/device/ptx/shared_memory.cuh"
 #include "steps/05_flash_v2/3_ldmatrix.cuh"
 
 namespace flash_v2 {

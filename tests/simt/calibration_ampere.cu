@@ -2,9 +2,8 @@
 #include <cstdint>
 
 #include "common/device/block.cuh"
-#include "common/device/ptx/cp_async.cuh"
-#include "common/device/ptx/ldmatrix.cuh"
 #include "common/device/ptx/mma.cuh"
+#include "common/device/ptx/shared_memory.cuh"
 #include "common/runtime/launch.h"
 #include "tests/simt/calibration_kernels.h"
 

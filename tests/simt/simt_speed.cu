@@ -9,9 +9,8 @@
 
 #include "common/device/block.cuh"
 #include "common/device/memory.cuh"
-#include "common/device/ptx/cp_async.cuh"
-#include "common/device/ptx/ldmatrix.cuh"
 #include "common/device/ptx/mma.cuh"
+#include "common/device/ptx/shared_memory.cuh"
 #include "common/runtime/launch.h"
 
 namespace {
