@@ -108,9 +108,9 @@ void DeviceArrays::prepare() {
     }
   }
   for (const Given& given : given_again_) {
-    std::find_if(placed_.begin(), placed_.end(), [&](const Placed& p) {
-      return p.array.name == given.name;
-    })->buffer.upload(given, false);
+    const auto is_its = [&](const Placed& placed) { return placed.array.name == given.name; };
+    Placed& placed = *std::find_if(placed_.begin(), placed_.end(), is_its);
+    placed.buffer.upload(given, placed.array.at_most);
   }
 }
 
