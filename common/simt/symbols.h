@@ -18,7 +18,7 @@ std::string place_of(const std::source_location& where);  // "steps/01_naive_mha
 std::string place_of(const void* pc);
 
 // `where`, the place of `pc`, and from where the functions were called that were inlined there, up to the kernel:
-// "steps/05_flash_v2/3_ldmatrix.cuh:25, called at steps/05_flash_v2/5_registers.cuh:140".
+// "steps/05_flash_v2/03_ldmatrix.cuh:26, called at steps/05_flash_v2/07_registers.cuh:45".
 std::string with_callers(const std::string& where, const void* pc);
 
 std::string function_name(Function function);  // without its parameter list

@@ -6,7 +6,7 @@
 //   barrier    hands a tile to everyone. Each thread has looked at the chunks of V that it copied itself, and the barrier
 //              counts votes (__syncthreads_or)
 //   take_out   before P · V: if the tile has infinities or NaNs, which is rare, they become 0 in shared memory
-//   put_back   after O is stored: those that were taken out are added, in device memory, to the rows of O that see them.
+//   put_back   after O is stored: those that were taken out are added, in global memory, to the rows of O that see them.
 //              Whatever else a row's sum holds, that makes it what P · V would have made
 #pragma once
 

@@ -1,7 +1,8 @@
-// The scale, from file 5 on: Q takes its sign, the scores its magnitude.
+// The scale, from `folded_scale` on: Q takes its sign, the scores its magnitude.
 //
-// There scores become powers of 2 in one FMA, 2^(s·c − m), with m the maximum of s·c. It is c times the maximum of s only where
-// c is positive. So Q takes the sign of the scale, −1, 0 or 1, and c is its magnitude.
+// From there on a probability is one FMA and one ex2: 2^(s · scale_log2 − m), with m the maximum of s · scale_log2. That is
+// scale_log2 times the maximum of s only if scale_log2 is positive. So Q takes the sign of the scale, −1, 0 or 1, and
+// scale_log2 is its magnitude.
 #pragma once
 
 #include "steps/05_flash_v2/non_finite.cuh"
@@ -31,18 +32,18 @@ __device__ void apply_sign(T (&q)[rows][dim], float scale) {
 // What brings the scores of such a Q to base 2. Not 0, even where the scale is: masks make −∞ of a score, and 0 · ∞ is NaN.
 __device__ inline float magnitude(float scale) { return fmaxf(fabsf(scale) * device::log2_e, FLT_TRUE_MIN); }
 
-// 2^(s·c − m) is one FMA there, which does not round s·c; but m is s·c of the largest score, rounded. So all of a row's P are
-// wrong by the same factor, which the division at the end takes out. Up to |m| = 2^24 it is at most √2. At 2^30 it may be 2^32,
-// and fp16 does not hold that. Beyond the limit, which is rare, the products are rounded before m is subtracted, as m was.
+// The FMA does not round the product s · scale_log2, but m is such a product, rounded. So all probabilities of a row are wrong
+// by the same factor, which the division in the epilogue takes out. Up to |m| = 2^24 the factor is at most √2. At 2^30 it may
+// be 2^32, which fp16 cannot hold. Beyond the limit, which is rare, the products are rounded before m is subtracted, as m was.
 constexpr float fma_limit = 0x1p24f;
 
-// The products of one row of a lane.
-template <int pieces>
-__device__ inline void round_products(float (&s)[pieces][4], int r, float c) {
+// Multiplies the scores of one row of a lane.
+template <int frags>
+__device__ inline void round_products(float (&s)[frags][4], int r, float scale_log2) {
 #pragma unroll
-  for (int p = 0; p < pieces; ++p) {
-    s[p][2 * r] *= c;
-    s[p][2 * r + 1] *= c;
+  for (int p = 0; p < frags; ++p) {
+    s[p][2 * r] *= scale_log2;
+    s[p][2 * r + 1] *= scale_log2;
   }
 }
 

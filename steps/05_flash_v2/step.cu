@@ -1,13 +1,18 @@
 // Step 05, host side: what the step offers, sizes, launches.
 #include "common/run/family/any_step.h"
-#include "steps/05_flash_v2/1_scalar.cuh"
-#include "steps/05_flash_v2/2_tensor_cores.cuh"
-#include "steps/05_flash_v2/3_ldmatrix.cuh"
-#include "steps/05_flash_v2/4_pipeline.cuh"
-#include "steps/05_flash_v2/5_registers.cuh"
-#include "steps/05_flash_v2/6_overlap.cuh"
-#include "steps/05_flash_v2/7_tuned.cuh"
-#include "steps/05_flash_v2/8_any_dim.cuh"
+#include "steps/05_flash_v2/01_scalar.cuh"
+#include "steps/05_flash_v2/02_tensor_cores.cuh"
+#include "steps/05_flash_v2/03_ldmatrix.cuh"
+#include "steps/05_flash_v2/04_pipeline.cuh"
+#include "steps/05_flash_v2/05_edge_masks.cuh"
+#include "steps/05_flash_v2/06_folded_scale.cuh"
+#include "steps/05_flash_v2/07_registers.cuh"
+#include "steps/05_flash_v2/08_overlap.cuh"
+#include "steps/05_flash_v2/09_addresses.cuh"
+#include "steps/05_flash_v2/10_rows_32.cuh"
+#include "steps/05_flash_v2/11_lazy_rescale.cuh"
+#include "steps/05_flash_v2/12_tuned.cuh"
+#include "steps/05_flash_v2/13_any_dim.cuh"
 #include "steps/05_flash_v2/host.h"
 
 namespace {
@@ -61,7 +66,7 @@ std::size_t scalar_bytes(const Attention& a) {
   return with_scalar_columns(a.dim, [](auto columns) { return sizeof(ScalarSmem<columns>); });
 }
 
-// Kernels of files 2 to 6: for one type and one head dim, a kernel and its shared memory.
+// Each tensor-core rung: for one type and one head dim, a kernel, its shared memory, and the queries of a block.
 template <class T, int dim>
 struct TensorCores {
   static constexpr auto kernel = flash_tensor_cores<T, dim>;
@@ -78,6 +83,16 @@ struct Pipeline {
   using Smem = PipelineSmem<T, dim>;
 };
 template <class T, int dim>
+struct EdgeMasks {
+  static constexpr auto kernel = flash_edge_masks<T, dim>;
+  using Smem = PipelineSmem<T, dim>;
+};
+template <class T, int dim>
+struct FoldedScale {
+  static constexpr auto kernel = flash_folded_scale<T, dim>;
+  using Smem = PipelineSmem<T, dim>;
+};
+template <class T, int dim>
 struct Registers {
   static constexpr auto kernel = flash_registers<T, dim>;
   using Smem = RecycledSmem<T, dim>;
@@ -87,19 +102,47 @@ struct Overlap {
   static constexpr auto kernel = flash_overlap<T, dim>;
   using Smem = OverlapSmem<T, dim>;
 };
-// And of file 8, for dims padded to `dim`.
 template <class T, int dim>
+struct Addresses {
+  static constexpr auto kernel = flash_addresses<T, dim>;
+  using Smem = RecycledSmem<T, dim>;
+};
+template <class T, int dim>
+struct Slices {
+  using Tile = TunedTile<dim>;
+  using Smem = TunedSmem<T, Tile>;
+  static constexpr int rows = Tile::rows;
+};
+template <class T, int dim>
+struct Rows32 : Slices<T, dim> {
+  static constexpr auto kernel = flash_rows_32<T, TunedTile<dim>>;
+};
+template <class T, int dim>
+struct LazyRescale : Slices<T, dim> {
+  static constexpr auto kernel = flash_lazy_rescale<T, TunedTile<dim>>;
+};
+template <class T, int dim>
+struct Tuned : Slices<T, dim> {
+  static constexpr auto kernel = flash_tuned<T, TunedTile<dim>>;
+};
+template <class T, int dim>  // dims padded to `dim`
 struct AnyDim {
   static constexpr auto kernel = flash_any_dim<T, dim>;
   using Smem = typename AnyDimTile<T, dim>::Smem;
 };
+
+template <class K>
+constexpr int rows_of() {
+  if constexpr (requires { K::rows; }) return K::rows;
+  return tile_rows;
+}
 
 template <template <class, int> class Tiled, int... dims>
 void launch_tiled(const AttentionLaunch& l) {
   with_16_bit_type(l.shape.dtype, [&]<class T>(T) {
     with_at_least<dims...>(l.shape.dim, [&](auto dim) {
       using K = Tiled<T, dim>;
-      launch_tiles<T>(l, K::kernel, tile_rows, tile_threads, sizeof(typename K::Smem));
+      launch_tiles<T>(l, K::kernel, rows_of<K>(), tile_threads, sizeof(typename K::Smem));
     });
   });
 }
@@ -109,7 +152,7 @@ std::size_t tiled_bytes(const Attention& a) {
   return with_at_least<dims...>(a.dim, [](auto dim) { return sizeof(typename Tiled<H, dim>::Smem); });
 }
 
-// File 7 where it can, file 8 elsewhere.
+// `tuned` where it can, `any_dim` elsewhere.
 bool is_tuned_dim(int dim) { return dim == 32 || dim == 64 || dim == 96 || dim == 128 || dim == 256; }
 
 template <bool Const>
@@ -122,15 +165,7 @@ void launch_tuned(const AttentionLaunch& l) {
       !has_tuned_rows(l.o)) {
     return launch_tiled<AnyDim, 32, 64, 96, 128, 256>(l);
   }
-  with_16_bit_type(l.shape.dtype, [&]<class T>(T) {
-    with_at_least<32, 64, 96, 128, 256>(l.shape.dim, [&](auto dim) {
-      using Tile = TunedTile<dim>;
-      launch_tiles<T>(l, flash_tuned<T, Tile>, Tile::rows, tile_threads, sizeof(TunedSmem<T, Tile>));
-    });
-  });
-}
-std::size_t tuned_bytes(const Attention& a) {  // never less than file 8's
-  return with_at_least<32, 64, 96, 128, 256>(a.dim, [](auto dim) { return sizeof(TunedSmem<__half, TunedTile<dim>>); });
+  launch_tiled<Tuned, 32, 64, 96, 128, 256>(l);
 }
 
 // A variant of one kernel.
@@ -168,14 +203,21 @@ const std::vector<AttentionVariant> variants = {
                                  "flash_ldmatrix"),
     tiled<Pipeline, 32, 64, 128>("pipeline", "cp.async, two stages: one barrier for each tile of keys", whole,
                                  "flash_pipeline"),
-    tiled<Registers, 32, 64, 128>("registers", "Q in registers, scale and maximum in one FMA, masks only at the edges", whole,
-                                  "flash_registers"),
-    tiled<Overlap, 32, 64>("overlap", "the next tile's scores are issued before this tile's softmax", short_rows,
+    tiled<EdgeMasks, 32, 64, 128>("edge_masks", "masks and votes about NaNs only for tiles on the edge of what is seen", whole,
+                                  "flash_edge_masks"),
+    tiled<FoldedScale, 32, 64, 128>("folded_scale", "scale and maximum in one FMA for each score", whole, "flash_folded_scale"),
+    tiled<Registers, 32, 64, 128>("registers", "Q in registers for all tiles of keys", whole, "flash_registers"),
+    tiled<Overlap, 32, 64>("overlap", "tried: the next tile's scores are issued before this tile's softmax", short_rows,
                            "flash_overlap"),
+    tiled<Addresses, 32, 64, 128>("addresses", "addresses of copies and fragments one operation away", whole,
+                                  "flash_addresses"),
+    tiled<Rows32, 32, 64, 128>("rows_32", "32 rows a warp: each fragment of K and V feeds four mma", whole, "flash_rows_32"),
+    tiled<LazyRescale, 32, 64, 128>("lazy_rescale", "O is rescaled only where a row's maximum has grown by more than 8", whole,
+                                    "flash_lazy_rescale"),
     {.name = "tuned",
-     .idea = "32 rows a warp, a reference maximum that seldom moves, copies and exponentials dealt among the mma",
+     .idea = "copies of the next tile and exponentials of the next keys between the mma",
      .supports = any_16_bit,
-     .shared_bytes = tuned_bytes,
+     .shared_bytes = tiled_bytes<Tuned, 32, 64, 96, 128, 256>,  // never less than any_dim's
      .cost =
          [](const Attention& a) {
            return std::vector{problem::flash_cost(a, is_tuned_dim(a.dim) ? "flash_tuned" : "flash_any_dim")};

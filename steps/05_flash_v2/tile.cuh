@@ -1,10 +1,11 @@
-// What all files of step 05 share: a tile of queries, the loops over its tiles of keys, where elements lie in shared memory,
-// masks, and the end of a tile of queries.
+// What all rungs of step 05 share: a tile of queries, the loops over its tiles of keys, where elements lie in shared memory,
+// masks, and the epilogue.
 //
 //     O = softmax(scale · Q Kᵀ) V      Q, O [batch, heads, seq_q, dim]      K, V [batch, kv_heads, seq_k, dim]
 //
-// A block has a tile of queries and walks over tiles of keys. Of lane l in a warp, g = l / 4 and t = l % 4. Files 2 and later
-// give a warp 16 rows, and a lane two of them, g and g + 8: that is how mma.sync spreads its sums. "Row r of a lane" is 0 or 1.
+// A block has a tile of queries and walks over tiles of keys. From `tensor_cores` on, a lane has two rows of each 16 × 8
+// accumulator, g and g + 8, with g = lane / 4: that is how mma.sync spreads its result. Its columns are 2t and 2t + 1, with
+// t = lane % 4. "Row r of a lane" is 0 or 1.
 #pragma once
 
 #include <type_traits>
@@ -35,7 +36,7 @@ constexpr unsigned all_lanes = ~0u;
 // ---- tiles ----
 
 // The queries of a block. Grid: x over tiles of queries, y over heads, z over the batch. With a causal mask the last tile has
-// the most keys, so it is the first block: the short ones then fill the multiprocessors that become free.
+// the most keys, so the first block takes it: the short tiles then fill the SMs that become free.
 struct QueryTile {
   int batch, head, kv_head;
   int first;  // query
@@ -47,26 +48,26 @@ __device__ inline QueryTile query_tile(const AttentionShape& shape, int rows) {
   return {static_cast<int>(blockIdx.z), head, shape.kv_head(head), first, min(rows, shape.seq_q - first)};
 }
 
-// Calls round(j, masked) for each tile of keys, from right to left. Three loops: the tiles on the right edge of what the
-// queries see, the tiles that all of them see, the tiles on the left edge. `masked` is std::true_type at the edges and
-// std::false_type between them: the compiler makes two kinds of rounds, and the second has no code for masks.
+// The main loop: calls attend_tile(j, masked) for each tile of keys, from right to left. It is three loops: the tiles on the
+// right edge of what the queries see, the tiles that all queries see, the tiles on the left edge. `masked` is std::true_type at
+// the edges and std::false_type between them. So the compiler makes two bodies, and the second one has no code for masks.
 
 // [doc: peeled_loops]
-template <class Round>
-__device__ inline void for_each_tile(const KeyTiles& tiles, const Round& round) {
+template <class AttendTile>
+__device__ inline void for_each_tile(const KeyTiles& tiles, const AttendTile& attend_tile) {
   int j = tiles.end - 1;
 #pragma unroll 1
-  for (; j >= tiles.free_end; --j) round(j, std::true_type{});
+  for (; j >= tiles.free_end; --j) attend_tile(j, std::true_type{});
 #pragma unroll 1
-  for (; j >= tiles.free_begin; --j) round(j, std::false_type{});
+  for (; j >= tiles.free_begin; --j) attend_tile(j, std::false_type{});
 #pragma unroll 1
-  for (; j >= tiles.begin; --j) round(j, std::true_type{});
+  for (; j >= tiles.begin; --j) attend_tile(j, std::true_type{});
 }
 // [/doc: peeled_loops]
 
 // Where column t of a row of `dim` elements lies, so that the 8 rows that ldmatrix reads at a time fall on all 32 banks. t is a
-// multiple of 8. Rows of a multiple of 128 bytes: step 02's swizzle. Others, of 64 or 192 bytes, begin at bank 0 and 16 in
-// turn.
+// multiple of 8. Rows of a multiple of 128 bytes have step 02's swizzle. Rows of 64 or 192 bytes begin at banks 0 and 16 by
+// turns, so that two rows share a pattern.
 template <int dim>
 __device__ inline int swizzled(int row, int t) {
   static_assert(dim % 32 == 0);
@@ -82,7 +83,7 @@ struct RowKeys {
 };
 __device__ inline RowKeys keys_of(const AttentionShape& shape, int i) { return {shape.first_key(i), shape.end_key(i)}; }
 
-// Of a lane's two rows; `row` is the warp's first.
+// The keys of a lane's two rows; `row` is the warp's first.
 __device__ inline void visible_keys(const AttentionShape& shape, int row, RowKeys (&rows)[2]) {
 #pragma unroll
   for (int r = 0; r < 2; ++r) {
@@ -90,11 +91,11 @@ __device__ inline void visible_keys(const AttentionShape& shape, int row, RowKey
   }
 }
 
-// Scores of keys that a row does not see become −∞: s[p][e] belongs to row e / 2, key `key` + 8 p + 2 t + e % 2.
-template <int pieces>
-__device__ inline void mask_scores(float (&s)[pieces][4], const RowKeys (&rows)[2], int key) {
+// The scores of keys that a row does not see become −∞. s[p][e] belongs to row e / 2 and key `key` + 8 p + 2 t + e % 2.
+template <int frags>
+__device__ inline void mask_scores(float (&s)[frags][4], const RowKeys (&rows)[2], int key) {
 #pragma unroll
-  for (int p = 0; p < pieces; ++p) {
+  for (int p = 0; p < frags; ++p) {
 #pragma unroll
     for (int e = 0; e < 4; ++e) {
       const int j = key + 8 * p + threadIdx.x % 4 * 2 + e % 2;
@@ -103,9 +104,9 @@ __device__ inline void mask_scores(float (&s)[pieces][4], const RowKeys (&rows)[
   }
 }
 
-// ---- the end of a tile of queries ----
+// ---- the epilogue ----
 
-// The largest, and the sum, over the four lanes that share a row.
+// The maximum, and the sum, over the four lanes that share a row.
 __device__ inline float quad_maximum(float x) {
   x = fmaxf(x, __shfl_xor_sync(all_lanes, x, 1));
   return fmaxf(x, __shfl_xor_sync(all_lanes, x, 2));
@@ -115,10 +116,10 @@ __device__ inline float quad_sum(float x) {
   return x + __shfl_xor_sync(all_lanes, x, 2);
 }
 
-// O divided by the sums, and LSE, of a warp's 16 rows from `row` on. o[p][e] belongs to row e / 2, column 8 p + 2 t + e % 2;
+// O divided by the acc, and LSE, of a warp's 16 rows from `row` on. o[p][e] belongs to row e / 2, column 8 p + 2 t + e % 2;
 // l of the states is this lane's share. `whole`: dim is 8 · pieces, and rows of O begin at multiples of four bytes.
-template <class T, bool whole, int pieces>
-__device__ inline void finish_rows(const float (&sums)[pieces][4], const SoftmaxState (&states)[2], const AttentionShape& shape,
+template <class T, bool whole, int frags>
+__device__ inline void finish_rows(const float (&acc)[frags][4], const SoftmaxState (&states)[2], const AttentionShape& shape,
                                    const QueryTile& tile, int row, const Heads<T>& o, float* lse) {
   const int t = threadIdx.x % 4;
   const int first_row = row + threadIdx.x % 32 / 4;
@@ -138,9 +139,9 @@ __device__ inline void finish_rows(const float (&sums)[pieces][4], const Softmax
     T* to = o.row(tile.batch, tile.head, inside ? i : 0);
     const bool paired = reinterpret_cast<std::uintptr_t>(to) % 4 == 0;
 #pragma unroll
-    for (int p = 0; p < pieces; ++p) {
+    for (int p = 0; p < frags; ++p) {
       const int column = 8 * p + 2 * t;
-      const float first = sums[p][2 * r] * inverse[r], second = sums[p][2 * r + 1] * inverse[r];
+      const float first = acc[p][2 * r] * inverse[r], second = acc[p][2 * r + 1] * inverse[r];
       const std::uint32_t pair = packed<T>(first, second);
       if constexpr (whole) {
         store_if(inside, reinterpret_cast<std::uint32_t*>(&to[column]), pair);

@@ -1,7 +1,7 @@
-// The tile of file 7: its sizes, its shared memory, and how a warp addresses and multiplies it.
+// The tile of the rungs from `rows_32` on: its sizes, its shared memory, and how a warp multiplies it.
 #pragma once
 
-#include "steps/05_flash_v2/2_tensor_cores.cuh"
+#include "steps/05_flash_v2/warp_tile.cuh"
 
 namespace flash_v2 {
 
@@ -16,18 +16,9 @@ struct TunedTile {
   // All threads copy `pass` rows in `kinds` copies each; so many rows further down a chunk has the same place in its row.
   static constexpr int kinds = dim == 96 ? 3 : dim == 256 ? 2 : 1;
   static constexpr int pass = tile_threads * kinds / chunks;
+  static_assert(pass % 8 == 0);               // the swizzle repeats
   static constexpr int copies = keys / pass;  // of each kind, of K or V
 };
-
-constexpr int tuned_max_row_stride = 1 << 23;  // elements: 32 bits count the bytes between the rows of a copy
-
-// How many of a tile's copies are out before this step of 16 columns of Q Kᵀ: all of them half way.
-template <class Tile>
-__device__ constexpr int copies_before(int step) {
-  constexpr int all = Tile::kinds * Tile::copies;
-  const int due = all * 2 * step / (Tile::dim / 16);
-  return due < all ? due : all;
-}
 
 template <class T, class Tile>
 struct TunedSmem {
@@ -39,27 +30,35 @@ struct TunedSmem {
   Stage stage[2];
 };
 
-// Bytes from the start of rows to a chunk 16 · step columns beyond the one at `bytes`, which has the same row and is one of the
-// first 16 columns' two.
-template <int dim>
-__device__ int columns_beyond(int bytes, int step) {
-  return dim % 64 == 0 ? bytes ^ 32 * step : (bytes ^ 32 * (step % 2)) + 64 * (step / 2);
-}
-template <class T>
-__device__ const T* bytes_beyond(const T* start, std::int64_t bytes) {
-  return reinterpret_cast<const T*>(reinterpret_cast<const char*>(start) + bytes);
-}
-
-// C += A · B for all slices and two pieces of B as ldmatrix.x4 brings them; C's pieces are n and n + 1.
-template <class T, int slices, int pieces>
-__device__ void mma_slices(float (&c)[slices][pieces][4], int n, const std::uint32_t (&a)[slices][4],
-                           const std::uint32_t (&b)[4]) {
+// C += A · B for all slices of A and the two fragments of B that one ldmatrix.x4 brings: accumulators n and n + 1.
+template <class T, int slices, int frags>
+__device__ void mma_slices(float (&acc)[slices][frags][4], int n, const std::uint32_t (&a_frag)[slices][4],
+                           const std::uint32_t (&b_frags)[4]) {
 #pragma unroll
   for (int side = 0; side < 2; ++side) {
-    const std::uint32_t b_piece[2] = {b[2 * side], b[2 * side + 1]};
+    const std::uint32_t b_frag[2] = {b_frags[2 * side], b_frags[2 * side + 1]};
 #pragma unroll
-    for (int s = 0; s < slices; ++s) ptx::mma_m16n8k16<T>(c[s][n + side], a[s], b_piece);
+    for (int s = 0; s < slices; ++s) ptx::mma_m16n8k16<T>(acc[s][n + side], a_frag[s], b_frag);
   }
+}
+
+// mask_scores for all slices of a warp, whose first query is `row`.
+template <int slices, int frags>
+__device__ void mask_slices(float (&s)[slices][frags][4], const AttentionShape& shape, int row, int key) {
+#pragma unroll
+  for (int i = 0; i < slices; ++i) {
+    RowKeys rows[2];
+    visible_keys(shape, row + 16 * i, rows);
+    mask_scores(s[i], rows, key);
+  }
+}
+
+// finish_rows for all slices of a warp, whose first query is `row`.
+template <class T, int slices, int frags>
+__device__ void finish_slices(const float (&acc)[slices][frags][4], const SoftmaxState (&states)[slices][2],
+                              const AttentionShape& shape, const QueryTile& tile, int row, const Heads<T>& o, float* lse) {
+#pragma unroll
+  for (int s = 0; s < slices; ++s) finish_rows<T, true>(acc[s], states[s], shape, tile, row + 16 * s, o, lse);
 }
 
 }  // namespace flash_v2

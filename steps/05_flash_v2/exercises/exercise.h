@@ -3,7 +3,7 @@
 #pragma once
 
 #include "common/run/family/any_step.h"
-#include "steps/05_flash_v2/5_registers.cuh"
+#include "steps/05_flash_v2/07_registers.cuh"
 #include "steps/05_flash_v2/host.h"
 
 namespace flash_v2 {

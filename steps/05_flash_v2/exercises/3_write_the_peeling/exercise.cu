@@ -1,4 +1,4 @@
-// Exercise 3 of step 05: file 5's kernel, with the tiles that task.cuh names.
+// Exercise 3 of step 05: the kernel of `registers` with one stage, and the tiles that task.cuh names.
 #include EXERCISE_KERNEL
 
 namespace exercise {
@@ -18,19 +18,19 @@ __global__ void __launch_bounds__(tile_threads) flash(AttentionShape shape,
   const QueryTile tile = query_tile(shape, tile_rows);
   const KeyTiles tiles = your_tiles(shape, tile.first, tile.count, tile_keys);
   const int warp_row = threadIdx.x / 32 * warp_rows;  // within the tile
-  const float c = magnitude(shape.scale);
+  const float scale_log2 = magnitude(shape.scale);
   RowKeys rows[2];
   visible_keys(shape, tile.first + warp_row, rows);
 
-  float sums[exercise_dim / 8][4] = {};  // of O, not yet divided
+  float acc[exercise_dim / 8][4] = {};  // O, not yet divided
   SoftmaxState states[2];
   NanGuard<tile_threads> guard;  // keeps NaNs in V from rows that do not see them
-  std::uint32_t q_pieces[exercise_dim / 16][4];
+  std::uint32_t q_frag[exercise_dim / 16][4];
   copy_rows(smem.stage[1].q, q, tile.batch, tile.head, tile.first, shape.seq_q);
   ptx::cp_async_wait_all();
   __syncthreads();  // all of Q has come
-  keep_q(q_pieces, smem.stage[1].q, warp_row, shape.scale);
-  const auto round = [&](int j, auto masked) {
+  keep_q(q_frag, smem.stage[1].q, warp_row, shape.scale);
+  const auto attend_tile = [&](int j, auto masked) {
     auto& stage = smem.stage[0];
     __syncthreads();  // everyone has read the tile before this one
     copy_rows(stage.k, k, tile.batch, tile.kv_head, j * tile_keys, shape.seq_k);
@@ -38,15 +38,15 @@ __global__ void __launch_bounds__(tile_threads) flash(AttentionShape shape,
     ptx::cp_async_wait_all();
     guard.barrier<masked>(stage.v);
     // Everyone's copies have come.
-    float s[score_pieces][4] = {};
-    scores<__half, exercise_dim>(s, q_pieces, stage.k);
+    float s[score_frags][4] = {};
+    scores<__half, exercise_dim>(s, q_frag, stage.k);
     if constexpr (masked) mask_scores(s, rows, j * tile_keys);
-    softmax_folded(s, c, states, sums);
+    softmax_folded(s, scale_log2, states, acc);
     guard.take_out(stage.v);
-    add_values<__half>(sums, s, stage.v);
+    add_values<__half>(acc, s, stage.v);
   };
-  for_each_tile(tiles, round);
-  finish_rows<__half, true>(sums, states, shape, tile, tile.first + warp_row, o, lse);
+  for_each_tile(tiles, attend_tile);
+  finish_rows<__half, true>(acc, states, shape, tile, tile.first + warp_row, o, lse);
   guard.put_back(shape, tile, tiles, tile_keys, v, o);
 }
 

@@ -1,10 +1,10 @@
 // Exercise 3 of step 05: which tiles of keys does a tile of queries need, and which of them need a mask?
 //
-// Yours to write: your_tiles. Queries first_query … first_query + queries − 1 see the keys shape.first_key(i) …
-// shape.end_key(i) − 1, and both grow with i (causal masks, windows, and both together). Return {begin, free_begin, free_end,
-// end}: tiles begin … end − 1 are walked from right to left, with a mask but for free_begin … free_end − 1. begin ≤ free_begin
-// ≤ free_end ≤ end, all equal where no query sees a key. The grader wants the right O, and no tile and no mask more than it
-// takes.
+// Write your_tiles. Query i sees the keys shape.first_key(i) … shape.end_key(i) − 1, for i = first_query … first_query +
+// queries − 1. Both ends grow with i, with a causal mask, a window, or both. Return {begin, free_begin, free_end, end}: the
+// kernel walks over tiles begin … end − 1 from right to left, and masks all of them but free_begin … free_end − 1. Keep begin ≤
+// free_begin ≤ free_end ≤ end; all four are equal if no query sees a key. The grader checks O, and that no tile and no mask is
+// superfluous.
 #pragma once
 
 #include "steps/05_flash_v2/exercises/exercise.h"

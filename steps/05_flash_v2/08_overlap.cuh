@@ -1,22 +1,22 @@
-// Step 05, file 6: the next tile's scores before this tile's softmax.
+// 05_flash_v2, overlap: the next tile's scores before this tile's softmax.
+// Predecessor: 07_registers.cuh (tried: slower than it)
 //
-// In file 5 a warp's tensor core waits while the warp's softmax runs: the mma of P · V need the exponentials, and the mma of
-// the next scores come behind them in the program. But the next scores need nothing of this tile. So a round first issues
-// S(next) = Q K(next)ᵀ, then does the softmax of the scores it already has, while the tensor core works.
+// In `registers` a warp's tensor core waits while the warp's softmax runs: the mma of P · V need the exponentials, and the mma
+// of the next scores come after them in the program. But the next scores need nothing of this tile. So `overlap` first issues
+// S(next) = Q K(next)ᵀ, and then does the softmax of the scores that it already has, while the tensor core works.
 //
-// A round reads K of the next tile and V of this one. K is therefore copied one round ahead of V:
+// A tile needs K of the next tile and V of its own. K is therefore copied one tile ahead of V:
 //
-//   round j    waits for K(j − 1) and V(j);   asks for K(j − 2) and V(j − 1);   S(j − 1), softmax(j), O += P(j) V(j)
+//   tile j    waits for K(j − 1) and V(j);   asks for K(j − 2) and V(j − 1);   S(j − 1), softmax(j), O += P(j) V(j)
 //
-//   Smem   stage[2]   each with k[64][dim] and v[64][dim]; tile j's K and V in the stage of the same number; V's memory of
-//   stage 1
-//                     holds Q at first
+//   Smem   stage[2]   each with k[64][dim] and v[64][dim]; K and V of tile j lie in the stage of the same number. The memory of
+//                     v in stage 1 holds Q at first
 //
-// What to expect: other warps fill a tensor core's pauses, too, so what is won is what they leave. The price is a second set of
-// scores: 32 registers a lane. Whether that pays is for measurements to say.
+// What to expect: other warps fill the pauses of a tensor core, too, so only the pauses that they leave can be won. The price
+// is a second set of scores: 32 registers a lane. Only a measurement can say whether that pays.
 #pragma once
 
-#include "steps/05_flash_v2/5_registers.cuh"
+#include "steps/05_flash_v2/07_registers.cuh"
 
 namespace flash_v2 {
 
@@ -44,7 +44,7 @@ __global__ void __launch_bounds__(tile_threads, 2) flash_overlap(AttentionShape 
   const QueryTile tile = query_tile(shape, tile_rows);
   const KeyTiles tiles = key_tiles(shape, tile.first, tile.count, tile_keys);
   const int warp_row = threadIdx.x / 32 * warp_rows;  // within the tile
-  const float c = magnitude(shape.scale);
+  const float scale_log2 = magnitude(shape.scale);
   RowKeys rows[2];
   visible_keys(shape, tile.first + warp_row, rows);
 
@@ -56,11 +56,13 @@ __global__ void __launch_bounds__(tile_threads, 2) flash_overlap(AttentionShape 
     if (j >= tiles.begin) copy_rows(stage_of(j).v, v, tile.batch, tile.kv_head, j * tile_keys, shape.seq_k);
   };
 
-  float sums[dim / 8][4] = {};  // of O, not yet divided
+  float acc[dim / 8][4] = {};  // O, not yet divided
   SoftmaxState states[2];
   NanGuard<tile_threads> guard;  // keeps NaNs in V from rows that do not see them
-  std::uint32_t q_pieces[dim / 16][4];
-  float s[score_pieces][4] = {};
+  std::uint32_t q_frag[dim / 16][4];
+  float s[score_frags][4] = {};
+  // ---- prologue ----
+
   // [doc: overlap_loop]
   if (tiles.begin < tiles.end) {
     const int last = tiles.end - 1;
@@ -71,32 +73,37 @@ __global__ void __launch_bounds__(tile_threads, 2) flash_overlap(AttentionShape 
     copy_v(last);
     ptx::cp_async_commit_group();
     ptx::cp_async_wait_group<1>();
-    __syncthreads();  // all of Q and of the first K has come; the rest may still be under way
-    keep_q(q_pieces, smem.stage[1].q, warp_row, shape.scale);
-    scores<T, dim>(s, q_pieces, stage_of(last).k);
+    __syncthreads();  // all of Q and of the first K has come; the rest may still be in flight
+    keep_q(q_frag, smem.stage[1].q, warp_row, shape.scale);
+    scores<T, dim>(s, q_frag, stage_of(last).k);
   }
-  const auto round = [&](int j, auto masked) {
+  // ---- main loop: this, for each tile of keys ----
+  const auto attend_tile = [&](int j, auto masked) {
     ptx::cp_async_wait_group<0>();  // this thread's parts of K(j − 1) and V(j) have come
     guard.barrier<masked>(stage_of(j).v);
     // So have everyone's; and everyone has read K(j) and V(j + 1), or Q in its place: these are filled next.
     copy_k(j - 2);
     copy_v(j - 1);
     ptx::cp_async_commit_group();
-    float next[score_pieces][4] = {};
-    if (j > tiles.begin) scores<T, dim>(next, q_pieces, stage_of(j - 1).k);
+    // S(next) = Q K(next)^T
+    float next[score_frags][4] = {};
+    if (j > tiles.begin) scores<T, dim>(next, q_frag, stage_of(j - 1).k);
     if constexpr (masked) mask_scores(s, rows, j * tile_keys);
-    softmax_folded(s, c, states, sums);
+    // row maximum, P = exp2(S - m), rescale
+    softmax_folded(s, scale_log2, states, acc);
     guard.take_out(stage_of(j).v);
-    add_values<T>(sums, s, stage_of(j).v);
+    // O += P V
+    add_values<T>(acc, s, stage_of(j).v);
 #pragma unroll
-    for (int p = 0; p < score_pieces; ++p) {
+    for (int p = 0; p < score_frags; ++p) {
 #pragma unroll
       for (int e = 0; e < 4; ++e) s[p][e] = next[p][e];
     }
   };
   // [/doc: overlap_loop]
-  for_each_tile(tiles, round);
-  finish_rows<T, true>(sums, states, shape, tile, tile.first + warp_row, o, lse);
+  for_each_tile(tiles, attend_tile);
+  // ---- epilogue: O and LSE ----
+  finish_rows<T, true>(acc, states, shape, tile, tile.first + warp_row, o, lse);
   guard.put_back(shape, tile, tiles, tile_keys, v, o);
 }
 

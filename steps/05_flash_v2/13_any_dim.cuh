@@ -1,21 +1,23 @@
-// Step 05, file 8: any head dim up to 256, rows at any address.
+// 05_flash_v2, any_dim: any head dim up to 256, rows at any address.
+// Predecessor: 06_folded_scale.cuh (option: any dim and any alignment)
 //
-// A row of 40 elements is 80 bytes long, one of 36 is 72, one of 33 is 66: such rows begin at multiples of 16, 8, or 2 bytes,
-// and cp.async wants both addresses at multiples of what it moves. So the copies get narrower: 16, 8, 4 bytes, and where rows
-// begin at an odd multiple of two bytes, plain loads of 2. How wide is found once, from the addresses. In shared memory rows
-// are padded to 32, 64, 96, 128 or 256 elements, with zeros: they add nothing to a score, and the columns of O that they make
-// are not stored. A cp.async that reads fewer bytes than it writes fills with zeros for nothing.
+// A row of 40 elements is 80 bytes long, one of 36 is 72, one of 33 is 66: such rows begin at multiples of 16, 8 or 2 bytes.
+// But cp.async needs both addresses at multiples of what it copies. So the copies get narrower: 16, 8 or 4 bytes, and plain
+// loads of 2 bytes for rows that begin at an odd multiple of 2. The width is found once, from the addresses. In shared memory
+// rows are padded with zeros to 32, 64, 96, 128 or 256 elements: zeros add nothing to a score, and the columns of O that they
+// make are not stored. A cp.async that reads fewer bytes than it writes fills the rest with zeros, for free.
 //
-//   block   as in file 5; tiles of 64 keys, of 32 for rows of 256 elements
-//   Smem    q[64][dim]   stays in shared memory: with 128 sums of O, registers are short
-//           stage[2]     each with k[keys][dim] and v[keys][dim]; swizzled. At dim 256 all that is 96 KB, which a GPU with 99
-//           KB has
+//   block   as in `pipeline`; tiles of 64 keys, of 32 for rows of 256 elements
+//   Smem    q[64][dim]   stays in shared memory: beside 128 accumulators of O, registers are short
+//           stage[2]     each with k[keys][dim] and v[keys][dim]; swizzled. At dim 256 that is 96 KB in all, which fits a GPU
+//                        with 99 KB
 //
-// What to expect: file 5's speed times dim / padded dim where copies are 16 bytes wide. Copies of 4 bytes are four times as
-// many instructions, and loads of 2 bytes are waited for: the whole round stands still, as in file 3.
+// What to expect: the speed of `folded_scale` times dim / padded dim, because the padding is multiplied, too. Copies of 4 bytes
+// cost more, because they are four times as many instructions. Loads of 2 bytes cost most, because the block waits for them, as
+// in `ldmatrix`.
 #pragma once
 
-#include "steps/05_flash_v2/5_registers.cuh"
+#include "steps/05_flash_v2/07_registers.cuh"
 
 namespace flash_v2 {
 
@@ -66,7 +68,7 @@ __device__ void copy_chunk(T* to, const T* from, int count, int width) {
 }
 // [/doc: narrowing_copy]
 
-// File 4's copy_rows for rows of `dim` elements, padded to `padded`.
+// copy_rows for rows of `dim` elements, padded to `padded`.
 template <class T, int count, int padded>
 __device__ void copy_padded_rows(T (&to)[count][padded], const Heads<const T>& from, int batch, int head, int first, int end,
                                  int dim, int width) {
@@ -100,46 +102,53 @@ __global__ void __launch_bounds__(tile_threads, 1) flash_any_dim(AttentionShape 
     ptx::cp_async_commit_group();
   };
 
-  float sums[padded / 8][4] = {};  // of O, not yet divided
+  float acc[padded / 8][4] = {};  // O, not yet divided
   SoftmaxState states[2];
   NanGuard<tile_threads> guard;  // keeps NaNs in V from rows that do not see them
+  // ---- prologue ----
   if (tiles.begin < tiles.end) {
     copy_padded_rows(smem.q, q, tile.batch, tile.head, tile.first, shape.seq_q, shape.dim, width);
     if (shape.scale <= 0.0f) {
-      ptx::cp_async_wait_all();
+      ptx::cp_async_wait_all();  // this thread's part of Q has come: it multiplies only that
       apply_sign<T, tile_threads>(smem.q, shape.scale);
     }
     copy_tile(tiles.end - 1);
   }
-  const auto round = [&](int j, auto masked) {
+  // ---- main loop: this, for each tile of keys ----
+  const auto attend_tile = [&](int j, auto masked) {
     auto& stage = smem.stage[j % 2];
     ptx::cp_async_wait_group<0>();  // this thread's part of the tile has come, and of Q
     guard.barrier<masked>(stage.v);
     // So has everyone's; and everyone has read the other stage, which is filled next.
     if (j > tiles.begin) copy_tile(j - 1);
+
+    // S = Q K^T
     float s[Tile::keys / 8][4] = {};
 #pragma unroll Tile::unrolled
     for (int step = 0; step < padded; step += 16) {
-      std::uint32_t q_piece[4];
-      load_q(q_piece, smem.q, warp_row, step);
+      std::uint32_t q_frag[4];
+      load_q(q_frag, smem.q, warp_row, step);
 #pragma unroll
       for (int p = 0; p < Tile::keys / 8; p += 2) {
-        std::uint32_t k_pieces[4];
-        load_k(k_pieces, stage.k, 8 * p, step);
-        mma_two<T>(s[p], s[p + 1], q_piece, k_pieces);
+        std::uint32_t k_frag[4];
+        load_k(k_frag, stage.k, 8 * p, step);
+        mma_two<T>(s[p], s[p + 1], q_frag, k_frag);
       }
     }
     RowKeys rows[2] = {};
     if constexpr (masked) {
-      visible_keys(shape, tile.first + warp_row, rows);  // anew in each round: at dim 256 no register is left
+      visible_keys(shape, tile.first + warp_row, rows);  // computed anew for each tile: at dim 256 no register is left
       mask_scores(s, rows, j * Tile::keys);
     }
-    softmax_folded(s, magnitude(shape.scale), states, sums);
+    // row maximum, P = exp2(S - m), rescale
+    softmax_folded(s, magnitude(shape.scale), states, acc);
     guard.take_out(stage.v);
-    add_values<T>(sums, s, stage.v);
+    // O += P V
+    add_values<T>(acc, s, stage.v);
   };
-  for_each_tile(tiles, round);
-  finish_rows<T, false>(sums, states, shape, tile, tile.first + warp_row, o, lse);
+  for_each_tile(tiles, attend_tile);
+  // ---- epilogue: O and LSE ----
+  finish_rows<T, false>(acc, states, shape, tile, tile.first + warp_row, o, lse);
   guard.put_back(shape, tile, tiles, Tile::keys, v, o);
 }
 

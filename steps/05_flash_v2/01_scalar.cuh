@@ -1,18 +1,19 @@
-// Step 05, file 1: the algorithm alone.
+// 05_flash_v2, scalar: the algorithm alone.
 //
-// Step 04 walks over the keys outside and the queries inside, so O, m and l go to device memory and back for every tile of
-// keys. Here the loops change places: a block keeps its tile of queries, with O, m and l in registers, and walks over the keys.
-// O is divided by l once, at the end. Blocks need nothing of each other. Everything is fp32 and plain multiply-adds.
+// Step 04 walks over the keys in the outer loop and over the queries in the inner loop. So O, m and l go to global memory and
+// back for every tile of keys. FlashAttention-2 exchanges the loops: a block keeps its tile of queries, with O, m and l in
+// registers, and walks over the keys. O is divided by l once, in the epilogue. No block needs anything of another block. All
+// arithmetic is fp32 and plain multiply-adds.
 //
 //   block   32 queries, 8 warps; tiles of 32 keys
-//   warp    4 queries: lane j has the score of key j, and columns j, j + 32, … of O
-//   Smem    q[32][dim]        as fp32, all along
-//           k[32][dim + 1]    of one tile; a row more on by one bank, so that 32 lanes read 32 keys from 32 banks
-//           v[32][dim]        of the same tile
+//   warp    4 queries; a lane has the score of one key, and every 32nd column of O
+//   Smem    q[32][dim]        in fp32, for the whole kernel
+//           k[32][dim + 1]    one tile; a padded row begins one bank further, so that 32 lanes read 32 keys from 32 banks
+//           v[32][dim]        the same tile
 //
-// What to expect: K and V are read once for 32 queries, not once for each: (2 · Tr · seq_k · dim) elements for Tr tiles of
-// queries. O, m and l are never read. Five loads from shared memory for four multiply-adds, so these are the bound: 128 bytes a
-// cycle give 0.8 multiply-adds of a warp, where four could be done. Files 2 and later are about that.
+// What to expect: K and V are read once for 32 queries: 2 · Tr · seq_k · dim elements for Tr tiles of queries. O, m and l are
+// never read. Shared memory is the bound, because four multiply-adds need five loads: at 128 bytes per cycle that is 0.8
+// multiply-adds of a warp per cycle, where the SM can do four.
 #pragma once
 
 #include "steps/05_flash_v2/tile.cuh"
@@ -49,31 +50,34 @@ __global__ void __launch_bounds__(scalar_threads) flash_scalar(AttentionShape sh
   const QueryTile tile = query_tile(shape, scalar_rows);
   const KeyTiles tiles = key_tiles(shape, tile.first, tile.count, scalar_keys);
   const int lane = threadIdx.x % 32;
-  const int row = threadIdx.x / 32 * rows_of_warp;  // the warp's first, within the tile
-  const float scale = shape.scale * device::log2_e;
+  const int row = threadIdx.x / 32 * rows_of_warp;        // the warp's first, within the tile
+  const float scale_log2 = shape.scale * device::log2_e;  // of scores in base 2
   RowKeys rows[rows_of_warp];
 #pragma unroll
   for (int r = 0; r < rows_of_warp; ++r) rows[r] = keys_of(shape, tile.first + row + r);
 
+  // ---- prologue: Q ----
   for (int i = threadIdx.x / 32; i < scalar_rows; i += scalar_threads / 32) {
     for (int t = lane; t < shape.dim; t += 32) {
       smem.q[i][t] = element_or_zero(q, tile.batch, tile.head, tile.first + i, t, shape.seq_q);
     }
   }
-  float sums[rows_of_warp][columns] = {};  // of O, not yet divided
+  float acc[rows_of_warp][columns] = {};  // O, not yet divided
   SoftmaxState states[rows_of_warp];
   // [doc: scalar_loop]
   for (int j = tiles.end - 1; j >= tiles.begin; --j) {  // from right to left
     const int first = j * scalar_keys;
+    // K, V
     for (int i = threadIdx.x / 32; i < scalar_keys; i += scalar_threads / 32) {
       for (int t = lane; t < shape.dim; t += 32) {
         smem.k[i][t] = element_or_zero(k, tile.batch, tile.kv_head, first + i, t, shape.seq_k);
         smem.v[i][t] = element_or_zero(v, tile.batch, tile.kv_head, first + i, t, shape.seq_k);
       }
     }
-    __syncthreads();  // the tiles, and in the first round Q, are written before anyone reads them
+    __syncthreads();  // K and V, and before the first tile Q, are written before anyone reads them
 
-    float p[rows_of_warp] = {};  // scores of key first + lane, and then their exponentials
+    // S = Q K^T
+    float p[rows_of_warp] = {};  // the scores of key first + lane; later their exponentials
     for (int t = 0; t < shape.dim; ++t) {
       const float key = smem.k[lane][t];
 #pragma unroll
@@ -81,15 +85,19 @@ __global__ void __launch_bounds__(scalar_threads) flash_scalar(AttentionShape sh
     }
 #pragma unroll
     for (int r = 0; r < rows_of_warp; ++r) {
-      const float score = rows[r].has(first + lane) ? p[r] * scale : -INFINITY;
-      float m = fmaxf(states[r].m, score);
-      for (int other = 16; other > 0; other /= 2) m = fmaxf(m, __shfl_xor_sync(all_lanes, m, other));
-      const float factor = device::rescale_factor(states[r].m, m);
-      p[r] = device::exp2_fast(score - device::safe_maximum(m));
-      states[r] = {m, states[r].l * factor + p[r]};  // l: of this lane's keys; added up at the end
+      // row maximum
+      const float score = rows[r].has(first + lane) ? p[r] * scale_log2 : -INFINITY;
+      float row_max = fmaxf(states[r].m, score);
+      for (int other = 16; other > 0; other /= 2) row_max = fmaxf(row_max, __shfl_xor_sync(all_lanes, row_max, other));
+      const float factor = device::rescale_factor(states[r].m, row_max);
+      // P = exp2(S - m)
+      p[r] = device::exp2_fast(score - device::safe_maximum(row_max));
+      states[r] = {row_max, states[r].l * factor + p[r]};  // l: of this lane's keys; the epilogue adds the lanes
+                                                           // rescale
 #pragma unroll
-      for (int c = 0; c < columns; ++c) sums[r][c] *= factor;
+      for (int c = 0; c < columns; ++c) acc[r][c] *= factor;
     }
+    // O += P V
     for (int key = 0; key < scalar_keys; ++key) {
       float value[columns];
 #pragma unroll
@@ -99,12 +107,14 @@ __global__ void __launch_bounds__(scalar_threads) flash_scalar(AttentionShape sh
         const float probability = __shfl_sync(all_lanes, p[r], key);
         if (!rows[r].has(first + key)) continue;  // a key that the row does not see adds nothing, not even 0 · NaN
 #pragma unroll
-        for (int c = 0; c < columns; ++c) sums[r][c] += probability * value[c];
+        for (int c = 0; c < columns; ++c) acc[r][c] += probability * value[c];
       }
     }
     __syncthreads();  // everyone has read the tiles before the next ones overwrite them
   }
   // [/doc: scalar_loop]
+
+  // ---- epilogue: O and LSE ----
 #pragma unroll
   for (int r = 0; r < rows_of_warp; ++r) {
     SoftmaxState state = states[r];
@@ -115,7 +125,7 @@ __global__ void __launch_bounds__(scalar_threads) flash_scalar(AttentionShape sh
 #pragma unroll
     for (int c = 0; c < columns; ++c) {
       const int column = 32 * c + lane;
-      if (column < shape.dim) store(&o.row(tile.batch, tile.head, i)[column], from_float<T>(sums[r][c] * inverse));
+      if (column < shape.dim) store(&o.row(tile.batch, tile.head, i)[column], from_float<T>(acc[r][c] * inverse));
     }
     if (lane == 0) {
       lse[(static_cast<std::int64_t>(tile.batch) * shape.heads + tile.head) * shape.seq_q + i] = device::log_sum_exp(state);

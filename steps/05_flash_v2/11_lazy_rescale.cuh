@@ -1,0 +1,201 @@
+// 05_flash_v2, lazy_rescale: a reference maximum that seldom moves.
+// Predecessor: 10_rows_32.cuh
+//
+// `rows_32` multiplies the accumulator of O by 2^(m_old − m_new) for every tile, though m seldom grows after the first tiles.
+// And 2^(s − m) needs m only against overflow: P and its sum may be 2^8 times too large, because the division in the epilogue
+// takes that out. So m stays until a row's maximum is more than 8 above it, in base 2; then, rarely, O is multiplied. That is
+// lazy rescaling, as in FlashAttention-4. Each row decides for itself; the warp's vote only skips multiplications by 1.
+//
+// m begins at the lowest number, not at −∞. Then a score of −∞ needs no care: −∞ − m is never ∞ − ∞. Maxima beyond fma_limit
+// are looked for at the same place.
+//
+//   Smem   as in `rows_32`
+//
+// What to expect: 64 multiplications of O a lane and tile become one vote at dim 64, and 128 at dim 128, because m moves in the
+// first tiles alone. The shuffles for the maximum of a row go, too: a lane compares its own maximum with m.
+#pragma once
+
+#include "steps/05_flash_v2/10_rows_32.cuh"
+
+namespace flash_v2 {
+
+constexpr float tolerance = 8.0f;   // base 2: how far a row's maximum may be above m
+constexpr float lowest = -FLT_MAX;  // where m begins
+
+// Moves m of the rows whose maximum is too far above it, and brings l and O's accumulator to the new m. All lanes of the warp
+// make the call. to_base_2 is scale_log2 if the products may stay unrounded, or 1 if they are rounded here.
+
+// [doc: lazy_rescale]
+template <int slices, int frags, int columns>
+__device__ void lazy_rescale(float (&s)[slices][frags][4], float scale_log2, float& to_base_2,
+                             SoftmaxState (&states)[slices][2], float (&acc)[slices][columns][4]) {
+  float lane_max[slices][2];
+  bool too_far = to_base_2 != scale_log2;  // then the products of every tile must be rounded
+#pragma unroll
+  for (int i = 0; i < slices; ++i) {
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+      lane_max[i][r] = fmaxf(s[i][0][2 * r], s[i][0][2 * r + 1]);
+#pragma unroll
+      for (int n = 1; n < frags; ++n) lane_max[i][r] = fmaxf(lane_max[i][r], fmaxf(s[i][n][2 * r], s[i][n][2 * r + 1]));
+      too_far |= lane_max[i][r] * scale_log2 > states[i][r].m + tolerance;
+    }
+  }
+  if (!__any_sync(all_lanes, too_far)) return;
+  // [/doc: lazy_rescale]
+  to_base_2 = scale_log2;
+#pragma unroll
+  for (int i = 0; i < slices; ++i) {
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+      const float old = states[i][r].m, row_max = quad_maximum(lane_max[i][r]) * scale_log2;
+      const float m = row_max > old + tolerance ? row_max : old;  // the row's own decision
+      const float factor = device::exp2_fast(old - m);
+      states[i][r] = {m, states[i][r].l * factor};
+      if (fabsf(m) > fma_limit && m < INFINITY) to_base_2 = 1.0f;
+#pragma unroll
+      for (int n = 0; n < columns; ++n) {
+        acc[i][n][2 * r] *= factor;
+        acc[i][n][2 * r + 1] *= factor;
+      }
+    }
+  }
+  if (to_base_2 == scale_log2) return;
+#pragma unroll
+  for (int i = 0; i < slices; ++i) {
+    round_products(s[i], 0, scale_log2);
+    round_products(s[i], 1, scale_log2);
+  }
+}
+
+// P = exp2(S − m) for two neighbouring scores of a row: they become one register of A's fragment, of 16 keys g. There are
+// 4 · slices such pairs, counted by `pair`.
+template <class T, int slices, int frags>
+__device__ void exponentials(std::uint32_t (&p_frag)[slices][4], SoftmaxState (&states)[slices][2],
+                             const float (&s)[slices][frags][4], float to_base_2, int g, int pair) {
+  const int slice = pair / 4, side = pair / 2 % 2, r = pair % 2;
+  const float(&x)[4] = s[slice][2 * g + side];
+  const float first = device::exp2_fast(fmaf(x[2 * r], to_base_2, -states[slice][r].m));
+  const float second = device::exp2_fast(fmaf(x[2 * r + 1], to_base_2, -states[slice][r].m));
+  states[slice][r].l += first;
+  states[slice][r].l += second;
+  p_frag[slice][2 * side + r] = packed<T>(first, second);
+}
+
+// Grid: x over tiles of queries, y over heads, z over the batch. Blocks of tile_threads.
+template <class T, class Tile>
+__global__ void __launch_bounds__(tile_threads, 2) flash_lazy_rescale(AttentionShape shape,
+                                                                      Heads<const T> q,  // [batch, heads, seq_q, dim]
+                                                                      Heads<const T> k,  // [batch, kv_heads, seq_k, dim]
+                                                                      Heads<const T> v,  // [batch, kv_heads, seq_k, dim]
+                                                                      Heads<T> o,        // [batch, heads, seq_q, dim]
+                                                                      float* lse) {      // [batch, heads, seq_q]
+  auto& smem = device::shared_storage<TunedSmem<T, Tile>>();
+  constexpr int dim = Tile::dim, keys = Tile::keys, slices = Tile::slices;
+  constexpr int steps = dim / 16, groups = keys / 16;  // of 16 columns of Q and K; of 16 keys
+  const QueryTile tile = query_tile(shape, Tile::rows);
+  const KeyTiles tiles = key_tiles(shape, tile.first, tile.count, keys);
+  const int lane = threadIdx.x % 32;
+  const int warp_row = __shfl_sync(all_lanes, threadIdx.x / 32, 0) * 16 * slices;  // the same for all lanes: nvcc sees it
+  const float scale_log2 = magnitude(shape.scale);
+
+  // ---- prologue ----
+  if (tiles.begin < tiles.end) {
+    copy_rows(smem.q, q, tile.batch, tile.head, tile.first, shape.seq_q);
+    copy_rows(smem.stage[0].k, k, tile.batch, tile.kv_head, (tiles.end - 1) * keys, shape.seq_k);
+    copy_rows(smem.stage[0].v, v, tile.batch, tile.kv_head, (tiles.end - 1) * keys, shape.seq_k);
+    ptx::cp_async_commit_group();
+    if (shape.scale <= 0.0f) {
+      ptx::cp_async_wait_group<0>();  // this thread's part of Q has come: it multiplies only that
+      apply_sign<T, tile_threads>(smem.q, shape.scale);
+    }
+  }
+  // Where this thread's first chunks of the next tile come from, and where they go. All tiles but the first are whole.
+  constexpr int element = sizeof(T), pass = tile_threads / (dim / chunk);  // rows that all threads copy at once
+  const int copy_row = threadIdx.x / (dim / chunk), copy_column = threadIdx.x % (dim / chunk) * chunk;
+  const std::int64_t copy_key = static_cast<std::int64_t>(tiles.end - 2) * keys + copy_row;
+  const T* k_next = k.row(tile.batch, tile.kv_head, 0) + copy_key * k.row_stride + copy_column;
+  const T* v_next = v.row(tile.batch, tile.kv_head, 0) + copy_key * v.row_stride + copy_column;
+  const int to = copy_row * dim + swizzled<dim>(copy_row, copy_column);  // element of stage.k, and of stage.v
+  const int k_pass = static_cast<int>(k.row_stride) * pass * element;    // bytes
+  const int v_pass = static_cast<int>(v.row_stride) * pass * element;
+  const auto copy = [&](auto& next, int n) {  // one chunk of K and one of V
+    ptx::cp_async_16(&next.k[n * pass][0] + to, bytes_beyond(k_next, std::int64_t{n} * k_pass));
+    ptx::cp_async_16(&next.v[n * pass][0] + to, bytes_beyond(v_next, std::int64_t{n} * v_pass));
+  };
+  // Where this lane's rows of fragments begin, in bytes: of Q, and of V by columns; of K.
+  const int a_from = ((lane % 16) * dim + swizzled<dim>(lane % 16, lane / 16 * chunk)) * element;
+  const int b_from = ((lane / 16 * 8 + lane % 8) * dim + swizzled<dim>(lane % 8, lane / 8 % 2 * chunk)) * element;
+  std::uint32_t q_frag[Tile::keeps_q ? steps : 1][slices][4];
+  const auto load_q_fragments = [&](int step) {
+#pragma unroll
+    for (int s = 0; s < slices; ++s) {
+      ptx::ldmatrix_x4(q_frag[Tile::keeps_q ? step : 0][s],
+                       bytes_beyond(&smem.q[warp_row + 16 * s][0], columns_beyond<dim>(a_from, step)));
+    }
+  };
+
+  float acc[slices][dim / 8][4] = {};  // O, not yet divided
+  SoftmaxState states[slices][2];
+#pragma unroll
+  for (int s = 0; s < slices; ++s) states[s][0] = states[s][1] = {lowest, 0.0f};
+  float to_base_2 = 1.0f;  // what scores are multiplied by: scale_log2, or 1 where some m is beyond fma_limit, as `lowest` is
+  NanGuard<tile_threads> guard;  // keeps NaNs in V from rows that do not see them
+  int stage_index = 0;           // of this tile
+  // ---- main loop: this, for each tile of keys ----
+  const auto attend_tile = [&](int j, auto masked) {
+    auto& stage = smem.stage[stage_index];
+    auto& next = smem.stage[stage_index ^ 1];
+    ptx::cp_async_wait_group<0>();  // this thread's part of the tile has come, and of Q
+    guard.barrier<masked>(stage.v);
+    // So has everyone's; and everyone has read the other stage: it is filled next.
+    if (Tile::keeps_q && j == tiles.end - 1) {
+#pragma unroll
+      for (int step = 0; step < steps; ++step) load_q_fragments(step);
+    }
+    if (j > tiles.begin) {
+#pragma unroll
+      for (int n = 0; n < keys / pass; ++n) copy(next, n);
+    }
+    ptx::cp_async_commit_group();
+    stage_index ^= 1;
+    k_next = bytes_beyond(k_next, -std::int64_t{keys / pass} * k_pass);
+    v_next = bytes_beyond(v_next, -std::int64_t{keys / pass} * v_pass);
+
+    // S = Q K^T
+    float s[slices][keys / 8][4] = {};
+#pragma unroll
+    for (int step = 0; step < steps; ++step) {
+      if (!Tile::keeps_q) load_q_fragments(step);
+#pragma unroll
+      for (int g = 0; g < groups; ++g) {
+        std::uint32_t k_frag[4];
+        ptx::ldmatrix_x4(k_frag, bytes_beyond(&stage.k[16 * g][0], columns_beyond<dim>(b_from, step)));
+        mma_slices<T>(s, 2 * g, q_frag[Tile::keeps_q ? step : 0], k_frag);
+      }
+    }
+    if constexpr (masked) mask_slices(s, shape, tile.first + warp_row, j * keys);
+    // row maximum; rescale where it has grown too far
+    lazy_rescale(s, scale_log2, to_base_2, states, acc);
+    guard.take_out(stage.v);
+    // P = exp2(S - m), O += P V
+#pragma unroll
+    for (int g = 0; g < groups; ++g) {
+      std::uint32_t p_frag[slices][4];
+#pragma unroll
+      for (int i = 0; i < 4 * slices; ++i) exponentials<T>(p_frag, states, s, to_base_2, g, i);
+#pragma unroll
+      for (int step = 0; step < steps; ++step) {
+        std::uint32_t v_frag[4];
+        ptx::ldmatrix_x4_trans(v_frag, bytes_beyond(&stage.v[16 * g][0], columns_beyond<dim>(a_from, step)));
+        mma_slices<T>(acc, 2 * step, p_frag, v_frag);
+      }
+    }
+  };
+  for_each_tile(tiles, attend_tile);
+  // ---- epilogue: O and LSE ----
+  finish_slices(acc, states, shape, tile, tile.first + warp_row, o, lse);
+  guard.put_back(shape, tile, tiles, keys, v, o);
+}
+
+}  // namespace flash_v2
