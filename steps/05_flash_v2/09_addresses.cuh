@@ -53,7 +53,7 @@ __global__ void __launch_bounds__(tile_threads) flash_addresses(AttentionShape s
   RowKeys rows[2];
   visible_keys(shape, tile.first + warp_row, rows);
 
-  // Where this thread's first chunks of the next tile come from, and where they go. All tiles but the first are whole.
+  // The source of this thread's first chunks of the next tile, and their place in a stage. All tiles but the first are whole.
   constexpr int element = sizeof(T), pass = tile_threads / (dim / chunk);  // rows that all threads copy at once
   const int copy_row = threadIdx.x / (dim / chunk), copy_column = threadIdx.x % (dim / chunk) * chunk;
   const std::int64_t copy_key = static_cast<std::int64_t>(tiles.end - 2) * tile_keys + copy_row;
@@ -66,7 +66,7 @@ __global__ void __launch_bounds__(tile_threads) flash_addresses(AttentionShape s
     ptx::cp_async_16(&next.k[n * pass][0] + to, bytes_beyond(k_next, std::int64_t{n} * k_pass));
     ptx::cp_async_16(&next.v[n * pass][0] + to, bytes_beyond(v_next, std::int64_t{n} * v_pass));
   };
-  // Where this lane's rows of fragments begin, in bytes: of V by columns; of K.
+  // The byte of this lane's row in a fragment: a_from for V, by columns; b_from for K.
   const int a_from = ((lane % 16) * dim + swizzled<dim>(lane % 16, lane / 16 * chunk)) * element;
   const int b_from = ((lane / 16 * 8 + lane % 8) * dim + swizzled<dim>(lane % 8, lane / 8 % 2 * chunk)) * element;
 

@@ -58,7 +58,7 @@ __global__ void __launch_bounds__(tile_threads, 2) flash_tuned(AttentionShape sh
       apply_sign<T, tile_threads>(smem.q, shape.scale);
     }
   }
-  // Where this thread's first chunks of the next tile come from, and where they go. All tiles but the first are whole.
+  // The source of this thread's first chunks of the next tile, and their place in a stage. All tiles but the first are whole.
   const T *k_next[Tile::kinds], *v_next[Tile::kinds];
   int to[Tile::kinds];  // element of stage.k, and of stage.v
 #pragma unroll
@@ -83,7 +83,7 @@ __global__ void __launch_bounds__(tile_threads, 2) flash_tuned(AttentionShape sh
 #pragma unroll
   for (int s = 0; s < slices; ++s) states[s][0] = states[s][1] = {lowest, 0.0f};
   std::uint32_t q_frag[Tile::keeps_q ? steps : 1][slices][4];
-  // Where this lane's rows of fragments begin, in bytes: of Q, and of V by columns; of K.
+  // The byte of this lane's row in a fragment: a_from for Q, and for V by columns; b_from for K.
   const int a_from = ((lane % 16) * dim + swizzled<dim>(lane % 16, lane / 16 * chunk)) * element;
   const int b_from = ((lane / 16 * 8 + lane % 8) * dim + swizzled<dim>(lane % 8, lane / 8 % 2 * chunk)) * element;
   const auto load_q_fragments = [&](int step) {

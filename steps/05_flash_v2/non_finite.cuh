@@ -14,8 +14,8 @@
 
 namespace flash_v2 {
 
-// Which of the two elements of a word are infinite or NaN: bits 15 and 31. Where the exponent is all ones, adding one to it
-// carries into the sign.
+// Tells which of the two elements of a register are infinite or NaN, in bits 15 and 31: their exponent is all ones, so adding
+// one to it carries into the sign.
 template <class T>
 __device__ inline std::uint32_t non_finite(std::uint32_t pair) {
   constexpr bool half = std::is_same_v<T, __half>;
@@ -33,15 +33,15 @@ struct NanGuard {
   bool found = false;      // in this tile: until the barrier, by this thread; behind it, by any
   bool taken_out = false;  // from this tile or one before it
 
-  // Where V passes through registers: each chunk that this thread copies, and then the barrier.
+  // For kernels in which V passes through registers: look_at each chunk that this thread copies, and then the barrier.
   template <class T>
   __device__ void look_at(uint4 words) {
     found |= any_non_finite<T>(words);
   }
   __device__ void barrier() { found = __syncthreads_or(found); }
 
-  // Where cp.async copied V: this thread's chunks are those of index threadIdx.x, threadIdx.x + threads, …, in whatever order a
-  // row's chunks lie. Where the tile has no mask, nobody looks.
+  // For kernels that copy V by cp.async. This thread looks at its own chunks, threadIdx.x, threadIdx.x + threads, … of the
+  // tile. If the tile has no mask, nobody looks.
   template <bool masked, class T, int keys, int dim>
   __device__ void barrier(const T (&v)[keys][dim]) {
     found = false;

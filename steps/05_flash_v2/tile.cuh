@@ -65,8 +65,8 @@ __device__ inline void for_each_tile(const KeyTiles& tiles, const AttendTile& at
 }
 // [/doc: peeled_loops]
 
-// Where column t of a row of `dim` elements lies, so that the 8 rows that ldmatrix reads at a time fall on all 32 banks. t is a
-// multiple of 8. Rows of a multiple of 128 bytes have step 02's swizzle. Rows of 64 or 192 bytes begin at banks 0 and 16 by
+// The place of column t in a row of `dim` elements, so that the 8 rows that ldmatrix reads at a time fall on all 32 banks. t is
+// a multiple of 8. Rows of a multiple of 128 bytes have step 02's swizzle. Rows of 64 or 192 bytes begin at banks 0 and 16 by
 // turns, so that two rows share a pattern.
 template <int dim>
 __device__ inline int swizzled(int row, int t) {

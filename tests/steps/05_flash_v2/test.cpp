@@ -1,6 +1,8 @@
 // Step 05: every variant is right at every shape, with every mask, in every type; what rows do not see does not touch them.
 #include <algorithm>
 #include <cmath>
+#include <functional>
+#include <iterator>
 #include <limits>
 
 #include "common/problem/require.h"
@@ -35,14 +37,27 @@ Attention shape(int batch, int heads, int kv_heads, int seq_q, int seq_k, int di
   return problem::resolve(s);
 }
 
-// Of a list of cases, how many a variant leaves out between two that it takes: the simulator needs ten times as long for the
-// scalar one; and the rungs between two milestones of the ladder differ little from their neighbours.
-std::size_t every(const run::AttentionVariant& variant) {
+// The rungs between two milestones of the ladder differ little from their neighbours: make test gives them a part of each list,
+// and properties by turns; make test-all gives them the rest.
+bool is_between(const run::AttentionVariant& variant) {
   const auto& name = variant.name;
-  const bool between =
-      name == "edge_masks" || name == "folded_scale" || name == "rows_32" || name == "lazy_rescale" || name == "addresses";
-  return is_scalar(variant) ? 3 : between ? 4 : 1;
+  return name == "edge_masks" || name == "folded_scale" || name == "addresses" || name == "rows_32" || name == "lazy_rescale";
 }
+std::vector<run::AttentionVariant> between() {
+  std::vector<run::AttentionVariant> rungs;
+  std::copy_if(step().variants.begin(), step().variants.end(), std::back_inserter(rungs), is_between);
+  return rungs;
+}
+// The milestones, and one of the others.
+std::vector<run::AttentionVariant> by_turns(std::size_t turn) {
+  std::vector<run::AttentionVariant> rungs;
+  std::copy_if(step().variants.begin(), step().variants.end(), std::back_inserter(rungs), std::not_fn(is_between));
+  rungs.push_back(between().at(turn));
+  return rungs;
+}
+
+// Of a list, a variant takes each such case. The simulator needs ten times as long for the scalar one.
+std::size_t every(const run::AttentionVariant& variant) { return is_scalar(variant) ? 3 : is_between(variant) ? 5 : 1; }
 std::vector<suite::Case> some_of(const std::vector<suite::Case>& all, std::size_t every, std::size_t first = 0) {
   std::vector<suite::Case> cases;
   for (std::size_t i = first; i < all.size(); i += every) cases.push_back(all[i]);
@@ -338,26 +353,26 @@ TEST_CASE("tiles of keys: every visible key is in one, and free tiles need no ma
 // ---- properties ----
 
 TEST_CASE("keys and values after a position do not change the rows before it, by a bit") {
-  for (const run::AttentionVariant& variant : step().variants) {
+  for (const run::AttentionVariant& variant : by_turns(0)) {
     suite::is_causal(variant, shape(1, 2, 1, 70, 70, 32, true));
     suite::is_causal(variant, shape(1, 1, 1, 66, 150, 64, true, 0, Dtype::bf16));
   }
 }
 
 TEST_CASE("batch entries and heads do not influence each other, by a bit") {
-  for (const run::AttentionVariant& variant : step().variants) {
+  for (const run::AttentionVariant& variant : by_turns(1)) {
     suite::heads_are_independent(variant, shape(2, 4, 2, 19, 70, 32, false));
   }
 }
 
 TEST_CASE("the order of the keys does not matter") {
-  for (const run::AttentionVariant& variant : step().variants) {
+  for (const run::AttentionVariant& variant : by_turns(2)) {
     suite::ignores_key_order(variant, shape(1, 3, 3, 65, 97, 64, false));
   }
 }
 
 TEST_CASE("scores of −∞ add nothing and hide nothing; +∞ and NaN make their row NaN") {
-  for (const run::AttentionVariant& variant : step().variants) {
+  for (const run::AttentionVariant& variant : by_turns(3)) {
     suite::takes_infinite_scores(variant,
                                  shape(1, 1, 1, 17, 130, 64, false, 0, Dtype::bf16));  // tiles without a mask, and one with
     Attention negative = shape(1, 1, 1, 17, 64, 32, false);
@@ -377,7 +392,7 @@ TEST_CASE("… and so in two tiles of queries, and in both types", "[.long]") {
 }
 
 TEST_CASE("scores of any size, alone in their rows") {
-  for (const run::AttentionVariant& variant : step().variants) {
+  for (const run::AttentionVariant& variant : by_turns(4)) {
     for (const Dtype dtype : {Dtype::fp16, Dtype::bf16}) {
       suite::takes_scores_far_from_zero(variant, shape(1, 1, 1, 33, 90, 64, dtype == Dtype::bf16, 0, dtype));
       suite::takes_scores_far_from_zero(variant, shape(1, 1, 1, 17, 1, 32, false, 0, dtype));
@@ -420,15 +435,17 @@ TEST_CASE("scales, windows and scores of any size, in larger problems", "[.long]
 }
 
 TEST_CASE("NaN and infinity reach the rows that see them, and no others") {
-  for (const run::AttentionVariant& variant : step().variants) {
+  for (const run::AttentionVariant& variant : by_turns(2)) {
     suite::contains_nan(variant, shape(2, 2, 1, 31, 45, 32, true));
     suite::contains_nan(variant, shape(1, 1, 1, 80, 140, 64, true, 0, Dtype::bf16));
   }
 }
 
-TEST_CASE("an infinity in V becomes an infinity in the rows that see it, in every tile, and both signs become NaN") {
+namespace {
+
+void infinities_stay_where_they_are_seen(const std::vector<run::AttentionVariant>& rungs) {
   constexpr float infinity = std::numeric_limits<float>::infinity();
-  for (const run::AttentionVariant& variant : step().variants) {
+  for (const run::AttentionVariant& variant : rungs) {
     for (const Dtype dtype : {Dtype::fp16, Dtype::bf16}) {
       const Attention s = shape(1, 1, 1, 150, 150, 64, true, 70, dtype);
       const AttentionInputs inputs = problem::make_inputs(s, 61);
@@ -457,16 +474,14 @@ TEST_CASE("an infinity in V becomes an infinity in the rows that see it, in ever
   }
 }
 
-namespace {
-
 // Every fourth key has a NaN, in a column of its own: the first and the last key of each tile are among them; with these shifts
 // also the last chunk of a tile of V, and the last element of O.
 struct NansInV {
   int window, rest, shift;
 };
 
-void nans_stay_where_they_are_seen(const std::vector<NansInV>& all) {
-  for (const run::AttentionVariant& variant : step().variants) {
+void nans_stay_where_they_are_seen(const std::vector<run::AttentionVariant>& rungs, const std::vector<NansInV>& all) {
+  for (const run::AttentionVariant& variant : rungs) {
     for (const auto& [window, rest, shift] : all) {
       const Attention s = shape(1, 1, 1, 256, 256, 64, true, window);
       AttentionInputs inputs = problem::make_inputs(s, 62);
@@ -489,12 +504,27 @@ void nans_stay_where_they_are_seen(const std::vector<NansInV>& all) {
 
 }  // namespace
 
+TEST_CASE("an infinity in V becomes an infinity in the rows that see it, in every tile, and both signs become NaN") {
+  infinities_stay_where_they_are_seen(by_turns(3));
+}
 TEST_CASE("a NaN in every fourth row of V is where its key is seen, and nowhere else") {
-  nans_stay_where_they_are_seen({{150, 0, 0}, {150, 3, 0}, {0, 3, 20}});
+  nans_stay_where_they_are_seen(by_turns(1), {{150, 0, 0}, {150, 3, 0}, {0, 3, 20}});
 }
 // Mutants meet this one by its name (mutants.json).
 TEST_CASE("NaNs in V are where their keys are seen, and nowhere else", "[.long]") {
-  nans_stay_where_they_are_seen({{0, 0, 0}, {0, 3, 0}, {0, 3, 20}, {150, 0, 0}, {150, 3, 0}, {150, 3, 20}});
+  nans_stay_where_they_are_seen(step().variants, {{0, 0, 0}, {0, 3, 0}, {0, 3, 20}, {150, 0, 0}, {150, 3, 0}, {150, 3, 20}});
+}
+
+TEST_CASE("every property, of every rung between two milestones", "[.long]") {
+  for (const run::AttentionVariant& variant : between()) {
+    suite::is_causal(variant, shape(1, 1, 1, 66, 150, 64, true, 0, Dtype::bf16));
+    suite::heads_are_independent(variant, shape(2, 4, 2, 19, 70, 32, false));
+    suite::ignores_key_order(variant, shape(1, 3, 3, 65, 97, 64, false));
+    suite::takes_infinite_scores(variant, shape(1, 1, 1, 17, 130, 64, false, 0, Dtype::bf16));
+    suite::takes_scores_far_from_zero(variant, shape(1, 1, 1, 33, 90, 64, true));
+    suite::contains_nan(variant, shape(1, 1, 1, 80, 140, 64, true, 0, Dtype::bf16));
+  }
+  infinities_stay_where_they_are_seen(between());
 }
 
 TEST_CASE("LSE gives the probabilities: P = exp(S − LSE) adds up to one in each row") {
@@ -550,7 +580,7 @@ TEST_CASE("Q scaled in fp16 beforehand: the errors that the page shows") {
 }
 
 TEST_CASE("a running maximum that starts at 0 would lose rows whose scores are all far below") {
-  for (const run::AttentionVariant& variant : step().variants) {
+  for (const run::AttentionVariant& variant : by_turns(4)) {
     for (const bool causal : {false, true}) {
       const Attention s = shape(1, 2, 1, 97, 203, 64, causal);
       AttentionInputs inputs = problem::make_inputs(s, 51);
