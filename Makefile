@@ -8,7 +8,7 @@
 #   make docs               the book as a site, in build/docs
 #   make sim | make gpu     build that preset, nothing more (also sim-debug, gpu-debug)
 #   make sass [STEP=01]     what nvcc made of each kernel, whether that is what the step plans, and which of the simulator's counts are
-#                           exact; needs nvcc, but no GPU
+#                           exact; needs nvcc, but no GPU [UPDATE=1: write results/machine_code, from which the book's tables are made]
 #   make profile STEP=01    what each kernel did, and what bounds it: by Nsight Compute on a GPU, by the simulator elsewhere
 #                           [VARIANT=name] [ARGS="shape flags"] [REPORT=x.ncu-rep]; more: tools/measure/profile_step.py --help
 #   make gpu-check OUT=dir  on a machine with a GPU: tests, sanitizers, timings, counters; results in dir
@@ -50,7 +50,8 @@ lint:
 	@tools/bootstrap && tools/lint
 
 sass:
-	@tools/build gpu && tools/build sim && $(PYTHON) tools/machine_code/disassembly.py sass $(if $(STEP),--step $(STEP))
+	@tools/build gpu && tools/build sim && $(PYTHON) tools/machine_code/disassembly.py sass $(if $(STEP),--step '$(STEP)') \
+	  $(if $(UPDATE),--update)
 
 profile:
 	@tools/build $(PRESET) && $(PYTHON) tools/measure/profile_step.py --step '$(STEP)' $(if $(VARIANT),--variant $(VARIANT)) \

@@ -1,6 +1,7 @@
 """tools/machine_code/disassembly.py: its checks pass on our kernels, and fail where they must."""
 
 import argparse
+import collections
 import copy
 import dataclasses
 import json
@@ -15,7 +16,15 @@ import sys
 import pytest
 from conftest import BIN, ROOT
 
-from tools.machine_code import code_listing, hooks, sass, sass_code, sass_plan, x86_code
+from tools.machine_code import (
+    code_listing,
+    hooks,
+    rungs,
+    sass,
+    sass_code,
+    sass_plan,
+    x86_code,
+)
 from tools.machine_code import disassembly as tool
 
 BUILD = BIN.parent
@@ -511,34 +520,125 @@ def test_too_many_registers_and_another_number_of_loops_are_rejected(gemm):
     assert sass_plan.problems_of(scalar, [gemm]) == ["gemm<__half, Tile<64>>: loops with HMMA: 0 planned, 1 there"]
 
 
-def test_a_kernel_that_is_only_planned_or_only_there_is_rejected(gemm):
+def test_a_kernel_that_is_only_planned_is_rejected(gemm):
     other_type = PLAN | {"types": ["__half", "__nv_bfloat16"]}
     assert sass_plan.problems_of(other_type, [gemm]) == ["gemm<__nv_bfloat16, Tile<64>>: planned, but there is no such kernel"]
     gemm.name = "ns::gemm<__half, ns::Tile<32> >"
-    found = sass_plan.problems_of(PLAN, [gemm])
-    assert "gemm<__half, Tile<32>>: the step's plan.json does not know this kernel" in found
-    assert "gemm<__half, Tile<64>>: planned, but there is no such kernel" in found
+    assert sass_plan.problems_of(PLAN, [gemm]) == ["gemm<__half, Tile<64>>: planned, but there is no such kernel"]
+
+
+@pytest.mark.parametrize("plan", [{}, PLAN | {"kernels": {}}])
+@pytest.mark.parametrize("stack, opcode", [(0, None), (8, None), (0, "STL.64"), (0, "LDL")])
+def test_a_kernel_without_an_entry_may_do_anything_but_spill(gemm, plan, stack, opcode):
+    gemm.registers, gemm.stack = 255, stack
+    if opcode:
+        gemm.instructions.append(sass_code.Instruction(opcode, False, "steps/09_x/1.cuh:8", []))
+    found = sass_plan.problems_of(plan, [gemm])
+    assert bool(found) == bool(stack or opcode)
+    assert all(text.startswith("gemm<__half, Tile<64>>: has no entry in the step's plan.json, and spills") for text in found)
+    assert not sass_plan.is_planned(plan, gemm) and sass_plan.is_planned(PLAN, gemm)
+
+
+@pytest.mark.parametrize("planned, stack, status", [(True, 0, 0), (True, 8, 1), (False, 0, 0), (False, 8, 1)])
+def test_the_command_fails_where_a_kernel_spills(gemm, planned, stack, status, tmp_path, monkeypatch, capsys):
+    gemm.stack = stack
+    assert sass_of(gemm, PLAN if planned else {}, tmp_path, monkeypatch) == status
+    assert (f"{stack} bytes of stack" in capsys.readouterr().out.splitlines()[-1]) == bool(status)
+
+
+def sass_of(gemm, plan, tmp_path, monkeypatch):
+    """The exit status of `sass --table` for a step with that kernel alone."""
+    (tmp_path / "bin" / "09_x").mkdir(parents=True)
+    monkeypatch.setattr(sass_code, "architectures", lambda executable: ["sm_90a"])
+    monkeypatch.setattr(sass_code, "kernels_of", lambda executable, arch: {gemm.name: gemm})
+    monkeypatch.setattr(sass_plan, "read_plan", lambda step: plan)
+    return tool.check_sass(argparse.Namespace(step="09", build=tmp_path, table=True, arch="sm_90a", json=None))
 
 
 @pytest.mark.parametrize("registers, status", [(128, 0), (129, 1)])
 def test_the_command_fails_where_a_plan_is_not_kept(gemm, registers, status, tmp_path, monkeypatch, capsys):
     gemm.registers = registers
-    (tmp_path / "bin" / "09_x").mkdir(parents=True)
-    monkeypatch.setattr(sass_code, "architectures", lambda executable: ["sm_90a"])
-    monkeypatch.setattr(sass_code, "kernels_of", lambda executable, arch: {gemm.name: gemm})
-    monkeypatch.setattr(sass_plan, "read_plan", lambda step: PLAN)
-    assert tool.check_sass(argparse.Namespace(step="09", build=tmp_path, table=True, arch="sm_90a", json=None)) == status
+    assert sass_of(gemm, PLAN, tmp_path, monkeypatch) == status
     assert ("09_x, sm_90a: gemm<__half, Tile<64>>: at most 128" in capsys.readouterr().out) == bool(status)
 
 
-def test_every_kernel_of_a_planned_step_has_its_plan_and_says_why():
+def test_every_planned_kernel_is_there_and_its_plan_says_why():
     plans = sorted(ROOT.glob("tests/steps/*/plan.json"))
     assert plans
     for file in plans:
         kernels = sass_plan.read_plan(file.parent.name)["kernels"]
         declared = {name for source in (ROOT / "steps" / file.parent.name).glob("*.cuh") for name in re.findall(KERNEL, source.read_text(), re.MULTILINE)}
-        assert declared == {code_listing.base_name(name) for name in kernels}
+        assert kernels and {code_listing.base_name(name) for name in kernels} <= declared
         assert all(entry["why"] and all(loop["why"] for loop in entry.get("loops", [])) for entry in kernels.values())
+
+
+# ---- rungs: what the ladder's table says of the machine code ----
+
+
+def record_of(gemm):
+    report = {"results": [{"variant": "tuned", "counters": [{"kernel": gemm.name}, {"kernel": gemm.name}]}], "skipped": []}
+    return rungs.record("09_x", {gemm.name: gemm}, rungs.launched({"4k": report}), "V13.0.88")
+
+
+def test_a_record_names_the_kernels_of_a_variant_and_their_main_loop(gemm):
+    fresh = record_of(gemm)
+    assert fresh["shapes"] == {"4k": {"tuned": ["gemm<__half, Tile<64>>"] * 2}}
+    loop = {"instructions": 9, "HMMA": 2, "LDSM": 1}
+    assert fresh["kernels"] == {"gemm<__half, Tile<64>>": {"file": "1.cuh", "registers": 128, "stack": 0, "loop": loop}}
+    assert json.loads(rungs.as_json(fresh)) == fresh
+
+
+def test_the_main_loop_is_the_shortest_of_those_with_the_most_mma():
+    kernel = kernel_with("FFMA 5")
+    loops = [{"HMMA": 64, "FMNMX": 9}, {"HMMA": 64, "LDSM": 8}, {"HMMA": 4}]
+    kernel.__dict__["tensor_loops"] = [collections.Counter(loop) for loop in loops]
+    assert rungs.main_loop(kernel) == {"instructions": 72, "HMMA": 64, "LDSM": 8}
+    kernel.__dict__["tensor_loops"] = []
+    assert rungs.main_loop(kernel) is None
+
+
+def test_a_kernel_belongs_to_the_file_it_is_written_in_not_to_its_helpers():
+    kernel = sass_code.Kernel("k")
+    for place, callers in [("steps/09_x/tile.cuh:5", ("steps/09_x/2.cuh:9",))] * 3 + [("steps/09_x/2.cuh:7", ()), ("unknown place:0", ())]:
+        kernel.instructions.append(sass_code.Instruction("FFMA", False, place, [], callers))
+    assert rungs.file_of(kernel, "09_x") == "2.cuh"
+    assert rungs.file_of(kernel_with("FFMA 5"), "09_x") is None
+
+
+def test_a_kernel_that_only_the_simulator_has_is_an_error(gemm):
+    with pytest.raises(code_listing.Missing, match="gone, which the gpu build does not have"):
+        rungs.record("09_x", {gemm.name: gemm}, {"4k": {"tuned": ["gone"]}}, "V13.0.88")
+
+
+def test_a_record_that_is_out_of_date_is_noticed(gemm, tmp_path):
+    fresh = record_of(gemm)
+    (problem,) = rungs.update_or_compare(fresh, False, tmp_path)
+    assert "results/machine_code/09_x.json is missing: make sass STEP=09 UPDATE=1" in problem
+    assert rungs.update_or_compare(fresh, True, tmp_path) == []
+    assert rungs.update_or_compare(fresh, False, tmp_path) == []
+    gemm.registers = 127
+    (problem,) = rungs.update_or_compare(record_of(gemm), False, tmp_path)
+    assert "is of other code (gemm<__half, Tile<64>>)" in problem
+    other = copy.deepcopy(fresh)
+    other["shapes"]["4k"]["new"] = other["shapes"]["4k"].pop("tuned")
+    assert "is of other code (4k, new; 4k, tuned)" in rungs.update_or_compare(other, False, tmp_path)[0]
+    assert rungs.update_or_compare(record_of(gemm) | {"nvcc": "V14.0.1"}, False, tmp_path) == []  # which may count differently
+
+
+def test_rungs_are_run_at_small_shapes_that_choose_the_same_kernels():
+    assert rungs.small(["--heads", "16", "--seq-q", "4096", "--dim", "128"]) == ["--heads", "1", "--seq-q", "128", "--dim", "128"]
+    assert rungs.small(["--rows", "16384", "--cols", "4096"]) == ["--rows", "1", "--cols", "4096"]
+    measured = {(report["step"], report["shape"]): report for report in json.loads((ROOT / "results" / "h200" / "bench.json").read_text())}
+    records = sorted(ROOT.glob("results/machine_code/*.json"))
+    assert records
+    for path in records:
+        record = json.loads(path.read_text())
+        assert set(record["shapes"]) == set(rungs.commands(path.stem))
+        for shape, variants in record["shapes"].items():
+            for result in measured.get((path.stem, shape), {"results": []})["results"]:
+                if result["variant"] in variants:  # else it is gone, and its times with the next run
+                    names = [code_listing.base_name(name) for name in variants[result["variant"]]]
+                    assert names == [kernel["kernel"] for kernel in result["kernels"]], (path, result["variant"])
 
 
 # ---- sass: what nvcc really makes ----

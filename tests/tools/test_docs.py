@@ -462,6 +462,87 @@ def test_steps_that_were_measured_at_the_same_problems_share_a_table_of_the_ladd
     assert second.splitlines()[0::2] == ["| step | variant | 12 heads, 207 tokens, d = 32, fp16 |", "| [05](docs/05_flash_v2.md) | `slow` | 2 ms |"]
 
 
+LADDER = {
+    "01_slow.cuh": ("slow", None, "int a;\n"),
+    "02_odd.cuh": ("odd", "01_slow.cuh", "int a;\nint b;\n"),  # no variant
+    "03_fast.cuh": ("fast", "02_odd.cuh", "int a;\nint b, c;\nint d;\n"),
+    "04_short.cuh": ("short", "03_fast.cuh (option: short rows)", "int a;\n"),
+    "05_new.cuh": ("new", "03_fast.cuh (tried: slower)", "int a;\n"),
+    "06_old.cuh": (None, None, "// Step 01, file 6: a header of another kind.\n"),
+}
+
+
+@pytest.fixture
+def rungs(repository):
+    """A step with a ladder, of which `slow` and `fast` are measured, `short` does not support the shape, and `new` is new."""
+    folder = repository / "steps" / "01_naive_mha"
+    folder.mkdir()
+    (folder / "step.cu").write_text('"slow", "fast", "short", "new"')
+    for name, (variant, predecessor, text) in LADDER.items():
+        head = f"// 01_naive_mha, {variant}: an idea.\n" + (f"// Predecessor: {predecessor}\n" if predecessor else "")
+        (folder / name).write_text((head if variant else "") + "//\n" + text)
+    write_bench(repository, "4k", "large")
+    path = repository / "results" / "h200" / "bench.json"
+    reports = json.loads(path.read_text())
+    path.write_text(json.dumps([report | {"skipped": [{"variant": "short", "reason": "long rows"}]} for report in reports]))
+    return repository
+
+
+def write_machine_code(repository):
+    kernel = lambda file, registers, stack=0, mma=None: {
+        "file": file, "registers": registers, "stack": stack, "loop": mma and {"instructions": 100, "HMMA": mma, "LDSM": 1}}  # fmt: skip
+    variants = {"slow": ["clear", "add"], "fast": ["add", "multiply"], "new": ["spill"]}
+    kernels = {"clear": kernel("rows.cuh", 8), "add": kernel("01_slow.cuh", 20), "multiply": kernel("rows.cuh", 128, mma=64), "spill": kernel("05_new.cuh", 255, 96)}
+    (repository / "results" / "machine_code").mkdir()
+    record = {"shapes": {"4k": variants}, "kernels": kernels}
+    (repository / "results" / "machine_code" / "01_naive_mha.json").write_text(json.dumps(record))
+
+
+def test_rungs_stand_beside_their_predecessors(rungs):
+    write_machine_code(rungs)
+    table = tables.make(rungs, "rungs", ["01_naive_mha", "4k"]).splitlines()
+    assert table[0] == "| rung | predecessor | added lines | registers | instructions per mma | TFLOP/s | × predecessor |"
+    assert table[2:] == [
+        "| `slow` | - | - | 20 | - | 0.5 | - |",  # the kernel in the rung's own file
+        "| `fast` | `slow` | 2 | 128 | 1.56 | 2 | 4.00 |",  # the kernel with mma; lines beside the file before, the time beside `slow`'s
+        "| `short` | `fast` (option) | 0 | - | - | - | - |",
+        "| `new` | `fast` (tried) | 0 | 255 + 96 B spilled | - | not measured | - |",
+    ]
+
+
+def test_what_is_not_measured_says_so_until_it_is(rungs):
+    page = write(rungs, "<!-- results: rungs 01_naive_mha 4k -->\n<!-- /results -->\n")
+    blocks.update_blocks(rungs)
+    assert "| `fast` | `slow` | 2 | not measured | 2 | 4.00 |" in page.read_text()
+    assert "| `new` | `fast` (tried) | 0 | not measured | not measured | - |" in page.read_text()
+    assert blocks.check_blocks(rungs) == []
+    write_machine_code(rungs)
+    assert "+| `fast` | `slow` | 2 | 128 | 1.56 | 2 | 4.00 |" in blocks.check_blocks(rungs)[0].text
+    blocks.update_blocks(rungs)
+    file = rungs / "steps" / "01_naive_mha" / "03_fast.cuh"
+    file.write_text(file.read_text() + "int e;\n")
+    assert "+| `fast` | `slow` | 3 |" in blocks.check_blocks(rungs)[0].text
+
+
+def test_rungs_at_several_shapes_and_of_a_softmax(rungs):
+    header = tables.make(rungs, "rungs", ["01_naive_mha", "4k", "large"]).splitlines()[0]
+    assert header.endswith("| 4k:<br>registers | 4k:<br>TFLOP/s | 4k:<br>× predecessor | large:<br>registers | large:<br>TFLOP/s | large:<br>× predecessor |")
+    write_bench(rungs, "4k", problem=SOFTMAX)
+    table = tables.make(rungs, "rungs", ["01_naive_mha", "4k"]).splitlines()
+    assert table[0].endswith("| registers | GB/s | × predecessor |")
+    assert table[3] == "| `fast` | `slow` | 2 | not measured | 17 | 4.00 |"
+
+
+def test_rungs_that_cannot_be_shown_are_an_error_and_a_step_without_times_is_none(rungs):
+    for arguments, reason in [([], "no shape"), (["64k"], "was not measured at 64k")]:
+        with pytest.raises(tables.TableError, match=reason):
+            tables.make(rungs, "rungs", ["01_naive_mha", *arguments])
+    write_bench(rungs, "4k", passed=False)
+    with pytest.raises(tables.TableError, match="not right"):
+        tables.make(rungs, "rungs", ["01_naive_mha", "4k"])
+    assert tables.make(rungs, "rungs", ["02_gemm", "4k"]) == ""
+
+
 def test_measured_ceilings_are_taken_over_and_those_of_other_programs_stay():
     machine = json.loads((ROOT / "docs" / "machine" / "h200.json").read_text())
     after = ceilings.refreshed(machine, MEASURED)

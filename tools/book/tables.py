@@ -13,6 +13,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
+from tools.measure import ladder
 from tools.measure.profiling import ncu
 from tools.measure.profiling.digest import by_kernel, meanings
 from tools.measure.profiling.launch import from_ncu
@@ -230,6 +231,13 @@ def softmax_peers_table(root, kind):
     return peers_table(root, "softmax_peers", kind, "copy", "of_copy", "bytes", "TB/s")
 
 
+def softmax_rate(result):
+    """x read once and y written once over the median time, in B/s."""
+    problem = result["problem"]
+    moved = 2 * problem["rows"] * problem["cols"] * (4 if problem["dtype"] == "fp32" else 2)
+    return moved / (result["times_ms"]["median"] / 1000)
+
+
 @table("softmax")
 def softmax_table(root):
     """Step 03 at every shape that was measured: x read once and y written once over the median time, as a rate and, in brackets, as a
@@ -242,9 +250,7 @@ def softmax_table(root):
     def cell(result):
         if result is None:
             return "-"
-        problem = result["problem"]
-        moved = 2 * problem["rows"] * problem["cols"] * (4 if problem["dtype"] == "fp32" else 2)
-        rate = moved / (result["times_ms"]["median"] / 1000)
+        rate = softmax_rate(result)
         return f"{quantity(rate, 'B/s')} ({rate / copied:.3f})"
 
     columns = {described(report): by_variant(report) for report in reports}
@@ -467,6 +473,76 @@ def ladder_table(root):
             times = [median(results[variant]) if variant in results else "-" for *_, results in columns]
             rows.append([f"[{step[:2]}](docs/{step}.md)", f"`{variant}`", *times])
     return "\n\n".join(markdown(["step", "variant", *problems], rows, "ll" + "r" * len(problems)) for problems, rows in shared.items())
+
+
+# ---- the ladder of one step, rung by rung ----
+
+NOT_MEASURED = "not measured"
+
+
+def main_kernels(machine, shape, rung):
+    """What results/machine_code says of the kernels that matter in a rung: those with mma; else those of its own file; else all."""
+    names = dict.fromkeys(machine["shapes"].get(shape, {}).get(rung.variant, []))
+    kernels = [machine["kernels"][name] for name in names]
+    own = [kernel for kernel in kernels if kernel["file"] == rung.path.name]
+    return [kernel for kernel in kernels if kernel["loop"]] or own or kernels
+
+
+def registers_of(kernels):
+    """A cell: "168", "40, 62" of two kernels, "255 + 96 B spilled"."""
+    return ", ".join(f"{k['registers']}" + (f" + {k['stack']} B spilled" if k["stack"] else "") for k in kernels)
+
+
+def instructions_per_mma(kernels):
+    """Of the main loop, the mma included."""
+    return ", ".join(f"{k['loop']['instructions'] / k['loop']['HMMA']:.2f}" for k in kernels if k["loop"]) or "-"
+
+
+def predecessor_of(rung, rungs):
+    """The rung that a file was made from; past files that are no variant."""
+    before = rungs.get(rung.predecessor)
+    while before and before.variant is None:
+        before = rungs.get(before.predecessor)
+    return before
+
+
+@table("rungs")
+def rungs_table(root, step, *shapes):
+    """Every rung of a step's ladder beside its predecessor: the lines that it adds (tools/measure/ladder.py), what nvcc made of its kernel
+    (results/machine_code, by `make sass UPDATE=1`), and how fast that is. Files without a ladder's header are left out."""
+    if not shapes:
+        raise TableError("rungs: no shape was named")
+    measured = {shape: report for (name, shape), report in benchmarks(root).items() if name == step}
+    if not measured:
+        return ""
+    if unknown := [shape for shape in shapes if shape not in measured]:
+        raise TableError(f"{step} was not measured at {unknown[0]} (it was at: {', '.join(measured)})")
+    rungs = {rung.path.name: rung for rung in ladder.variant_rungs(root / "steps" / step)}
+    file = root / "results" / "machine_code" / f"{step}.json"
+    machine = json.loads(file.read_text()) if file.is_file() else {"shapes": {}, "kernels": {}}
+    has_mma = any(kernel["loop"] for kernel in machine["kernels"].values())
+    rows, columns = {rung: [] for rung in rungs.values() if rung.variant}, []
+    for rung, row in rows.items():
+        before, added = predecessor_of(rung, rungs), ladder.added_lines(rung)
+        note = f" ({rung.note})" if rung.note else ""
+        row += [f"`{rung.variant}`", f"`{before.variant}`{note}" if before else "-", "-" if added is None else added]
+    for shape in shapes:
+        report, results = measured[shape], by_variant(measured[shape])
+        skipped = {skip["variant"] for skip in report.get("skipped", [])}
+        softmax = report["results"][0]["problem"]["family"] == "softmax"
+        names = ["registers", *(["instructions per mma"] if has_mma else []), "GB/s" if softmax else "TFLOP/s", "× predecessor"]
+        columns += [f"{shape}:<br>{name}" if len(shapes) > 1 else name for name in names]
+        for rung, row in rows.items():
+            result, kernels, before = results.get(rung.variant), main_kernels(machine, shape, rung), predecessor_of(rung, rungs)
+            absent = "-" if rung.variant in skipped else NOT_MEASURED
+            row.append(registers_of(kernels) or absent)
+            if has_mma:
+                row.append(instructions_per_mma(kernels) if kernels else absent)
+            row.append((f"{softmax_rate(result) / 1e9:.0f}" if softmax else f"{result['tflops']:.3g}") if result else absent)
+            other = results.get(before.variant) if before else None
+            row.append(f"{other['times_ms']['median'] / result['times_ms']['median']:.2f}" if result and other else "-")
+    header = ["rung", "predecessor", "added lines", *columns]
+    return markdown(header, rows.values(), "ll" + "r" * (len(header) - 2)) if rows else ""
 
 
 # ---- mutants, from what `make mutate UPDATE=1` wrote ----

@@ -27,6 +27,9 @@ def listed(name):
 LAYERED = list(listed("LAYERED"))
 FIXED, REACHED, PROFILED, SANITIZED, BENCHED = map(listed, ("FIXED", "REACHED", "PROFILED", "SANITIZED", "BENCHED"))
 
+# Of BENCHED, the large shapes at which a rung of the ladder is compared with its predecessor.
+LADDER = {step: [name for name in shapes if name in ("4k", "4k-d128", "16k × 4k")] for step, shapes in BENCHED.items()}
+
 # What benchmarks/softmax_peers runs beside a copy of the same bytes: arguments, and the variants.
 SOFTMAX_PEERS = {
     f"{rows} × {cols}, {dtype}": (

@@ -1,5 +1,7 @@
-// Toy step, file 1: a row softmax, one thread a row. It is here to be copied: tests/tools/test_toy_step.py adds this folder to
-// a copy of the project, and changes no other file.
+// 99_toy, row_per_thread: a row softmax, one thread a row.
+//
+// This step is here to be copied: tests/tools/test_toy_step.py adds this folder to a copy of the project, and changes no other
+// file.
 //
 //   thread   one row: its maximum, its sum, its result
 #pragma once

@@ -1,5 +1,7 @@
-// Toy step, file 2: a kernel file whose name says that it is compiled for sm_90a alone. Its variant needs compute
-// capability 9.0.
+// 99_toy, hopper: a block a row, compiled for sm_90a alone.
+// Predecessor: 1_row_per_thread.cuh
+//
+// The file's name says for which architecture it is compiled. Its variant needs compute capability 9.0.
 #include "common/device/block.cuh"
 #include "common/runtime/launch.h"
 #include "steps/99_toy/launches.h"
