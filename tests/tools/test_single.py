@@ -34,7 +34,7 @@ def write(*words, status=0):
 
 
 def test_it_lists_the_variants_that_the_programs_list():
-    assert {step for step, _ in VARIANTS} == {path.parent.name for path in ROOT.glob("steps/*/step.cu")} - {"00_ceilings"}
+    assert {step[:2] for step, _ in VARIANTS} >= {"01", "02", "03", "04", "05"}
     for step in {step for step, _ in VARIANTS}:
         if (BIN / step).exists():
             listed = subprocess.run([BIN / step, "--list"], capture_output=True, text=True, check=True).stdout
@@ -60,7 +60,7 @@ def test_a_file_holds_one_variant_and_nothing_of_the_project(step, name):
 
 def test_bad_requests_are_refused_by_name():
     assert "there is no step 77; there are: 01_naive_mha" in write("77", "tuned", status=2)
-    assert "00_ceilings has no variants and no reference" in write("00", "copy", status=2)
+    assert "00_ceilings has no table of variants with a reference" in write("00", "copy", status=2)
     assert "05_flash_v2 has no variant fast; it has: " in write("05", "fast", status=2)
     assert "which step and which variant?" in write(status=2)
     done = subprocess.run(["make", "single", "STEP=05"], cwd=ROOT, capture_output=True, text=True, check=False)
@@ -94,7 +94,7 @@ def test_entries_of_the_table_are_evaluated_through_the_functions_that_make_them
              return {.name = std::move(name), .idea = std::move(idea), .launch = std::move(launch)};
            }
            template <int n, int... more>
-           GemmVariant made(std::string name, std::string idea, Scratch f) {
+           GemmVariant made(std::string name, std::string idea, Arrays (*f)(const Gemm&)) {
              const auto scratch = pair(f, n);
              return {.name = std::move(name), .idea = std::move(idea), .scratch = scratch, .launch = launch_b<n, more...>};
            }
@@ -156,6 +156,7 @@ void (*pointer)(int) = nullptr;
     assert {name for _, name in by["kernel",].uses} >= {"S", "a", "b", "other"}
     assert not {name for _, name in by["kernel",].uses} & {"local", "x", "u"}
     assert all(d.namespaces == ("n",) for d in source.declarations)
+    assert by["kernel",].lead == "// Above it.\n"  # no empty line is between
 
 
 def test_sentences_about_the_rest_of_the_project_are_left_out():

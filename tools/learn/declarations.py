@@ -113,6 +113,7 @@ class Declaration:
     path: str
     place: int  # in the order of its file
     gap: bool  # an empty line stands before it
+    lead: str  # the comment above it, or above the group of lines without a gap that it is part of
     section: str  # the comment `// ---- … ----` under which it stands
     kind: str  # using namespace, using, class, assertion, function, variable, macro
     names: set = field(default_factory=set)
@@ -174,7 +175,11 @@ def parse(text, path):
         nonlocal last_end, comments
         uses = uses_of(text[code_start:end]) if kind != "macro" else set()
         gap = "\n\n" in text[last_end:start]
-        source.declarations.append(Declaration(text[start:end], text[code_start:end], tuple(namespaces), path, len(source.declarations), gap, section, kind, names, uses))
+        lead = text[start:code_start]
+        if not lead and not gap and source.declarations:
+            lead = source.declarations[-1].lead
+        place = len(source.declarations)
+        source.declarations.append(Declaration(text[start:end], text[code_start:end], tuple(namespaces), path, place, gap, lead, section, kind, names, uses))
         last_end, comments = end, []
 
     while index < len(tokens):

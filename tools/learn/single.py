@@ -160,7 +160,7 @@ def bound(parameters, arguments):
     values = {}
     for place, parameter in enumerate(parameters):
         declared, _, default = (part.strip() for part in parameter.partition("="))
-        name = re.search(r"(\w+)$", declared)
+        name = re.search(r"\([*&](\w+)\)", declared) or re.search(r"(\w+)$", declared)  # void (*name)(int), or int name
         if name is None:
             continue
         if "..." in declared:
@@ -349,6 +349,10 @@ def written(step, variant, root, device_includes, out):
     own = parse("\n".join(["namespace {", *code, "}  // namespace"]), f"{THE_TABLE} of {step.path}")
     ordered = [*device, *kernels, *shared, types, *hosts, own, main]
     selection = Selection(ordered)
+    for key in ("launch", "scratch"):
+        function = re.match(r"\w+", values.get(key, ""))
+        if function and function[0] not in selection.by_name:
+            raise UsageError(f"{step.path}: the .{key} of {variant.name} is {function[0]}, which is not declared there")
     for source in (own, main):
         for d in source.declarations:
             selection.chosen[id(d)] = d
@@ -415,6 +419,9 @@ class Layout:
                 self.lines.append("")
             if d.section and d.section != section:
                 self.lines += [d.section, ""]
+            leaderless = before is None or (before.place + 1 != d.place and before.lead != d.lead)
+            if leaderless and d.text.startswith(d.code) and d.lead:
+                self.lines.append(plain_comments(d.lead).rstrip())
             section, before = d.section, d
             self.lines.append(d.text)
         self.lines.append("")
@@ -462,8 +469,9 @@ def opening(variant, root, out):
 
 
 def steps_of(root):
-    """Names of the steps that have variants."""
-    return sorted(path.parent.name for path in root.glob("steps/*/step.cu") if not (path.parent / "main.cpp").exists())
+    """Names of the steps that have variants, of a family that has a file here."""
+    table = re.compile(rf"\b({'|'.join(FAMILIES)})Variant>\s+\w+\s*=")
+    return sorted(path.parent.name for path in root.glob("steps/*/step.cu") if table.search(path.read_text()))
 
 
 def find_step(root, number):
@@ -472,7 +480,7 @@ def find_step(root, number):
     if not named:
         raise UsageError(f"there is no step {number}; there are: {' '.join(steps_of(root))}")
     if named[0] not in steps_of(root):
-        raise UsageError(f"{named[0]} has no variants and no reference to check against; there are: {' '.join(steps_of(root))}")
+        raise UsageError(f"{named[0]} has no table of variants with a reference to check them against; there are: {' '.join(steps_of(root))}")
     return Step(root, named[0])
 
 
