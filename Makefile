@@ -4,6 +4,8 @@
 #   make test [STEP=01]     build, run a test of every promise (or one step's, its parity and its exercises)
 #   make test-all [STEP=01] what make test leaves out, too: whole shape lists in every type, more seeds, parity at the tour's shapes
 #   make exercise STEP=01 N=2   grade what you wrote in steps/01_*/exercises/2_*
+#   make single STEP=05 VARIANT=tuned   write that variant as one .cu file, with a main() that checks it, and print the line that builds it
+#                           [OUT=path; without it, build/single/05_tuned.cu]
 #   make mutate STEP=01     break the step's kernels on purpose and see what notices (docs/mutation.md: ONLY, SAMPLE, UPDATE, TIER)
 #   make docs               the book as a site, in build/docs
 #   make sim | make gpu     build that preset, nothing more (also sim-debug, gpu-debug)
@@ -17,7 +19,7 @@
 PRESET := $(shell tools/preset)
 PYTHON := .venv/bin/python
 
-.PHONY: tour test test-all exercise mutate docs notebooks lint sass profile gpu-check sim sim-debug gpu gpu-debug
+.PHONY: tour test test-all exercise single mutate docs notebooks lint sass profile gpu-check sim sim-debug gpu gpu-debug
 
 tour:
 	@tools/build $(PRESET) && $(PYTHON) tools/measure/tour.py $(PRESET)
@@ -35,6 +37,9 @@ test-all:
 
 exercise:
 	@tools/build sim && $(PYTHON) tools/learn/grade.py $(STEP) $(N)
+
+single:
+	@python3 tools/learn/single.py '$(STEP)' '$(VARIANT)' $(if $(OUT),--out '$(OUT)')
 
 mutate:
 	@tools/build sim && $(PYTHON) tools/mutate/mutate.py --step '$(STEP)' $(if $(ONLY),--only '$(ONLY)') \

@@ -1,0 +1,264 @@
+"""A variant as one file: it holds nothing of the project's machinery, nvcc compiles it without a warning, and its own check tells right
+from wrong. Without a GPU, three files run on the simulator: their device half is then the project's own headers, and
+tests/tools/single_file/cuda_runtime.h stands in for CUDA's calls on the host.
+"""
+
+import re
+import shutil
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+from conftest import BIN, ROOT
+
+from tools.learn import declarations, single
+from tools.mutate.rebuild import Rebuild
+
+NVCC = shutil.which("nvcc") or next((str(path) for path in sorted(Path("/usr/local").glob("cuda*/bin/nvcc"))), None)
+STAND_IN = Path(__file__).with_name("single_file")
+VARIANTS = [(step, name) for step in single.steps_of(ROOT) for name in single.Step(ROOT, step).variants]
+# One of each family: its flags for a small run, and a change of its kernels by which their results are too large by a twentieth.
+ON_THE_SIMULATOR = {
+    ("01", "block_softmax"): (["--heads", "2", "--seq-q", "40", "--dim", "24", "--causal", "1"], (" = expf(", " = 1.05f * expf(")),
+    ("02", "tensor_cores"): (["--m", "40", "--n", "70", "--k", "72"], ("packed<T>(", "packed<T>(1.05f * ")),
+    ("03", "tuned"): (["--rows", "9", "--cols", "300", "--dtype", "fp16"], ("from_float<T>(", "from_float<T>(1.05f * ")),
+}
+
+
+def write(*words, status=0):
+    done = subprocess.run([sys.executable, ROOT / "tools/learn/single.py", *map(str, words)], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == status, done.stdout + done.stderr
+    return done.stdout + done.stderr
+
+
+def test_it_lists_the_variants_that_the_programs_list():
+    assert {step[:2] for step, _ in VARIANTS} >= {"01", "02", "03", "04", "05"}
+    for step in {step for step, _ in VARIANTS}:
+        if (BIN / step).exists():
+            listed = subprocess.run([BIN / step, "--list"], capture_output=True, text=True, check=True).stdout
+            assert [name for s, name in VARIANTS if s == step] == re.findall(r"^  ?(\w+): ", listed, re.MULTILINE)
+    assert write("--list").split() == [word for variant in VARIANTS for word in variant]
+
+
+@pytest.mark.parametrize("step, name", VARIANTS)
+def test_a_file_holds_one_variant_and_nothing_of_the_project(step, name):
+    text, out, _ = single.single(ROOT, step.split("_")[0], name)
+    assert out == ROOT / "build" / "single" / f"{step[:2]}_{name}.cu"
+    assert text.startswith(f"// {step}, {name}: ")
+    assert "SPDX-License-Identifier: Apache-2.0" in text
+    assert "__global__" in text
+    assert len(re.findall(r"^int main\(", text, re.MULTILINE)) == 1
+    assert re.findall(r'#include "|#if|\b(?:run|problem|simt)::|FLASHSTEPS|\[/?doc: |[Ss]imulat|hook|`make ', text) == []
+    # What is declared is used: by its name, once more, in code.
+    source = declarations.parse(text, "single")
+    words = [token.text for token in declarations.code_of(text)]
+    unused = [name for d in source.declarations for name in d.names if d.kind in ("function", "class", "variable") and words.count(name) < 2]
+    assert set(unused) <= {"main", "operator+"}
+
+
+def test_bad_requests_are_refused_by_name():
+    assert "there is no step 77; there are: 01_naive_mha" in write("77", "tuned", status=2)
+    assert "00_ceilings has no table of variants with a reference" in write("00", "copy", status=2)
+    assert "05_flash_v2 has no variant fast; it has: " in write("05", "fast", status=2)
+    assert "which step and which variant?" in write(status=2)
+    done = subprocess.run(["make", "single", "STEP=05"], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert "which step and which variant?" in done.stderr
+
+
+def test_make_writes_the_file_and_prints_the_line_that_builds_it(tmp_path):
+    out = tmp_path / "mine.cu"
+    done = subprocess.run(["make", "single", "STEP=01", "VARIANT=block_softmax", f"OUT={out}"], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert f"nvcc -std=c++20 -O2 -arch=sm_80 {out} -o {tmp_path / 'mine'}" in done.stdout
+    assert out.read_text().startswith("// 01_naive_mha, block_softmax: ")
+
+
+# ---- the table of variants, and C++ as the tool reads it ----
+
+
+def step_with(tmp_path, table, more=""):
+    """A step whose step.cu has this table."""
+    folder = tmp_path / "steps" / "98_test"
+    folder.mkdir(parents=True)
+    (folder / "step.cu").write_text(f"namespace {{\n{more}\nconst std::vector<run::GemmVariant> variants = {{{table}}};\n}}  // namespace\n")
+    return single.Step(tmp_path, "98_test")
+
+
+def test_entries_of_the_table_are_evaluated_through_the_functions_that_make_them(tmp_path):
+    step = step_with(
+        tmp_path,
+        '{.name = "a", .idea = "one", .launch = launch_a}, made<3, 1, 2>("b", "t" "wo", f<1, 2>), padded<Tile<64>>()',
+        """GemmVariant variant(std::string name, std::string idea, std::function<void(const GemmLaunch&)> launch) {
+             return {.name = std::move(name), .idea = std::move(idea), .launch = std::move(launch)};
+           }
+           template <int n, int... more>
+           GemmVariant made(std::string name, std::string idea, Arrays (*f)(const Gemm&)) {
+             const auto scratch = pair(f, n);
+             return {.name = std::move(name), .idea = std::move(idea), .scratch = scratch, .launch = launch_b<n, more...>};
+           }
+           template <class T, class U = Other>
+           GemmVariant padded() { return variant("c", "three", launch_c<T, U>); }""",
+    )
+    assert [step.variants[name].values["launch"].strip() for name in "abc"] == ["launch_a", "launch_b<3, 1, 2>", "launch_c<Tile<64>, Other>"]
+    assert step.variants["b"].values["scratch"] == "pair(f<1, 2>, 3)"
+    assert single.literal(step.variants["b"].values["idea"]) == "two"
+
+
+def test_an_entry_that_is_not_understood_is_named(tmp_path):
+    with pytest.raises(single.UsageError, match="this entry of the table of variants is not understood: somewhere::else_"):
+        step_with(tmp_path, 'somewhere::else_("a")')
+
+
+def test_declarations_are_found_with_their_comments_names_and_uses():
+    source = declarations.parse(
+        declarations.preprocessed(
+            """// The header.
+#pragma once
+#include <cmath>
+#include "a.h"
+namespace n {
+#if defined(FLASHSTEPS_SIM)
+using simt::load;
+#else
+template <class T>
+__device__ T load(const T* p) { return *p; }
+#endif
+
+// ---- a section ----
+
+constexpr int a = 1, b = 1'000;  // behind it
+// Above it.
+struct alignas(8) S : Base<a> {
+  int x = b;
+};
+template <class T, class U = S>
+__global__ void __launch_bounds__(a, 2) kernel(const U& u, T t) {
+  int local = u.x;
+  if (local < a && t > b) other(local);
+}
+inline S operator+(S p, S q) { return p; }
+enum E { red, green };
+void (*pointer)(int) = nullptr;
+}  // namespace n
+"""
+        ),
+        "test",
+    )
+    assert (source.header, source.system, source.includes) == ("// The header.", ["cmath"], ["a.h"])
+    by = {tuple(sorted(d.names)): d for d in source.declarations}
+    assert set(by) == {("load",), ("a", "b"), ("S",), ("kernel",), ("operator+",), ("E", "green", "red"), ("pointer",)}
+    assert by["a", "b"].text == "constexpr int a = 1, b = 1'000;  // behind it"
+    assert by["a", "b"].section == "// ---- a section ----"
+    assert by["S",].text.startswith("// Above it.\nstruct")
+    assert by["kernel",].is_kernel
+    assert {name for _, name in by["kernel",].uses} >= {"S", "a", "b", "other"}
+    assert not {name for _, name in by["kernel",].uses} & {"local", "x", "u"}
+    assert all(d.namespaces == ("n",) for d in source.declarations)
+    assert by["kernel",].lead == "// Above it.\n"  # no empty line is between
+
+
+def test_sentences_about_the_rest_of_the_project_are_left_out():
+    text = "// One block fits. In the simulator, the launch of an H200. Then\n// nothing.\nint x = p.backend == \"sim\" ? 66 : p.multiprocessors;  // as the simulator\n"
+    assert single.plain(text) == "// One block fits. Then nothing.\nint x = p.multiprocessors;\n"
+
+
+# ---- on the simulator ----
+
+
+@pytest.fixture(scope="module")
+def compiler():
+    """Compiles and links as the build does a program of one file of kernels."""
+    if not (BIN.parent / "compile_commands.json").exists() or "sim" not in BIN.parent.name:
+        pytest.skip("only with a build of the simulator")
+    return Rebuild(BIN.parent, ROOT / "tests" / "simt" / "fragments.cu", "tests/fragments")
+
+
+def simulated(compiler, folder, step, name, change=None):
+    """The program of a variant's file, run on the simulator."""
+    text, _, _ = single.single(ROOT, step, name, device_includes=True)
+    text, launches = re.subn(r"^  kernel<<<(.*?)>>>\(", r"  launch_on_simulator(kernel, \1, ", text, flags=re.MULTILINE)
+    assert launches == 1
+    if change:
+        assert change[0] in text
+        text = text.replace(*change)
+    source = folder / f"{step}_{name}{'_broken' * bool(change)}.cu"
+    source.write_text(text)
+    compiled, program = source.with_suffix(".o"), source.with_suffix("")
+    assert compiler.compile(source, compiled, "-I", str(STAND_IN)) is None
+    assert compiler.link(compiled, program) is None
+    return lambda *flags: subprocess.run([program, *flags], capture_output=True, text=True, timeout=120, check=False)
+
+
+@pytest.fixture(scope="module")
+def programs(compiler, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("programs")
+    with ThreadPoolExecutor(2) as pool:
+        made = list(pool.map(lambda variant: simulated(compiler, folder, *variant), ON_THE_SIMULATOR))
+    return dict(zip(ON_THE_SIMULATOR, made))
+
+
+@pytest.mark.parametrize("variant", ON_THE_SIMULATOR, ids="_".join)
+def test_the_program_of_a_file_passes_its_own_check(programs, variant):
+    flags, _ = ON_THE_SIMULATOR[variant]
+    for seed in ("1", "2"):
+        done = programs[variant](*flags, "--seed", seed, "--repeat", "1")
+        assert done.returncode == 0, done.stdout + done.stderr
+        assert re.search(r"largest error \d.*allowed(.|\n)*\ntime: .* ms(.|\n)*\nPASS\n$", done.stdout)
+
+
+def test_a_bad_command_line_is_refused(programs):
+    for variant, flags, reason in (
+        (("01", "block_softmax"), ["--dim", "0"], "--dim is '0'; it must be a whole number from 1 to 2^24"),
+        (("01", "block_softmax"), ["--dim", "300"], "--dim is at most 256 for this kernel"),
+        (("01", "block_softmax"), ["--heads", "3", "--kv-heads", "2"], "--heads must be a multiple of --kv-heads"),
+        (("01", "block_softmax"), ["--window", "5"], "this kernel has no window"),
+        (("01", "block_softmax"), ["--dtype", "fp16"], "--dtype is 'fp16'; this kernel takes fp32"),
+        (("02", "tensor_cores"), ["--k", "12"], "--k is 12; this kernel takes multiples of 8 up to 2147483647"),
+        (("02", "tensor_cores"), ["--k"], "--k needs a value"),
+        (("03", "tuned"), ["--columns", "8"], "'--columns' is no flag; flags and defaults: --rows 16384 --cols 4096"),
+        (("03", "tuned"), ["--rows", "1e3"], "--rows is '1e3'; it must be a whole number"),
+    ):
+        done = programs[variant](*flags)
+        assert (done.returncode, done.stdout) == (2, "")
+        assert reason in done.stderr
+
+
+@pytest.mark.parametrize("variant", [pytest.param(v, marks=[] if v[0] == "02" else pytest.mark.long) for v in ON_THE_SIMULATOR], ids="_".join)
+def test_the_check_of_a_file_rejects_a_broken_kernel(compiler, tmp_path, variant):
+    flags, change = ON_THE_SIMULATOR[variant]
+    done = simulated(compiler, tmp_path, *variant, change)(*flags, "--repeat", "1")
+    assert done.returncode == 1, done.stdout + done.stderr
+    assert done.stdout.endswith("FAIL\n")
+
+
+@pytest.mark.long
+def test_the_file_that_the_readme_names_runs_on_the_simulator(compiler, tmp_path):
+    tuned = simulated(compiler, tmp_path, "05", "tuned")
+    for flags in (["--seq-q", "130", "--seq-k", "70"], ["--dtype", "bf16", "--dim", "32", "--causal", "1", "--seq-q", "70"], ["--window", "40", "--kv-heads", "1", "--seq-q", "100"]):
+        done = tuned("--heads", "2", *flags, "--repeat", "1")
+        assert done.returncode == 0, done.stdout + done.stderr
+    other_dim = tuned("--dim", "48")
+    assert other_dim.returncode == 2
+    assert "this file holds tuned alone; this shape needs the variant any_dim" in other_dim.stderr
+
+
+# ---- with nvcc ----
+
+
+@pytest.mark.long
+def test_nvcc_compiles_every_file_without_a_warning(tmp_path):
+    if NVCC is None:
+        pytest.skip("there is no nvcc on the path or in /usr/local/cuda*")
+
+    def complaint(variant):
+        step, name = variant
+        source = tmp_path / f"{step[:2]}_{name}.cu"
+        line = write(step[:2], name, "--out", source).splitlines()[-1].split()
+        command = [NVCC, *line[1:-3], "-Xcompiler=-Wall,-Wextra", "-c", source, "-o", source.with_suffix(".o")]
+        done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+        return f"{source.name}: {done.stdout}{done.stderr}" if done.returncode or "warning" in done.stderr else None
+
+    with ThreadPoolExecutor(2) as pool:
+        assert [text for text in pool.map(complaint, VARIANTS) if text] == []
