@@ -1,5 +1,5 @@
 // A product of one warp, and what people get wrong in it. No access is wrong in any of these, so only a check of C can tell.
-#include "steps/02_tiled_gemm/6_swizzle.cuh"
+#include "steps/02_tiled_gemm/06_swizzle.cuh"
 #include "steps/02_tiled_gemm/host.h"
 #include "tests/steps/02_tiled_gemm/faulty_products.h"
 

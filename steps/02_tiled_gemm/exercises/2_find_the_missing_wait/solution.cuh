@@ -3,7 +3,7 @@
 // An empty group for each tile that does not exist keeps the count right.
 #pragma once
 
-#include "steps/02_tiled_gemm/7_pipeline.cuh"
+#include "steps/02_tiled_gemm/07_pipeline.cuh"
 
 namespace exercise {
 

@@ -2,7 +2,7 @@
 // report of the simulator before you compare with file 7.
 #pragma once
 
-#include "steps/02_tiled_gemm/7_pipeline.cuh"
+#include "steps/02_tiled_gemm/07_pipeline.cuh"
 
 namespace exercise {
 

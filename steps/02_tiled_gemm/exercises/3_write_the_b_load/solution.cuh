@@ -3,7 +3,7 @@
 // fill the 32 banks: row r must move on with r / 2.
 #pragma once
 
-#include "steps/02_tiled_gemm/4_tensor_cores.cuh"
+#include "steps/02_tiled_gemm/04_tensor_cores.cuh"
 
 namespace exercise {
 

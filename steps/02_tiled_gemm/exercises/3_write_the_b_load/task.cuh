@@ -6,7 +6,7 @@
 // same banks. The grader wants the right C, and as few wavefronts in shared memory as there can be, for stores and loads.
 #pragma once
 
-#include "steps/02_tiled_gemm/4_tensor_cores.cuh"
+#include "steps/02_tiled_gemm/04_tensor_cores.cuh"
 
 namespace exercise {
 

@@ -14,7 +14,7 @@
 // the vector loads, so shared memory is busy for longer than the FMA units. The tensor cores do ten times that: file 4.
 #pragma once
 
-#include "steps/02_tiled_gemm/2_shared_tile.cuh"
+#include "steps/02_tiled_gemm/02_shared_tile.cuh"
 
 namespace tiled_gemm {
 

@@ -14,7 +14,7 @@
 #pragma once
 
 #include "common/device/ptx/shared_memory.cuh"
-#include "steps/02_tiled_gemm/6_swizzle.cuh"
+#include "steps/02_tiled_gemm/06_swizzle.cuh"
 
 namespace tiled_gemm {
 

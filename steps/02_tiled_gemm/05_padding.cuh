@@ -9,7 +9,7 @@
 // price: a ninth of the tile's memory holds nothing.
 #pragma once
 
-#include "steps/02_tiled_gemm/4_tensor_cores.cuh"
+#include "steps/02_tiled_gemm/04_tensor_cores.cuh"
 
 namespace tiled_gemm {
 

@@ -16,8 +16,8 @@
 // fourth wave leaves 16 multiprocessors free, for some 65 µs: five strips for each, and no time lost.
 #pragma once
 
-#include "steps/02_tiled_gemm/7_pipeline.cuh"
-#include "steps/02_tiled_gemm/8_tuned.cuh"
+#include "steps/02_tiled_gemm/07_pipeline.cuh"
+#include "steps/02_tiled_gemm/13_tuned.cuh"
 
 namespace tiled_gemm {
 

@@ -16,7 +16,7 @@
 //   Smem   stage[4]   each with a[128][k], b[256][k], swizzled; k is 64 (192 KB), or 32 (96 KB) for GPUs with less
 #pragma once
 
-#include "steps/02_tiled_gemm/4_tensor_cores.cuh"
+#include "steps/02_tiled_gemm/04_tensor_cores.cuh"
 
 namespace tiled_gemm {
 

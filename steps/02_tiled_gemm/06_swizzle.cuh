@@ -10,7 +10,7 @@
 // What to expect: file 5's wavefronts in file 4's memory.
 #pragma once
 
-#include "steps/02_tiled_gemm/4_tensor_cores.cuh"
+#include "steps/02_tiled_gemm/04_tensor_cores.cuh"
 
 namespace tiled_gemm {
 
