@@ -3,7 +3,7 @@
 //     C[m, n] = A[m, k] · B[n, k]ᵀ
 //
 // A and B are stored alike, with k contiguous: a row of A and a row of B are what a dot product needs. Elements are fp16 or
-// bf16, sums are fp32.
+// bf16, accumulators are fp32.
 #pragma once
 
 #include "common/device/block.cuh"

@@ -600,12 +600,12 @@ def test_a_barrier_is_removed_in_a_copy_and_caught(tmp_path):
 WHOLE_LIST = "every variant is right over the whole shape list, in fp16 and bf16 by turns"
 
 
-@pytest.mark.parametrize("what", ["b_pieces", pytest.param("lane % 16", marks=pytest.mark.long), pytest.param("sums", marks=pytest.mark.long)])
+@pytest.mark.parametrize("what", ["b_frag", pytest.param("lane % 16", marks=pytest.mark.long), pytest.param("acc", marks=pytest.mark.long)])
 def test_swapped_registers_of_a_fragment_fail_a_named_test(tmp_path, what):
     if not (BIN / "02_tiled_gemm").exists():
         pytest.skip(f"{BIN}/02_tiled_gemm is not built")
     found = mutants.find(ROOT / "steps" / "02_tiled_gemm")[0]
-    swaps = [mutant for mutant in found if mutant.file == "4_tensor_cores.cuh" and mutant.what.startswith("swap ")]
+    swaps = [mutant for mutant in found if mutant.file in ("04_tensor_cores.cuh", "load_store.cuh") and mutant.what.startswith("swap ")]
     mutate.copy_step("02_tiled_gemm", tmp_path, next(mutant for mutant in swaps if what in mutant.what))
     program, error = mutate.Builder(BIN.parent, "02_tiled_gemm", "tests/test_02_tiled_gemm")(tmp_path)
     assert error is None

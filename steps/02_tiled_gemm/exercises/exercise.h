@@ -2,7 +2,7 @@
 #pragma once
 
 #include "common/run/family/any_step.h"
-#include "steps/02_tiled_gemm/4_tensor_cores.cuh"
+#include "steps/02_tiled_gemm/04_tensor_cores.cuh"
 #include "steps/02_tiled_gemm/host.h"
 
 namespace tiled_gemm {

@@ -28,26 +28,26 @@ __global__ void gemm(Shape shape,
   const TileOrigin origin = tile_origin(shape, tile, tile);
   const int batch = blockIdx.y;
   const int lane = threadIdx.x;
-  const auto place = [&](int row, int piece) { return (row * rows.stride + (piece ^ row % rows.places) * 16) / 2; };
+  const auto place = [&](int row, int index) { return (row * rows.stride + (index ^ row % rows.places) * 16) / 2; };
 
-  float sums[2][4] = {};
+  float acc[2][4] = {};
   for (int first = 0; first < shape.k; first += tile) {
-    const int row = lane / 2, piece = lane % 2, t = first + piece * chunk;
-    store(reinterpret_cast<uint4*>(&smem.a[place(row, piece)]), chunk_or_zero(a, batch, origin.row + row, t, shape.m, shape.k));
-    store(reinterpret_cast<uint4*>(&smem.b[place(row, piece)]),
+    const int row = lane / 2, index = lane % 2, t = first + index * chunk;
+    store(reinterpret_cast<uint4*>(&smem.a[place(row, index)]), chunk_or_zero(a, batch, origin.row + row, t, shape.m, shape.k));
+    store(reinterpret_cast<uint4*>(&smem.b[place(row, index)]),
           chunk_or_zero(b, batch, origin.column + row, t, shape.n, shape.k));
     __syncwarp();  // both tiles are written before any lane reads them
-    std::uint32_t a_piece[4], b_pieces[4];
-    ptx::ldmatrix_x4(a_piece, &smem.a[place(lane % 16, lane / 16)]);
-    ptx::ldmatrix_x4(b_pieces, &smem.b[place(lane / 16 * 8 + lane % 8, lane / 8 % 2)]);
-    for (int q = 0; q < 2; ++q) ptx::mma_m16n8k16<__half>(sums[q], a_piece, {b_pieces[2 * q], b_pieces[2 * q + 1]});
+    std::uint32_t a_frag[4], b_frag[4];
+    ptx::ldmatrix_x4(a_frag, &smem.a[place(lane % 16, lane / 16)]);
+    ptx::ldmatrix_x4(b_frag, &smem.b[place(lane / 16 * 8 + lane % 8, lane / 8 % 2)]);
+    for (int q = 0; q < 2; ++q) ptx::mma_m16n8k16<__half>(acc[q], a_frag, {b_frag[2 * q], b_frag[2 * q + 1]});
     __syncwarp();  // every lane has its fragments before the next tiles overwrite them
   }
   for (int q = 0; q < 2; ++q) {
-    for (int e = 0; e < 4; ++e) {  // element e of a piece of C: row g + 8 (e / 2), column 2t + e % 2
+    for (int e = 0; e < 4; ++e) {  // element e of a fragment of C: row g + 8 (e / 2), column 2t + e % 2
       const int i = origin.row + lane / 4 + e / 2 * 8;
       const int j = origin.column + 8 * q + lane % 4 * 2 + e % 2;
-      if (i < shape.m && j < shape.n) store(&c.row(batch, i)[j], __float2half(sums[q][e]));
+      if (i < shape.m && j < shape.n) store(&c.row(batch, i)[j], __float2half(acc[q][e]));
     }
   }
 }

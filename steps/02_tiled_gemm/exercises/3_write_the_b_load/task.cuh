@@ -1,12 +1,13 @@
 // Exercise 3 of step 02: B's fragments, without bank conflicts.
 //
-// This is file 4's kernel with k in steps of 32, so that half as much shared memory does. A row of a tile is 64 bytes: four
-// chunks, and two rows to the 32 banks. Yours to write are two functions. load_b() gives each lane the address of the 16 bytes
-// that ldmatrix reads for it. place() says where a chunk lies; as it stands nothing moves, and every second row meets on the
-// same banks. The grader wants the right C, and as few wavefronts in shared memory as there can be, for stores and loads.
+// This is the kernel of `tensor_cores` with k in steps of 32, so that half as much shared memory does. A row of a tile is 64
+// bytes: four chunks, and two rows to the 32 banks. Yours to write are two functions. load_b() gives each lane the address of
+// the 16 bytes that ldmatrix reads for it. place() says where a chunk lies; as it stands nothing moves, and every second row
+// meets on the same banks. The grader wants the right C, and as few wavefronts in shared memory as there can be, for stores and
+// loads.
 #pragma once
 
-#include "steps/02_tiled_gemm/4_tensor_cores.cuh"
+#include "steps/02_tiled_gemm/04_tensor_cores.cuh"
 
 namespace exercise {
 
@@ -14,7 +15,7 @@ using namespace tiled_gemm;
 
 using T = __half;
 
-constexpr int tile_k = 32;  // step along k
+constexpr int tile_k = 32;  // of a k-tile
 
 struct Smem {
   alignas(16) T a[tc_rows][tile_k];
@@ -24,11 +25,11 @@ struct Smem {
 // The column where element t of a tile's row lies; t is a multiple of 8. Stores and loads both ask here.
 __device__ inline int place(int, int t) { return t; }  // yours to write
 
-// Loads two pieces of B: the 16 rows from first_row on, the 16 columns from `step` on. pieces[0] and pieces[1] are what
-// mma.sync takes for the first eight rows, pieces[2] and pieces[3] for the other eight.
-__device__ inline void load_b(std::uint32_t (&pieces)[4], const T (&b)[tc_columns][tile_k], int first_row, int step) {
+// Loads two fragments of B: the 16 rows from first_row on, the 16 columns from `step` on. frag[0] and frag[1] are what
+// mma.sync takes for the first eight rows, frag[2] and frag[3] for the other eight.
+__device__ inline void load_b(std::uint32_t (&frag)[4], const T (&b)[tc_columns][tile_k], int first_row, int step) {
   // Yours to write.
-  ptx::ldmatrix_x4(pieces, &b[first_row][place(first_row, step)]);
+  ptx::ldmatrix_x4(frag, &b[first_row][place(first_row, step)]);
 }
 
 // Grid: x over tiles, y over the batch. Blocks of tc_threads. k is a multiple of 8, and so are the row strides of A and B.
@@ -44,8 +45,10 @@ __global__ void __launch_bounds__(tc_threads) gemm(Shape shape,
   const int warp_row = warp / 4 * warp_rows;  // within the tile
   const int warp_column = warp % 4 * warp_columns;
 
-  float sums[4][4][4] = {};
+  // ---- main loop ----
+  float acc[4][4][4] = {};
   for (int first = 0; first < shape.k; first += tile_k) {
+    // the k-tile of A and of B
     for (int i = threadIdx.x; i < tc_rows * tile_k / chunk; i += tc_threads) {
       const int row = i / (tile_k / chunk);
       const int t = i % (tile_k / chunk) * chunk;
@@ -57,26 +60,26 @@ __global__ void __launch_bounds__(tc_threads) gemm(Shape shape,
     __syncthreads();  // both tiles are written before anyone reads them
 #pragma unroll
     for (int step = 0; step < tile_k; step += 16) {
-      std::uint32_t a_piece[4][4], b_pieces[2][4];
+      std::uint32_t a_frag[4][4], b_frag[2][4];  // fragments of these 16 columns of k
 #pragma unroll
       for (int p = 0; p < 4; ++p) {
         const int row = warp_row + 16 * p + lane % 16;
-        ptx::ldmatrix_x4(a_piece[p], &smem.a[row][place(row, step + lane / 16 * chunk)]);
+        ptx::ldmatrix_x4(a_frag[p], &smem.a[row][place(row, step + lane / 16 * chunk)]);
       }
 #pragma unroll
-      for (int q = 0; q < 2; ++q) load_b(b_pieces[q], smem.b, warp_column + 16 * q, step);
+      for (int q = 0; q < 2; ++q) load_b(b_frag[q], smem.b, warp_column + 16 * q, step);
 #pragma unroll
-      for (int p = 0; p < 4; ++p) {
+      for (int p = 0; p < 4; ++p) {  // C += A B
 #pragma unroll
         for (int q = 0; q < 4; ++q) {
-          const std::uint32_t b_piece[2] = {b_pieces[q / 2][q % 2 * 2], b_pieces[q / 2][q % 2 * 2 + 1]};
-          ptx::mma_m16n8k16<T>(sums[p][q], a_piece[p], b_piece);
+          ptx::mma_m16n8k16<T>(acc[p][q], a_frag[p], {b_frag[q / 2][q % 2 * 2], b_frag[q / 2][q % 2 * 2 + 1]});
         }
       }
     }
     __syncthreads();  // everyone has read the tiles before the next ones overwrite them
   }
-  store_warp_tile(sums, c, batch, shape, tile.row + warp_row, tile.column + warp_column);
+  // ---- epilogue ----
+  store_warp_tile(acc, c, batch, shape, tile.row + warp_row, tile.column + warp_column);
 }
 
 }  // namespace exercise

@@ -1,23 +1,25 @@
-// Step 02, file 9: thin edges.
+// 02_tiled_gemm, edges: thin strips at the edges of C.
+// Predecessor: 13_tuned.cuh (option: any M and N)
 //
-// A tile that holds one row or column of C takes as long as a full one. At 4097 × 4097 there are 49 of them, beside 512 full
-// ones. On 132 multiprocessors 512 tiles are 3.9 waves, and 561 are 4.3: the fifth wave costs as much as each of the others,
-// for a thousandth of the work. So where the last row or column of tiles would hold at most 32 rows or columns of C, strips
-// take them: 128 long, up to 32 wide. Their blocks come last, when some multiprocessors have no tile any more.
+// A tile that holds one row or column of C takes as long as a full one. At 4097 × 4097 there are 49 such tiles, beside 512 full
+// ones. On 132 SMs 512 tiles are 3.9 waves, and 561 are 4.3: the fifth wave costs as much as each of the others, for a
+// thousandth of the work. So strips take the last row or column of tiles where it would hold at most 32 rows or columns of C:
+// 128 long, up to 32 wide. Their blocks come last, when some SMs have no tile any more.
 //
 //   right strips   rows of A are the long side, the last rows of B the short one
-//   lower strips   the other way round: rows of B are long, and what comes out is a piece of Cᵀ
+//   lower strips   the other way round: rows of B are long, and what comes out is a part of Cᵀ
 //
-//   block   8 warps, each 16 × 32
-//   Smem    tuned, or strip.stage[8], each with longs[128][64] and shorts[32][64], swizzled (160 KB)
+//   block    8 warps, each 16 × 32
+//   Smem     tuned, or strip.stage[8], each with longs[128][64] and shorts[32][64], swizzled (160 KB)
 //
-// What to expect: a strip has 4 mma for 3 ldmatrix, so it waits for memory: 1.3 MB at k = 4096, which the 64 bytes a cycle of
-// one multiprocessor's way to L2 bring in 12 µs; 8 stages are there to keep 140 KB under way. At 4097 there are 65 strips. The
-// fourth wave leaves 16 multiprocessors free, for some 65 µs: five strips for each, and no time lost.
+// What to expect: no time lost at 4097, because the strips fit into the last wave. A strip has 4 mma for 3 ldmatrix, so it
+// waits for memory: 1.3 MB at k = 4096, which the 64 bytes per cycle of one SM's way to L2 bring in 12 µs; 8 stages are there
+// to keep 140 KB in flight. There are 65 strips, and the fourth wave leaves 16 SMs free for some 65 µs: five strips for each of
+// them.
 #pragma once
 
-#include "steps/02_tiled_gemm/7_pipeline.cuh"
-#include "steps/02_tiled_gemm/8_tuned.cuh"
+#include "steps/02_tiled_gemm/07_pipeline.cuh"
+#include "steps/02_tiled_gemm/13_tuned.cuh"
 
 namespace tiled_gemm {
 
@@ -75,9 +77,9 @@ template <class T, class Put>
 __device__ void strip(StripSmem<T>& smem, int k, const Rows<T>& longs, const Rows<T>& shorts, Put put) {
   const int lane = threadIdx.x % 32;
   const int warp_row = threadIdx.x / 32 * 16;
-  const int rounds = ceil_div(k, tc_k);
+  const int k_tiles = ceil_div(k, tc_k);
 
-  // Copies as in file 8: this thread's chunk of every 32nd row.
+  // Copies as in `tuned`: this thread's chunk of every 32nd row.
   constexpr int pass = tc_threads / (tc_k / chunk);
   constexpr int copies = strip_length / pass;  // of long rows; and one of a short row
   const int copy_row = threadIdx.x / (tc_k / chunk);
@@ -87,50 +89,52 @@ __device__ void strip(StripSmem<T>& smem, int k, const Rows<T>& longs, const Row
   for (int i = 0; i < copies; ++i) from[i] = longs.row(copy_row + i * pass) + copy_t;
   const T* from_short = shorts.row(copy_row) + copy_t;
   const int to = swizzled(copy_row, copy_t);
-  const auto copy_tile = [&](int round) {
-    auto& stage = smem.stage[round % strip_stages];
-    const int bytes = round * tc_k + copy_t < k ? 16 : 0;  // zeros behind the last column
+  const auto copy_tile = [&](int k_tile) {
+    auto& stage = smem.stage[k_tile % strip_stages];
+    const int bytes = k_tile * tc_k + copy_t < k ? 16 : 0;  // zeros behind the last column
 #pragma unroll
-    for (int i = 0; i < copies; ++i) ptx::cp_async_16(&stage.longs[copy_row + i * pass][to], from[i] + round * tc_k, bytes);
-    ptx::cp_async_16(&stage.shorts[copy_row][to], from_short + round * tc_k, bytes);
+    for (int i = 0; i < copies; ++i) ptx::cp_async_16(&stage.longs[copy_row + i * pass][to], from[i] + k_tile * tc_k, bytes);
+    ptx::cp_async_16(&stage.shorts[copy_row][to], from_short + k_tile * tc_k, bytes);
   };
 
-  for (int round = 0; round < strip_stages - 1; ++round) {
-    copy_tile(round);
+  // ---- prologue ----
+  for (int k_tile = 0; k_tile < strip_stages - 1; ++k_tile) {
+    copy_tile(k_tile);
     ptx::cp_async_commit_group();
   }
-  float sums[4][4] = {};
+  // ---- main loop ----
+  float acc[4][4] = {};
 #pragma unroll 1
-  for (int round = 0; round < rounds; ++round) {
+  for (int k_tile = 0; k_tile < k_tiles; ++k_tile) {
     ptx::cp_async_wait_group<strip_stages - 2>();
-    __syncthreads();  // this round's tile is there, for everyone; and everyone has read the stage that is filled next
-    copy_tile(round + strip_stages - 1);  // behind the last column, zeros that nobody waits for
+    __syncthreads();  // this k-tile is there, for everyone; and everyone has read the stage that is filled next
+    copy_tile(k_tile + strip_stages - 1);  // copies of k-tile + 7; behind the last column, zeros that nobody waits for
     ptx::cp_async_commit_group();
-    const auto& stage = smem.stage[round % strip_stages];
+    const auto& stage = smem.stage[k_tile % strip_stages];
 #pragma unroll
     for (int step = 0; step < tc_k; step += 16) {
-      std::uint32_t long_piece[4], short_pieces[2][4];
+      std::uint32_t long_frag[4], short_frag[2][4];  // fragments of these 16 columns of k
       const int long_row = warp_row + lane % 16;
-      ptx::ldmatrix_x4(long_piece, &stage.longs[long_row][swizzled(long_row, step + lane / 16 * chunk)]);
+      ptx::ldmatrix_x4(long_frag, &stage.longs[long_row][swizzled(long_row, step + lane / 16 * chunk)]);
 #pragma unroll
       for (int q = 0; q < 2; ++q) {
         const int row = 16 * q + lane / 16 * 8 + lane % 8;
-        ptx::ldmatrix_x4(short_pieces[q], &stage.shorts[row][swizzled(row, step + lane / 8 % 2 * chunk)]);
+        ptx::ldmatrix_x4(short_frag[q], &stage.shorts[row][swizzled(row, step + lane / 8 % 2 * chunk)]);
       }
 #pragma unroll
-      for (int q = 0; q < 4; ++q) {
-        const std::uint32_t short_piece[2] = {short_pieces[q / 2][q % 2 * 2], short_pieces[q / 2][q % 2 * 2 + 1]};
-        ptx::mma_m16n8k16<T>(sums[q], long_piece, short_piece);
+      for (int q = 0; q < 4; ++q) {  // C += A B
+        ptx::mma_m16n8k16<T>(acc[q], long_frag, {short_frag[q / 2][q % 2 * 2], short_frag[q / 2][q % 2 * 2 + 1]});
       }
     }
   }
+  // ---- epilogue ----
 #pragma unroll
   for (int q = 0; q < 4; ++q) {
 #pragma unroll
     for (int e = 0; e < 4; ++e) {
       const int i = longs.first + warp_row + e / 2 * 8 + lane / 4;
       const int j = shorts.first + 8 * q + lane % 4 * 2 + e % 2;
-      put(i < longs.end && j < shorts.end, i, j, from_float<T>(sums[q][e]));
+      put(i < longs.end && j < shorts.end, i, j, from_float<T>(acc[q][e]));
     }
   }
 }

@@ -1,18 +1,22 @@
-// Step 02, file 10: any k.
+// 02_tiled_gemm, any_k: rows padded to a multiple of 16 bytes.
+// Predecessor: 14_edges.cuh (option: any k)
 //
-// cp.async moves 4, 8 or 16 bytes between addresses that are multiples of that. Where a row has an odd number of elements,
-// every other row begins at an odd multiple of two bytes, and no cp.async can read it. So such matrices are copied once, to
-// rows of a multiple of 8 elements, with zeros behind the last one: then file 9 takes them.
+// cp.async moves 4, 8 or 16 bytes between addresses that are multiples of that. If a row has an odd number of elements, every
+// other row begins at an odd multiple of two bytes, and no cp.async can read it. So such matrices are copied once, to rows of a
+// multiple of 8 elements, with zeros behind the last one; then the kernels of `edges` take them.
 //
-// What to expect: at 4095³, 2 · 33.5 MB read and written: 134 MB, 32 µs at an H200's copy bandwidth of 4.25 TB/s, where file 9
-// takes about 265.
+//   block    256 threads, one row; 8 elements in flight for each thread
+//   Smem     none
+//
+// What to expect: 32 µs at 4095³, because 2 · 33.5 MB are read and written, 134 MB at an H200's copy bandwidth of 4.25 TB/s;
+// `edges` takes about 265 µs.
 #pragma once
 
 #include "steps/02_tiled_gemm/matrix.cuh"
 
 namespace tiled_gemm {
 
-constexpr int pad_loads = 8;  // under way at the same time, for each thread
+constexpr int pad_loads = 8;  // in flight at the same time, for each thread
 
 // to[i][t] = from[i][t], and zero for columns ≤ t < padded columns. Grid: x over rows, y over the batch.
 template <class T>

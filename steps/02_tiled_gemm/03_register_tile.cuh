@@ -1,20 +1,22 @@
-// Step 02, file 3: tiles in registers.
+// 02_tiled_gemm, register_tile: tiles in registers.
+// Predecessor: 02_shared_tile.cuh
 //
-// File 2 needs two loads from shared memory for one multiply-add. Here a thread computes 8 × 8 elements of C: for each t it
-// loads 8 elements of A and 8 of B, as four vectors of 16 bytes, and does 64 multiply-adds with them. One load for 16
-// multiply-adds instead of two for one.
+// The profile of `shared_tile` shows shared memory busy with a wavefront in every cycle: two loads for one multiply-add. Here a
+// thread computes 8 × 8 elements of C: for each t it loads 8 elements of A and 8 of B, as four vectors of 16 bytes, and does 64
+// multiply-adds with them. That is one load for 16 multiply-adds.
 //
 //   block    256 threads, 128 × 128 elements of C
 //   thread   rows 8 (thread / 16) …, columns 8 (thread % 16) …
-//   Smem     a[16][128 + 4]   16 steps of k; along a row, 128 rows of A: what a thread needs at one t lies side by side
-//            b[16][128 + 4]   the same of B; the 4 spare columns spread the transposing stores of 16 lanes over 8 groups of
-//            banks
+//   Smem     a[16][128 + 4]   16 columns of k; along a row, 128 rows of A: what a thread needs at one t lies side by side
+//            b[16][128 + 4]   the same of B
+//                             the 4 spare columns spread the transposing stores of 16 lanes over 8 groups of banks
 //
-// What to expect: at most the 67 TFLOP/s of an H200's FMA units, and not quite: two lanes meet on a bank in the stores, and in
-// the vector loads, so shared memory is busy for longer than the FMA units. The tensor cores do ten times that: file 4.
+// What to expect: less than the 67 TFLOP/s of an H200's FMA units, because shared memory is busy for longer than they are: two
+// lanes meet on a bank in the stores, and in the vector loads. That is 2944 cycles of the load/store pipe for 2048 cycles of
+// multiply-adds, hence at most 47 TFLOP/s.
 #pragma once
 
-#include "steps/02_tiled_gemm/2_shared_tile.cuh"
+#include "steps/02_tiled_gemm/02_shared_tile.cuh"
 
 namespace tiled_gemm {
 
@@ -49,7 +51,7 @@ __global__ void __launch_bounds__(register_threads) register_tile_gemm(Shape sha
   const int column = thread % 16 * register_tile;
   const int batch = blockIdx.y;
 
-  float sums[register_tile][register_tile] = {};
+  float acc[register_tile][register_tile] = {};
   for (int first = 0; first < shape.k; first += register_k) {
     const int t = thread % register_k;  // 16 lanes along k: coalesced
     for (int i = thread / register_k; i < register_block; i += register_threads / register_k) {
@@ -59,13 +61,13 @@ __global__ void __launch_bounds__(register_threads) register_tile_gemm(Shape sha
     __syncthreads();  // both tiles are written before anyone reads them
     // [doc: register_step]
     for (int step = 0; step < register_k; ++step) {
-      float a_part[register_tile], b_part[register_tile];
-      load8(&smem.a[step][row], a_part);
-      load8(&smem.b[step][column], b_part);
+      float a_frag[register_tile], b_frag[register_tile];
+      load8(&smem.a[step][row], a_frag);
+      load8(&smem.b[step][column], b_frag);
 #pragma unroll
       for (int i = 0; i < register_tile; ++i) {
 #pragma unroll
-        for (int j = 0; j < register_tile; ++j) sums[i][j] += a_part[i] * b_part[j];
+        for (int j = 0; j < register_tile; ++j) acc[i][j] += a_frag[i] * b_frag[j];
       }
     }
     // [/doc: register_step]
@@ -76,7 +78,7 @@ __global__ void __launch_bounds__(register_threads) register_tile_gemm(Shape sha
 #pragma unroll
     for (int j = 0; j < register_tile; ++j) {
       const int c_row = tile.row + row + i, c_column = tile.column + column + j;
-      store_if(c_row < shape.m && c_column < shape.n, &c.row(batch, c_row)[c_column], from_float<T>(sums[i][j]));
+      store_if(c_row < shape.m && c_column < shape.n, &c.row(batch, c_row)[c_column], from_float<T>(acc[i][j]));
     }
   }
 }

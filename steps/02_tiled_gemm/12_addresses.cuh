@@ -1,0 +1,170 @@
+// 02_tiled_gemm, addresses: addresses made before the main loop.
+// Predecessor: 11_wide_epilogue.cuh
+//
+// An instruction beside an mma.sync takes something from it: an ldmatrix.x4 about one cycle, an integer instruction 0.6
+// (measured). `wide_epilogue` has 5.0 instructions beside each mma. Most of them work out the addresses and bounds of 12 copies
+// and of 32 ldmatrix, anew for each k-tile, although from one k-tile to the next all of them move in the same way.
+//
+//   offsets       each thread keeps 32 bits for each row that it copies, and one pointer moves on for all of them. A row beyond
+//                 the matrix repeats the last one: that costs no predicate, and what it yields is never stored
+//   XOR           a lane always reads rows of the same key, so `swizzle(key, t + 16 · step)` is `swizzle(key, t) ^ 16 · step`:
+//                 two addresses made before the loop serve all ldmatrix
+//
+//   lane     12 offsets, and the two addresses, beside 192 registers of accumulator and fragments
+//   Smem     as in `wide_epilogue`
+//
+// What to expect: 0.89 of the roof, because 0.7 instructions remain beside each mma: 128 mma take 128 · 6.09 + 32 · 1.0 + 63 ·
+// 0.6 = 849 cycles, and four waves of blocks are 0.97 full. It will be less, if the 12 copies of each warp, asked for together,
+// fill the queue to shared memory: they are 384 wavefronts for 8 warps, and the ldmatrix of the next step queue up behind them.
+#pragma once
+
+#include "steps/02_tiled_gemm/11_wide_epilogue.cuh"
+
+namespace tiled_gemm {
+
+constexpr int tuned_max_ld = 1 << 23;  // of A and B: 32 bits count the bytes to a tile's last row
+
+// One tile of C. All threads of a block call it together, once.
+template <class T, class Tile>
+__device__ void addresses_tile(TunedSmem<T, Tile>& smem, const Shape& shape, TileOrigin tile, int batch,
+                               const Matrix<const T>& a,  // [batch, m, k]
+                               const Matrix<const T>& b,  // [batch, n, k]
+                               const Matrix<T>& c) {      // [batch, m, n]
+  const int lane = threadIdx.x % 32;
+  const int warp = threadIdx.x / 32;
+  const int warp_row = warp / 4 * Tile::warp;  // within the tile
+  const int warp_column = warp % 4 * Tile::warp;
+  const int k_tiles = ceil_div(shape.k, Tile::k);
+
+  // ---- copies: this thread's chunk of every pass-th row ----
+  constexpr int pass = Tile::threads / Tile::chunks;           // rows that all threads together copy at once
+  constexpr int a_copies = Tile::rows / pass;                  // of a thread, for each k-tile
+  constexpr int copies = (Tile::rows + Tile::columns) / pass;  // of A and B
+  const int copy_row = threadIdx.x / Tile::chunks;
+  const int copy_t = threadIdx.x % Tile::chunks * chunk;
+  const T* a_k = a.row(batch, tile.row);  // of the k-tile that is copied next: the same for all threads
+  const T* b_k = b.row(batch, tile.column);
+  const auto offset = [&](int row, int rows, std::int64_t stride) {  // in bytes; beyond the matrix, of its last row
+    return static_cast<std::uint32_t>(sizeof(T)) * (static_cast<std::uint32_t>(min(row, rows - 1) * stride) + copy_t);
+  };
+  std::uint32_t from[copies];  // from there to this thread's chunks
+#pragma unroll
+  for (int i = 0; i < copies; ++i) {
+    from[i] = i < a_copies ? offset(copy_row + i * pass, shape.m - tile.row, a.row_stride)
+                           : offset(copy_row + (i - a_copies) * pass, shape.n - tile.column, b.row_stride);
+  }
+  int left = shape.k - copy_t;  // columns from this thread's chunk of the next k-tile to the end
+  const int a_to = copy_row * Tile::k + tuned_swizzle<Tile>(a_key(copy_row), copy_t);  // element of stage.a, of stage.b
+  const int b_to = copy_row * Tile::k + tuned_swizzle<Tile>(b_key(copy_row), copy_t);
+  auto* fill = &smem.stage[0];  // where the next k-tile goes
+  // [doc: addresses_copy]
+  const auto copy = [&](int i) {
+    static_assert(pass % 32 == 0);  // so rows that far below copy_row have the same key
+    const int row = (i < a_copies ? i : i - a_copies) * pass;
+    T* to = i < a_copies ? &fill->a[row][0] + a_to : &fill->b[row][0] + b_to;
+    const char* source = reinterpret_cast<const char*>(i < a_copies ? a_k : b_k) + from[i];
+    ptx::cp_async_16(to, source, left > 0 ? 16 : 0);  // zeros behind the last column
+  };
+  const auto end_of_copies = [&] {
+    ptx::cp_async_commit_group();
+    a_k += Tile::k;
+    b_k += Tile::k;
+    left -= Tile::k;
+    fill = fill == &smem.stage[Tile::stages - 1] ? &smem.stage[0] : fill + 1;
+  };
+  // [/doc: addresses_copy]
+
+  // ---- fragments: of this step of 16 columns of k, and of the next ----
+  std::uint32_t a_frag[2][4][4], b_frag[2][4][4];
+  const int a_from = (warp_row + lane % 16) * Tile::k + tuned_swizzle<Tile>(lane % 8, lane / 16 * chunk);
+  const int b_from = (warp_column + b_row(lane)) * Tile::k + tuned_swizzle<Tile>(lane % 8, lane / 8 % 2 * chunk);
+  const auto* read = &smem.stage[0];  // where fragments come from
+  const auto load_fragments = [&](int step) {
+#pragma unroll
+    for (int p = 0; p < 4; ++p) {
+      ptx::ldmatrix_x4(a_frag[step % 2][p], &read->a[16 * p][0] + (a_from ^ 16 * step));
+    }
+#pragma unroll
+    for (int q = 0; q < 4; ++q) {
+      ptx::ldmatrix_x4(b_frag[step % 2][q], &read->b[q / 2 * 32 + q % 2 * 4][0] + (b_from ^ 16 * step));
+    }
+  };
+
+  // ---- prologue ----
+  for (int k_tile = 0; k_tile < Tile::stages - 1; ++k_tile) {
+#pragma unroll
+    for (int i = 0; i < copies; ++i) copy(i);
+    end_of_copies();
+  }
+  ptx::cp_async_wait_group<Tile::stages - 2>();
+  __syncthreads();  // the first k-tile is there, for everyone
+  load_fragments(0);
+  // ---- main loop ----
+  float acc[4][8][4] = {};
+#pragma unroll 1
+  for (int k_tile = 0; k_tile < k_tiles; ++k_tile) {
+    // copies of k-tile + 3, to the stage of k-tile − 1: its last readers have passed the barrier
+#pragma unroll
+    for (int i = 0; i < copies; ++i) copy(i);
+    end_of_copies();
+#pragma unroll
+    for (int step = 0; step < Tile::steps; ++step) {
+      if (step == Tile::steps - 1) {
+        ptx::cp_async_wait_group<Tile::stages - 2>();
+        __syncthreads();  // the next k-tile is there, for everyone; and everyone has read this one
+        read = read == &smem.stage[Tile::stages - 1] ? &smem.stage[0] : read + 1;
+      }
+      // fragments of the next step
+      load_fragments((step + 1) % Tile::steps);
+#pragma unroll
+      for (int p = 0; p < 4; ++p) {  // C += A B
+#pragma unroll
+        for (int q = 0; q < 8; ++q) {
+          const auto& b_pair = b_frag[step % 2][q / 2];  // two fragments
+          ptx::mma_m16n8k16<T>(acc[p][q], a_frag[step % 2][p], {b_pair[q % 2 * 2], b_pair[q % 2 * 2 + 1]});
+        }
+      }
+    }
+  }
+  ptx::cp_async_wait_all();  // the last groups are zeros that nobody needs, but they are written
+  __syncthreads();  // everyone has read the last k-tile, no copy is in flight, nor the zeros behind it: the stages are free
+
+  // ---- epilogue: row 8p + lane / 4 of the warp's part, columns 32q + 8 (lane % 4) … + 7, for p = 0 … 7, q = 0 … 1 ----
+  const bool aligned = c.row_stride % 8 == 0 && c.batch_stride % 8 == 0;
+#pragma unroll
+  for (int p = 0; p < 8; ++p) {
+#pragma unroll
+    for (int q = 0; q < 2; ++q) {
+      const auto word = [&](int w) {
+        return packed<T>(acc[p / 2][4 * q + w][p % 2 * 2], acc[p / 2][4 * q + w][p % 2 * 2 + 1]);
+      };
+      const uint4 words = make_uint4(word(0), word(1), word(2), word(3));
+      const int i = warp_row + 8 * p + lane / 4;
+      const int j = warp_column + 32 * q + lane % 4 * 8;
+      if (!aligned) {
+        store(reinterpret_cast<uint4*>(&smem.c[i][j]), words);
+      } else if (tile.row + i < shape.m && tile.column + j < shape.n) {
+        store8(&c.row(batch, tile.row + i)[tile.column + j], words, shape.n - (tile.column + j));
+      }
+    }
+  }
+  if (aligned) return;
+  __syncthreads();  // the tile is in shared memory before warps store rows of it
+  const int count = min(Tile::columns, shape.n - tile.column);
+#pragma unroll 4
+  for (int i = threadIdx.x / 32; i < min(Tile::rows, shape.m - tile.row); i += Tile::threads / 32) {
+    store_row<T, Tile::columns>(&c.row(batch, tile.row + i)[tile.column], smem.c[i], count);
+  }
+}
+
+// Grid: x over tiles, y over the batch. Blocks of Tile::threads. k is a multiple of 8, and so are the row strides of A and B.
+template <class T, class Tile>
+__global__ void __launch_bounds__(Tile::threads, 1) addresses_gemm(Shape shape,
+                                                                   Matrix<const T> a,  // [batch, m, k]
+                                                                   Matrix<const T> b,  // [batch, n, k]
+                                                                   Matrix<T> c) {      // [batch, m, n]
+  auto& smem = device::shared_storage<TunedSmem<T, Tile>>();
+  addresses_tile<T, Tile>(smem, shape, grouped_origin<Tile>(shape, blockIdx.x), blockIdx.y, a, b, c);
+}
+
+}  // namespace tiled_gemm
