@@ -112,7 +112,8 @@ class Step:
             expression = expression.strip()
             if braces := re.match(r"(?:[\w:]*Variant)?\s*\{", expression):
                 inside = expression[braces.end() : matching(expression, braces.end() - 1)]
-                pairs = [re.match(r"\.(\w+)\s*=\s*(.*)", part, re.DOTALL) for part in split(inside)]
+                # Behind a comma there may be a comment on what stands before it.
+                pairs = [re.match(r"(?:\s*//[^\n]*\n)*\s*\.(\w+)\s*=\s*(.*)", part, re.DOTALL) for part in split(inside)]
                 if not all(pairs):
                     break
                 return {pair[1]: pair[2] for pair in pairs}
