@@ -5,7 +5,7 @@
 
 #include "common/run/family/softmax.h"
 #include "common/runtime/launch.h"
-#include "steps/03_online_softmax/8_in_turns.cuh"
+#include "steps/03_online_softmax/12_in_turns.cuh"
 
 namespace online_softmax {
 

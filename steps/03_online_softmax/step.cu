@@ -1,6 +1,6 @@
 // Step 03, host side: what the step offers, sizes, launches.
 #include "common/run/family/any_step.h"
-#include "steps/03_online_softmax/2_online.cuh"
+#include "steps/03_online_softmax/02_online.cuh"
 #include "steps/03_online_softmax/host.h"
 
 namespace {

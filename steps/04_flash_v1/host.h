@@ -4,8 +4,8 @@
 
 #include "common/run/family/attention.h"
 #include "common/runtime/launch.h"
-#include "steps/04_flash_v1/1_scalar.cuh"
-#include "steps/04_flash_v1/2_tensor_cores.cuh"
+#include "steps/04_flash_v1/01_scalar.cuh"
+#include "steps/04_flash_v1/05_tensor_cores.cuh"
 
 namespace flash_v1 {
 

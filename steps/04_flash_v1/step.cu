@@ -2,7 +2,7 @@
 //
 // Host side: what the step offers, and what each kernel is predicted to ask of memory.
 #include "common/run/family/any_step.h"
-#include "steps/04_flash_v1/3_wrong_update.cuh"
+#include "steps/04_flash_v1/02_wrong_update.cuh"
 #include "steps/04_flash_v1/host.h"
 
 namespace {

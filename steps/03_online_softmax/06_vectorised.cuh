@@ -21,7 +21,7 @@
 #include <array>
 #include <bit>
 
-#include "steps/03_online_softmax/4_block_per_row.cuh"
+#include "steps/03_online_softmax/04_block_per_row.cuh"
 
 namespace online_softmax {
 

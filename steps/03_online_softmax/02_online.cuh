@@ -15,7 +15,7 @@
 // 0, not NaN.
 #pragma once
 
-#include "steps/03_online_softmax/1_three_pass.cuh"
+#include "steps/03_online_softmax/01_three_pass.cuh"
 
 namespace online_softmax {
 

@@ -18,7 +18,7 @@
 // before what it writes after; without the first one the count may be seen before the state.
 #pragma once
 
-#include "steps/03_online_softmax/6_split_rows.cuh"
+#include "steps/03_online_softmax/07_split_rows.cuh"
 
 namespace online_softmax {
 

@@ -14,7 +14,7 @@
 //   Smem                  states[8]   (m, l) of each warp
 #pragma once
 
-#include "steps/03_online_softmax/5_vectorised.cuh"
+#include "steps/03_online_softmax/06_vectorised.cuh"
 
 namespace online_softmax {
 

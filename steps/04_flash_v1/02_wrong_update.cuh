@@ -9,7 +9,7 @@
 // The kernel is file 1's. Nothing but the update differs.
 #pragma once
 
-#include "steps/04_flash_v1/1_scalar.cuh"
+#include "steps/04_flash_v1/01_scalar.cuh"
 
 namespace flash_v1 {
 

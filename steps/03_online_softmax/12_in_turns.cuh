@@ -29,7 +29,7 @@
 #pragma once
 
 #include "common/device/ptx/shared_memory.cuh"
-#include "steps/03_online_softmax/7_held_parts.cuh"
+#include "steps/03_online_softmax/08_held_parts.cuh"
 
 namespace online_softmax {
 

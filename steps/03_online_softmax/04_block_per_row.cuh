@@ -13,7 +13,7 @@
 // A lane without a state of a warp brings the empty one, (−∞, 0): ⊕ leaves the others as they are.
 #pragma once
 
-#include "steps/03_online_softmax/3_warp_per_row.cuh"
+#include "steps/03_online_softmax/03_warp_per_row.cuh"
 
 namespace online_softmax {
 
