@@ -1,4 +1,4 @@
-// Step 03, host side: what kernels take, and how rows are cut. Shared by step.cu, the exercises and the tests.
+// 03_online_softmax, host side: what kernels take, and how rows are cut. Shared by step.cu, the exercises and the tests.
 #pragma once
 
 #include <algorithm>
