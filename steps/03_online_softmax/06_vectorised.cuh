@@ -41,7 +41,6 @@ struct Held {
   // [/doc: held_load]
 
   // The state of what the warp holds. All lanes must make the call.
-  // [doc: held_state]
   __device__ SoftmaxState warp_state() const {
     // maximum
     float warp_max = edge;
@@ -56,7 +55,9 @@ struct Held {
     for (int distance = 16; distance > 0; distance /= 2) {
       warp_max = fmaxf(warp_max, __shfl_xor_sync(0xffffffffu, warp_max, distance));
     }
-    // sum
+
+    // [doc: held_sum]
+    // sum, against the warp's maximum
     const float m = maximum_of<T>(warp_max), subtracted = device::safe_maximum(m);
     float warp_sum = exp_below<T>(edge, subtracted);
 #pragma unroll
@@ -69,8 +70,8 @@ struct Held {
     }
     for (int distance = 16; distance > 0; distance /= 2) warp_sum += __shfl_xor_sync(0xffffffffu, warp_sum, distance);
     return {m, warp_sum};
+    // [/doc: held_sum]
   }
-  // [/doc: held_state]
 
   // Writes the softmax of what is held, where `row` is the state of the whole row.
   __device__ void store_row(T* y_row, SoftmaxState row) const {  // [cols]

@@ -30,8 +30,9 @@ __device__ inline float chunk_max(const std::array<__half, 8>& elements) {  // t
   return fmaxf(__low2float(max), __high2float(max));
 }
 
-// [doc: add_chunks]
 // The state with some chunks more; those that are not `there` are left out.
+
+// [doc: add_chunks]
 template <class T, int count>
 __device__ inline SoftmaxState add_chunks(SoftmaxState state, const uint4 (&chunks)[count], const bool (&there)[count]) {
   float new_max = -INFINITY;

@@ -67,9 +67,7 @@ __global__ void __launch_bounds__(split_threads, 1024 / split_threads)
     return drawn;
   };
 
-  // [doc: slot]
-  // a part's loads go out
-  const auto take = [&](auto& slot, int drawn) {
+  const auto take = [&](auto& slot, int drawn) {  // a part's loads go out
     if (thread == 0) slot.smem.part = drawn;
     __syncthreads();  // the part is there before anyone reads it
     slot.part = slot.smem.part;
@@ -78,15 +76,15 @@ __global__ void __launch_bounds__(split_threads, 1024 / split_threads)
     slot.memory.place = part_of_row(x_row, shape.cols, split, slot.part % split.parts);
     slot.memory.load_row(x_row);
   };
-  // the part's state, published
-  const auto begin = [&](auto& slot) {
+
+  // [doc: begin_finish]
+  const auto begin = [&](auto& slot) {  // the part's state, published
     if (slot.part >= parts) return;
     const SoftmaxState of_thread = slot.memory.add_to(state_of<T>(slot.memory.edge));
     const SoftmaxState state = merge_warps<T, split_threads>(slot.smem.warps, add_lanes<T>(of_thread));
     if (thread == 0) publish(&states[slot.part], state);
   };
-  // the row's state, y, and the next part
-  const auto finish = [&](auto& slot) {
+  const auto finish = [&](auto& slot) {  // the row's state, y, and the next part
     if (slot.part >= parts) return;
     const int i = slot.part / split.parts;
     if (thread < 32) {
@@ -98,7 +96,7 @@ __global__ void __launch_bounds__(split_threads, 1024 / split_threads)
     slot.memory.store_row(y.row(i), load(&slot.smem.row));
     take(slot, drawn);
   };
-  // [/doc: slot]
+  // [/doc: begin_finish]
 
   // ---- prologue ----
   const Place<T, split_threads> nowhere = part_of_row(x.row(0), 0, split, 0);

@@ -66,6 +66,8 @@ __device__ void update_row(ScalarSmem<Budget>& smem, const AttentionShape& shape
   const int visible = min(keys, shape.visible_keys(i) - first_key);
   if (visible <= 0) return;
   device::SoftmaxState tile;  // m̃, l̃: of this block's keys alone
+
+  // [doc: update_row]
   // S = Q K^T, row maximum
   for (int c = lane; c < visible; c += 32) {
     float dot = 0.0f;
@@ -81,6 +83,8 @@ __device__ void update_row(ScalarSmem<Budget>& smem, const AttentionShape& shape
     tile.l += p;
   }
   tile.l = warp_sum(tile.l);
+  // [/doc: update_row]
+
   const float2 ml = load(&smem.ml[r]);
   const device::SoftmaxState before{ml.x, ml.y};
   const device::MergedSoftmax merged = device::merge(before, tile);  // line 11
@@ -110,7 +114,6 @@ __global__ void __launch_bounds__(scalar_threads) algorithm_1(AttentionShape sha
   const int dim = shape.dim;
   const float scale_log2 = shape.scale * device::log2_e;  // scores are in base 2
 
-  // [doc: loops]
   for (int first_key = 0; first_key < shape.seq_k; first_key += Budget::keys) {  // line 5: j
     const int keys = min(Budget::keys, shape.seq_k - first_key);
     for (int e = threadIdx.x; e < keys * dim; e += scalar_threads) {  // line 6: K_j, V_j
@@ -122,6 +125,8 @@ __global__ void __launch_bounds__(scalar_threads) algorithm_1(AttentionShape sha
          first_row += Budget::rows) {  // line 7: i
       const int rows = min(Budget::rows, shape.seq_q - first_row);
       const std::int64_t block = state_row(shape, batch, head, first_row);
+
+      // [doc: row_block]
       for (int e = threadIdx.x; e < rows * dim; e += scalar_threads) {  // line 8: Q_i, O_i
         smem.q[e / dim][e % dim] = to_float(load(&q.row(batch, head, first_row + e / dim)[e % dim]));
         smem.o[e / dim][e % dim] = state.o[block * dim + e];
@@ -136,9 +141,9 @@ __global__ void __launch_bounds__(scalar_threads) algorithm_1(AttentionShape sha
         state.o[block * dim + e] = smem.o[e / dim][e % dim];
       }
       store_if(own < rows, &state.ml[block + own], load_if(own < rows, &smem.ml[own]));  // line 13: l_i, m_i
+      // [/doc: row_block]
     }
   }
-  // [/doc: loops]
 }
 
 }  // namespace flash_v1

@@ -19,13 +19,14 @@
 
 namespace flash_v1 {
 
-// [doc: softmax_rows]
 // Line 10 for rows g and g + 8 of a warp: `acc` becomes P; `tile` the rows' m̃, and of l̃ what this lane's keys add. `visible`:
 // how many keys each row sees.
 template <int n_frags>
 __device__ void softmax_rows(float (&acc)[n_frags][4], device::SoftmaxState (&tile)[2], const int (&visible)[2],
                              float scale_log2) {
   const int t = threadIdx.x % 4;
+
+  // [doc: softmax_rows]
   // row maximum
 #pragma unroll
   for (int n = 0; n < n_frags; ++n) {
@@ -40,6 +41,8 @@ __device__ void softmax_rows(float (&acc)[n_frags][4], device::SoftmaxState (&ti
     part.m = fmaxf(part.m, __shfl_xor_sync(0xffffffff, part.m, 1));
     part.m = fmaxf(part.m, __shfl_xor_sync(0xffffffff, part.m, 2));
   }
+  // [/doc: softmax_rows]
+
   // P = exp2(S - m), row sum
 #pragma unroll
   for (int n = 0; n < n_frags; ++n) {
@@ -50,7 +53,6 @@ __device__ void softmax_rows(float (&acc)[n_frags][4], device::SoftmaxState (&ti
     }
   }
 }
-// [/doc: softmax_rows]
 
 // Grid: x over heads, y over the batch. Blocks of Tile::threads. dim is a multiple of 32, and of rows a multiple of 16 bytes.
 template <class T, class Tile>

@@ -25,7 +25,6 @@ namespace flash_v1 {
 
 constexpr int slice = 32;  // columns of O that a warp works on at once
 
-// [doc: multiply_slice]
 // acc += P V for 16 rows and one slice of columns. With `masked`, V counts as 0 from key `visible` on. Returns whether all of
 // V that this lane has seen is finite.
 template <bool masked, class T, class Tile>
@@ -33,6 +32,8 @@ __device__ bool multiply_slice(float (&acc)[slice / 8][4], const std::uint32_t (
                                const TensorSmem<T, Tile>& smem, int column, int visible) {
   const int lane = threadIdx.x % 32;
   bool finite = true;
+
+  // [doc: multiply_slice]
 #pragma unroll
   for (int n = 0; n < Tile::keys / 16; ++n) {
 #pragma unroll
@@ -47,9 +48,9 @@ __device__ bool multiply_slice(float (&acc)[slice / 8][4], const std::uint32_t (
       multiply_two<T>(acc[2 * half], acc[2 * half + 1], p_frags[n], v_frags);
     }
   }
+  // [/doc: multiply_slice]
   return finite;
 }
-// [/doc: multiply_slice]
 
 // Grid: x over heads, y over the batch. Blocks of Tile::threads. dim is a multiple of 32, and of rows a multiple of 16 bytes.
 template <class T, class Tile>
