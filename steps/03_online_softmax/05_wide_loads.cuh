@@ -72,7 +72,8 @@ __global__ void __launch_bounds__(block_threads, 2048 / block_threads) wide_load
   const float m = device::safe_maximum(state.m), factor = device::inverse_sum(state.l);
   for (int k = 0; k * block_threads < row.chunks; ++k) {
     const uint4 words = load_if(place.has(k), &x_chunks[k * block_threads]);
-    store_if(place.has(k), &y_chunks[k * block_threads], softmax_of<T>(words, m, factor));
+    const uint4 result = softmax_of<T>(words, m, factor);
+    store_if(place.has(k), &y_chunks[k * block_threads], result);
   }
   store_if(place.has_edge, &y.row(i)[place.edge_column], from_float<T>(exp_below<T>(edge, m) * factor));
 }

@@ -128,7 +128,7 @@ const std::vector<SoftmaxVariant> variants = {
                      can_hold_parts, launch_messages),
     messages_variant("as_they_come", "a thread's state, from its chunks as they come", "as_they_come_softmax", sizeof(PartSmem),
                      can_hold_parts, launch_as_they_come),
-    messages_variant("in_shared", "parts in shared memory: six blocks to an SM", "in_shared_softmax", sizeof(InSharedSmem),
+    messages_variant("in_shared", "parts in shared memory: five blocks to an SM", "in_shared_softmax", sizeof(InSharedSmem),
                      can_stage_parts, launch_in_shared),
     {.name = "in_turns",
      .idea = "a block has two parts, and begins one before it waits for the other's row",
