@@ -9,7 +9,7 @@
 
 #include "common/problem/dtype.h"
 #include "common/runtime/launch.h"
-#include "steps/00_ceilings/2_arithmetic.cuh"
+#include "steps/00_ceilings/02_arithmetic.cuh"
 
 namespace benchmarks {
 

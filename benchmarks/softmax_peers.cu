@@ -14,7 +14,7 @@
 #include "common/run/harness/rows_buffer.h"
 #include "common/run/harness/text.h"
 #include "common/runtime/launch.h"
-#include "steps/00_ceilings/1_memory.cuh"
+#include "steps/00_ceilings/01_memory.cuh"
 
 namespace {
 

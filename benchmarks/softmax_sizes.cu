@@ -1,5 +1,5 @@
-// Step 03, file 5, with other numbers of threads to a row and of chunks to a thread: which is the fastest, for rows of which
-// length? build/gpu/bin/softmax_sizes --variant all --bench --rows 16384 --cols 4096
+// Step 03, `vectorised`, with other numbers of threads to a row and of chunks to a thread: which is the fastest, for rows of
+// which length? build/gpu/bin/softmax_sizes --variant all --bench --rows 16384 --cols 4096
 #include "common/run/family/any_step.h"
 #include "steps/03_online_softmax/host.h"
 

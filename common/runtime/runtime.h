@@ -119,7 +119,7 @@ void configure(const SimOptions& options);
 struct Finding {
   std::string kind;  // "out-of-bounds write"
   std::string kernel;
-  std::string where;        // "steps/01_naive_mha/2_row_per_thread.cuh:31"
+  std::string where;        // "steps/01_naive_mha/02_row_per_thread.cuh:31"
   std::string text;         // the whole report, lines separated by '\n', with the seed that replays it
   std::uint64_t count = 1;  // how often it was seen at this place
 };
@@ -135,7 +135,7 @@ enum class Op { load, store, copy_through_l1, copy_past_l1, matrix_load };
 
 // The accesses of one line of the source, of one kind. A request is one access, made together by lanes of one warp.
 struct LineCounters {
-  std::string where;  // "steps/01_naive_mha/2_row_per_thread.cuh:41"
+  std::string where;  // "steps/01_naive_mha/02_row_per_thread.cuh:41"
   Space space = Space::global;
   Op op = Op::load;
   unsigned bytes = 0;                  // that each lane moves
@@ -174,7 +174,7 @@ struct TracedAddresses {
 // One instruction of a traced warp.
 struct TraceEvent {
   std::string op;              // "ld.shared", "mma.m16n8k16.f16": as PTX names it, or CUDA
-  std::string where;           // "steps/01_naive_mha/2_row_per_thread.cuh:41"
+  std::string where;           // "steps/01_naive_mha/02_row_per_thread.cuh:41"
   std::uint32_t lanes = 0;     // that make it, as a mask
   std::optional<int> operand;  // of cp.async.wait_group: how many groups may stay under way; of bar: its number
   unsigned bytes = 0;          // that each lane moves

@@ -86,7 +86,7 @@ enum class Form { global, shared, copy_through_l1, copy_past_l1, matrix };
 
 // The accesses of one line of the source, of one kind. A request is one access by the lanes of one warp that make it together.
 struct LineCounters {
-  std::string where;  // "steps/01_naive_mha/2_row_per_thread.cuh:41"
+  std::string where;  // "steps/01_naive_mha/02_row_per_thread.cuh:41"
   Form form = Form::global;
   bool store = false;                  // or load
   unsigned bytes = 0;                  // that each lane moves
@@ -125,7 +125,7 @@ struct TracedAddresses {
 // One instruction of the traced warp.
 struct TraceEvent {
   std::string op;                   // "ld.shared", "mma.m16n8k16.f16": as PTX names it, or CUDA
-  std::string where;                // "steps/01_naive_mha/2_row_per_thread.cuh:41"
+  std::string where;                // "steps/01_naive_mha/02_row_per_thread.cuh:41"
   std::uint32_t lanes = 0;          // that make it, as a mask
   std::optional<int> operand = {};  // of cp.async.wait_group: how many groups may stay under way; of bar: its number
   unsigned bytes = 0;               // that each lane moves

@@ -11,7 +11,7 @@
 
 namespace simt {
 
-std::string place_of(const std::source_location& where);  // "steps/01_naive_mha/2_row_per_thread.cuh:31"
+std::string place_of(const std::source_location& where);  // "steps/01_naive_mha/02_row_per_thread.cuh:31"
 
 // The line whose code called the hook that returns to `pc`. Where helpers were inlined (load, store, the standard library), the
 // line of the kernel that uses them.

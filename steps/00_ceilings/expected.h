@@ -7,7 +7,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "steps/00_ceilings/2_arithmetic.cuh"
+#include "steps/00_ceilings/02_arithmetic.cuh"
 
 namespace ceilings {
 
@@ -64,12 +64,12 @@ inline bool fma_chain_did(double operations, const std::vector<float>& values, c
 template <class T>
 bool mma_chain_did(double operations, const std::vector<T>& elements, const std::vector<float>& sums) {
   const double warps = static_cast<double>(sums.size()) / 32;
-  const double additions = operations / mma_flops / (mma_a * mma_b) / warps;  // to each piece of C
+  const double additions = operations / mma_flops / (mma_a * mma_b) / warps;  // to each fragment of C
   const auto element = [&](std::size_t thread, std::size_t i) {               // i of its 32 for A, then of its 32 for B
     return static_cast<double>(static_cast<float>(elements[2 * (thread % 4096 + 4096 * (i / 2)) + i % 2]));
   };
   for (std::size_t warp = 0; warp < std::min(warps, 128.0); ++warp) {
-    double a[16 * mma_a][16], b[16][8 * mma_b];  // the pieces of A below each other, those of B side by side
+    double a[16 * mma_a][16], b[16][8 * mma_b];  // the fragments of A below each other, those of B side by side
     for (int lane = 0; lane < 32; ++lane) {
       const int g = lane / 4, t = lane % 4;
       for (int i = 0; i < 8 * mma_a; ++i) {

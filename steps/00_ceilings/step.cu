@@ -3,8 +3,8 @@
 #include <random>
 
 #include "common/runtime/launch.h"
-#include "steps/00_ceilings/1_memory.cuh"
-#include "steps/00_ceilings/2_arithmetic.cuh"
+#include "steps/00_ceilings/01_memory.cuh"
+#include "steps/00_ceilings/02_arithmetic.cuh"
 #include "steps/00_ceilings/ceilings.h"
 #include "steps/00_ceilings/expected.h"
 

@@ -1,12 +1,12 @@
-// Step 01: multi-head attention, naively. Every kernel and every intermediate result goes through device memory.
+// Step 01: multi-head attention, naively. Every kernel and every intermediate result goes through global memory.
 //
 // Host side: which kernels make up each variant, with which grids, and what they are predicted to cost.
 #include "common/run/family/any_step.h"
-#include "steps/01_naive_mha/1_projections.cuh"
-#include "steps/01_naive_mha/2_row_per_thread.cuh"
-#include "steps/01_naive_mha/3_element_per_thread.cuh"
-#include "steps/01_naive_mha/4_coalesced.cuh"
-#include "steps/01_naive_mha/5_block_softmax.cuh"
+#include "steps/01_naive_mha/01_projections.cuh"
+#include "steps/01_naive_mha/02_row_per_thread.cuh"
+#include "steps/01_naive_mha/03_element_per_thread.cuh"
+#include "steps/01_naive_mha/04_coalesced.cuh"
+#include "steps/01_naive_mha/05_block_softmax.cuh"
 #include "steps/01_naive_mha/host.h"
 
 namespace {

@@ -1,11 +1,11 @@
-// Step 03, host side: what kernels take, and how rows are cut. Shared by step.cu, the exercises and the tests.
+// 03_online_softmax, host side: what kernels take, and how rows are cut. Shared by step.cu, the exercises and the tests.
 #pragma once
 
 #include <algorithm>
 
 #include "common/run/family/softmax.h"
 #include "common/runtime/launch.h"
-#include "steps/03_online_softmax/8_in_turns.cuh"
+#include "steps/03_online_softmax/12_in_turns.cuh"
 
 namespace online_softmax {
 

@@ -1,4 +1,4 @@
-// What all files of step 03 share: rows, and the exponential.
+// 03_online_softmax: what all rungs share, rows and the exponential.
 //
 //     y[i, j] = exp(x[i, j]) / Σ_k exp(x[i, k])
 //
@@ -34,10 +34,10 @@ struct Shape {
   int rows, cols;
 };
 
-// From file 3 on, exp(x − m) = 2^((x − m) · log2(e)) by the hardware's 2^x. m is a maximum, and not −∞. Of fp16 scores, m is
-// kept in base 2, as m · log2(e): then one fused multiply-add is enough, which does not round x · log2(e). Of fp32 scores that
-// product may overflow, from |x| = 2.36e38 on; and −FLT_MAX is what masks are often made of. So there m is a score as it is,
-// and is subtracted first: one addition more for each exponential.
+// From `warp_per_row` on, exp(x − m) = 2^((x − m) · log2(e)) by the hardware's 2^x. m is a maximum, and not −∞. For fp16
+// scores m is kept in base 2, as m · log2(e): then one fused multiply-add is enough, which does not round x · log2(e). For fp32
+// scores that product may overflow, from |x| = 2.36e38 on; and −FLT_MAX is what masks are often made of. So there m is a score
+// as it is, and is subtracted first: one addition more for each exponential.
 
 // [doc: exponential]
 template <class T>

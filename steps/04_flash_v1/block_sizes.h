@@ -1,4 +1,4 @@
-// The sizes of Algorithm 1's blocks: the paper's, and those that fit.
+// 04_flash_v1: the sizes of Algorithm 1's blocks, the paper's and those that fit.
 #pragma once
 
 namespace flash_v1 {
@@ -8,7 +8,7 @@ struct BlockSizes {
   int keys;  // Bc
 };
 
-// As the paper has them (line 1). M counts elements of 4 bytes, of the shared memory of one multiprocessor.
+// As the paper has them (line 1). M counts elements of 4 bytes, of the shared memory of one SM.
 constexpr BlockSizes papers_sizes(int m_words, int dim) {
   const int keys = (m_words + 4 * dim - 1) / (4 * dim);
   return {keys < dim ? keys : dim, keys};

@@ -1,11 +1,10 @@
-// Step 04, host side: the state of the rows, and the three launches of a variant. Shared by step.cu, the exercises and the
+// 04_flash_v1, host side: the state of the rows, and the three launches of a variant. Shared by step.cu, the exercises and the
 // tests.
 #pragma once
 
 #include "common/run/family/attention.h"
 #include "common/runtime/launch.h"
-#include "steps/04_flash_v1/1_scalar.cuh"
-#include "steps/04_flash_v1/2_tensor_cores.cuh"
+#include "steps/04_flash_v1/05_tensor_cores.cuh"
 
 namespace flash_v1 {
 
@@ -92,7 +91,7 @@ void with_type(problem::Dtype dtype, F f) {
   }
 }
 
-// ---- file 1 ----
+// ---- the scalar variants ----
 
 // Calls f(Budget{}) with the block sizes for a head dim.
 template <int smem_bytes, class F>
@@ -118,7 +117,7 @@ void launch_scalar(const AttentionLaunch& l) {
   with_type(l.shape.dtype, [&]<class T>(T) { launch_finish<T>(l); });
 }
 
-// ---- file 2 ----
+// ---- on tensor cores ----
 
 template <class F>
 auto with_tensor_tile(int dim, F f) {
@@ -128,12 +127,12 @@ auto with_tensor_tile(int dim, F f) {
   return f(TensorTile<256>{});
 }
 
-inline void launch_tensor_cores(const AttentionLaunch& l) {
-  const auto launch = [&]<class T>(T) {
+// launch_all_keys(T{}, Tile{}) runs Algorithm 1's kernel.
+template <class F>
+void launch_tensor_tiles(const AttentionLaunch& l, F launch_all_keys) {
+  const auto launch = [&]<class T>(T type) {
     launch_initialise(l);
-    with_tensor_tile(l.shape.dim, [&]<class Tile>(Tile) {
-      launch_keys<T>(l, algorithm_1_tensor_cores<T, Tile>, Tile::threads, sizeof(TensorSmem<T, Tile>));
-    });
+    with_tensor_tile(l.shape.dim, [&](auto tile) { launch_all_keys(type, tile); });
     launch_finish<T>(l);
   };
   if (l.shape.dtype == problem::Dtype::fp16) {
@@ -141,6 +140,24 @@ inline void launch_tensor_cores(const AttentionLaunch& l) {
   } else {
     launch(__nv_bfloat16{});
   }
+}
+
+inline void launch_tensor_scores(const AttentionLaunch& l) {
+  launch_tensor_tiles(l, [&]<class T, class Tile>(T, Tile) {
+    launch_keys<T>(l, algorithm_1_tensor_scores<T, Tile>, Tile::threads, sizeof(ScoresSmem<T, Tile>));
+  });
+}
+
+inline void launch_register_softmax(const AttentionLaunch& l) {
+  launch_tensor_tiles(l, [&]<class T, class Tile>(T, Tile) {
+    launch_keys<T>(l, algorithm_1_register_softmax<T, Tile>, Tile::threads, sizeof(ScoresSmem<T, Tile>));
+  });
+}
+
+inline void launch_tensor_cores(const AttentionLaunch& l) {
+  launch_tensor_tiles(l, [&]<class T, class Tile>(T, Tile) {
+    launch_keys<T>(l, algorithm_1_tensor_cores<T, Tile>, Tile::threads, sizeof(TensorSmem<T, Tile>));
+  });
 }
 
 }  // namespace flash_v1

@@ -1,7 +1,6 @@
-// What all files of step 04 share: the sizes of blocks, the state of the rows in device memory, and the kernels around
-// Algorithm 1.
+// 04_flash_v1: what all rungs share, which is the state of the rows in global memory and the kernels around Algorithm 1.
 //
-// FlashAttention (Dao et al. 2022), Algorithm 1, keeps three things of every query row in device memory, in fp32: m, the
+// FlashAttention (Dao et al. 2022), Algorithm 1, keeps three things of every query row in global memory, in fp32: m, the
 // largest score among the keys seen so far; l, the sum of their exponentials; and O, the output over these keys, already
 // divided by l. Its kernel reads and rewrites all three for every block of keys. `initialise` writes what a row has before it
 // has seen a key, and `finish` turns the state into the output. Scores and m are in base 2 (common/device/online_softmax.cuh).

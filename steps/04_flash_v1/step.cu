@@ -1,8 +1,8 @@
-// Step 04: FlashAttention's first algorithm. S and P stay on the chip; O, l and m do not.
+// 04_flash_v1: FlashAttention's first algorithm. S and P stay on the chip; O, l and m do not.
 //
 // Host side: what the step offers, and what each kernel is predicted to ask of memory.
 #include "common/run/family/any_step.h"
-#include "steps/04_flash_v1/3_wrong_update.cuh"
+#include "steps/04_flash_v1/02_wrong_update.cuh"
 #include "steps/04_flash_v1/host.h"
 
 namespace {
@@ -26,8 +26,12 @@ BlockSizes tensor_sizes(const Attention& a) {
   return with_tensor_tile(a.dim, []<class Tile>(Tile) { return BlockSizes{Tile::rows, Tile::keys}; });
 }
 
+// Of one type for both: bfloat16 is as large as half.
+std::size_t scores_shared_bytes(const Attention& a) {
+  return with_tensor_tile(a.dim, []<class Tile>(Tile) { return sizeof(ScoresSmem<__half, Tile>); });
+}
 std::size_t tensor_shared_bytes(const Attention& a) {
-  return with_tensor_tile(a.dim, []<class Tile>(Tile) { return sizeof(TensorSmem<__half, Tile>); });  // bfloat16 is as large
+  return with_tensor_tile(a.dim, []<class Tile>(Tile) { return sizeof(TensorSmem<__half, Tile>); });
 }
 
 template <int smem_bytes, class Update = PapersUpdate>
@@ -42,17 +46,27 @@ run::AttentionVariant scalar(std::string name, std::string idea, std::string dem
           .demonstration = std::move(demonstration)};
 }
 
+run::AttentionVariant tensor(std::string name, std::string idea, std::string kernel,
+                             std::size_t (*shared_bytes)(const Attention&), void (*launch)(const AttentionLaunch&)) {
+  return {.name = std::move(name),
+          .idea = std::move(idea),
+          .supports = {.dtypes = {Dtype::fp16, Dtype::bf16}, .dims = {32, 64, 96, 128, 256}, .row_alignment = 16},
+          .shared_bytes = shared_bytes,
+          .scratch = state_arrays,
+          .cost = [=](const Attention& a) { return cost_of(a, tensor_sizes(a), kernel); },
+          .launch = launch};
+}
+
 const std::vector<run::AttentionVariant> variants = {
     scalar<48 * kib>("scalar_48k", "Algorithm 1 with the 48 KB of shared memory that every GPU gives"),
     scalar<99 * kib>("scalar_99k", "the same with the 99 KB of an RTX 30 or 40: fewer passes over Q and O"),
     scalar<227 * kib>("scalar", "the same with all that one multiprocessor of an H200 has"),
-    {.name = "tensor_cores",
-     .idea = "mma.sync and ldmatrix; S and P in registers",
-     .supports = {.dtypes = {Dtype::fp16, Dtype::bf16}, .dims = {32, 64, 96, 128, 256}, .row_alignment = 16},
-     .shared_bytes = tensor_shared_bytes,
-     .scratch = state_arrays,
-     .cost = [](const Attention& a) { return cost_of(a, tensor_sizes(a), "algorithm_1_tensor_cores"); },
-     .launch = launch_tensor_cores},
+    tensor("tensor_scores", "S by mma.sync and ldmatrix; S and P in shared memory", "algorithm_1_tensor_scores",
+           scores_shared_bytes, launch_tensor_scores),
+    tensor("register_softmax", "S stays in registers; P in shared memory", "algorithm_1_register_softmax", scores_shared_bytes,
+           launch_register_softmax),
+    tensor("tensor_cores", "mma.sync and ldmatrix; S and P in registers", "algorithm_1_tensor_cores", tensor_shared_bytes,
+           launch_tensor_cores),
     scalar<48 * kib, WrongUpdate>("wrong_update", "the update that many explanations print: no factor on P·V",
                                   "wrong on purpose, to be rejected"),
 };

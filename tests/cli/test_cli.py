@@ -469,7 +469,7 @@ def test_counters_have_nsight_computes_names_and_a_table_by_line(naive_mha, sim,
     softmax = variants["block_softmax"][2]
     assert softmax["exact"]["sass__inst_executed_per_opcode.BAR"] == 2 * 64 * 4 * 2 * 9  # rows, warps, reductions, barriers
     assert softmax["at_least"]["dram__bytes_read.sum"] == 2 * 64 * 64 * 4
-    for text in (requests, "5_block_softmax.cuh:41", "shared load 4 B"):
+    for text in (requests, "05_block_softmax.cuh:41", "shared load 4 B"):
         assert text in done.stdout
 
 

@@ -728,7 +728,7 @@ def test_a_quotation_stands_beside_its_prose_under_a_link_to_its_source(site):
     text = (site / "00_how_a_gpu_runs.html").read_text()
     row = text[text.index('<div class="beside') :]
     assert row.index('class="prose') < row.index('class="code') < row.index("pv_uncoalesced")
-    assert 'href="code/steps/01_naive_mha/3_element_per_thread.cuh.html#L-' in row
+    assert 'href="code/steps/01_naive_mha/03_element_per_thread.cuh.html#L-' in row
 
 
 def test_links_to_sources_lead_to_pages_that_show_them(site):

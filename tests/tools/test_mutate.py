@@ -591,9 +591,9 @@ def test_a_barrier_is_removed_in_a_copy_and_caught(tmp_path):
     assert result["id"] == barrier
     assert result["caught"] == result["runs"] == result["by"]["race"] > 0
     assert result["first"]["by"] == "race"
-    assert [place.rpartition(":")[0] for place in result["first"]["lines"]] == ["steps/01_naive_mha/5_block_softmax.cuh"] * 2
+    assert [place.rpartition(":")[0] for place in result["first"]["lines"]] == ["steps/01_naive_mha/05_block_softmax.cuh"] * 2
     assert before == {path: path.read_bytes() for path in before}
-    kept = only(list(keep.glob("5_block_softmax*"))) / "steps" / "01_naive_mha" / "5_block_softmax.cuh"
+    kept = only(list(keep.glob("05_block_softmax*"))) / "steps" / "01_naive_mha" / "05_block_softmax.cuh"
     assert kept.read_text().count("__syncthreads();") == 2
 
 

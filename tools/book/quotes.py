@@ -2,7 +2,7 @@
 
 A page quotes with a comment, and the fenced block right below it:
 
-    <!-- code: steps/01_naive_mha/2_row_per_thread.cuh#pv_row_per_thread -->
+    <!-- code: steps/01_naive_mha/02_row_per_thread.cuh#pv_row_per_thread -->
 
 After # stands a function, a type or a constant of that file (at the left margin; its comment, its template line and its body
 belong to it), or a region that the file marks with lines of their own:

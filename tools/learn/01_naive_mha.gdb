@@ -22,7 +22,7 @@ print shape
 
 echo \n---- 3. A thread without work: 100 queries, 128 threads in the block\n
 # stops at: if (i >= shape.seq_q) return;
-tbreak 2_row_per_thread.cuh:31 if i == 105
+tbreak 02_row_per_thread.cuh:31 if i == 105
 continue
 print threadIdx
 print blockDim
@@ -31,7 +31,7 @@ print shape.seq_q
 
 echo \n---- 4. Inside the loop, a thread with work: query 7, key 3\n
 # stops at: score = shape.scale * dot;
-tbreak 2_row_per_thread.cuh:42 if i == 7 && j == 3 && head == 1
+tbreak 02_row_per_thread.cuh:42 if i == 7 && j == 3 && head == 1
 continue
 print threadIdx
 print j

@@ -11,7 +11,7 @@ mutants.json stands among a step's tests, tests/steps/NN_name, so that its kerne
     {
       "shapes": {"default": [], "ragged": ["--seq-q", "41", …]},      what the step's executable runs
       "files": {
-        "5_block_softmax.cuh": {
+        "05_block_softmax.cuh": {
           "shapes": ["default"],                                       of this file's mutants; left out: all
           "marks": ["smem.partial[[thread + live]]",                   double brackets mark the index in an exact text
                     {"mark": "i < [[rows]]", "occurrences": 2},        a text that stands there more than once

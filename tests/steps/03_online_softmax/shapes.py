@@ -6,7 +6,7 @@ FIXED = {
     "ragged": ["--rows", "5", "--cols", "34567"],
 }
 
-REACHED = [  # every size of file 5, with rows that begin and end between multiples of 16 bytes
+REACHED = [  # every size of `vectorised`, with rows that begin and end between multiples of 16 bytes
     ["--rows", "3", "--cols", str(most // part + 1), "--dtype", dtype]
     for dtype, most in (("fp16", 65536), ("fp32", 32768))
     for part in (512, 256, 64, 16, 8, 4, 2, 1)

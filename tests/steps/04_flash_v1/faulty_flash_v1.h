@@ -5,7 +5,7 @@
 
 namespace faulty {
 
-// File 1's blocks of keys for this head dim, in fp32 and with 48 KB.
+// The blocks of keys of `scalar_48k` for this head dim, in fp32.
 int block_keys(int dim);
 
 // Algorithm 1 after its first `keys` keys: O and LSE over those.

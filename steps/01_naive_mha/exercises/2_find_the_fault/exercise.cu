@@ -1,6 +1,6 @@
 // Exercise 2 of step 01: the softmax kernel is wrong. Run it, read the simulator's report, mend task.cuh.
 #include EXERCISE_KERNEL
-#include "../../2_row_per_thread.cuh"
+#include "../../02_row_per_thread.cuh"
 #include "../exercise.h"
 
 namespace {

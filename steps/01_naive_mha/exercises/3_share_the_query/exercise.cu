@@ -1,6 +1,6 @@
 // Exercise 3 of step 01: scores with the query row in shared memory. Yours to write: task.cuh.
 #include EXERCISE_KERNEL
-#include "../../2_row_per_thread.cuh"
+#include "../../02_row_per_thread.cuh"
 #include "../exercise.h"
 
 namespace {

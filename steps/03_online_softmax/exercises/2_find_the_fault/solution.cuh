@@ -16,7 +16,7 @@ struct Smem {
   SoftmaxState states[warps];
 };
 
-// As file 2, in base e.
+// As `online`, in base e.
 __device__ inline SoftmaxState merge_states(SoftmaxState a, SoftmaxState b) {
   const float m = fmaxf(a.m, b.m);
   const float subtracted = device::safe_maximum(m);

@@ -14,7 +14,7 @@ struct Smem {
   SoftmaxState states[warps];
 };
 
-// As file 2, in base e.
+// As `online`, in base e.
 __device__ inline SoftmaxState merge_states(SoftmaxState a, SoftmaxState b) {
   const float m = fmaxf(a.m, b.m);
   return {m, a.l * expf(a.m - m) + b.l * expf(b.m - m)};

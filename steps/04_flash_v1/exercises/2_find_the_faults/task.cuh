@@ -17,7 +17,7 @@ __global__ void mended_algorithm_1(AttentionShape shape,
   const int batch = blockIdx.y;
   const int lane = threadIdx.x % 32;
   const int warp = threadIdx.x / 32;
-  const float scale = shape.scale * device::log2_e;
+  const float scale_log2 = shape.scale * device::log2_e;
 
   for (int j = 0; j < shape.seq_k / Bc; ++j) {
     const int first_key = j * Bc;
@@ -40,7 +40,7 @@ __global__ void mended_algorithm_1(AttentionShape shape,
       if (lane < visible) {
         float dot = 0.0f;
         for (int t = 0; t < shape.dim; ++t) dot += smem.q[r][t] * smem.k[lane][t];
-        score = scale * dot;
+        score = scale_log2 * dot;
       }
       const float m_tile = warp_maximum(score);
       const float p = device::exp2_fast(score - device::safe_maximum(m_tile));

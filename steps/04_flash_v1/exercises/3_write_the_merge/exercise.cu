@@ -1,4 +1,4 @@
-// Exercise 3 of step 04: file 1's loops, with the merge that you write in task.cuh.
+// Exercise 3 of step 04: the loops of `scalar`, with the merge that you write in task.cuh.
 #include "../exercise.h"
 #include EXERCISE_KERNEL
 
@@ -18,7 +18,7 @@ __global__ void joined_algorithm_1(AttentionShape shape,
   const int batch = blockIdx.y;
   const int lane = threadIdx.x % 32;
   const int warp = threadIdx.x / 32;
-  const float scale = shape.scale * device::log2_e;
+  const float scale_log2 = shape.scale * device::log2_e;
 
   for (int first_key = 0; first_key < shape.seq_k; first_key += keys_of_block) {
     const int keys = min(keys_of_block, shape.seq_k - first_key);
@@ -37,7 +37,7 @@ __global__ void joined_algorithm_1(AttentionShape shape,
       if (lane < visible) {
         float dot = 0.0f;
         for (int t = 0; t < shape.dim; ++t) dot += q_row[t] * smem.k[lane][t];
-        score = scale * dot;
+        score = scale_log2 * dot;
       }
       const float m_tile = warp_maximum(score);
       const float p = device::exp2_fast(score - device::safe_maximum(m_tile));

@@ -1,20 +1,21 @@
-// Step 03, file 6: rows longer than a block can hold.
+// 03_online_softmax, split_rows: rows longer than a block can hold.
+// Predecessor: 06_vectorised.cuh
 //
-// File 5 ends at 128 KB a row: no block has more registers. And 64 rows of a million columns would be 64 blocks, for 132
-// multiprocessors. So a row is cut into parts of at most 32 KB, a block for each. A part's state (m, l) is 8 bytes in device
-// memory. A second kernel has the same blocks again: each merges the states of its row's parts by ⊕, and writes its part of y.
-// The end of the first kernel is the barrier between the two: the only one that all blocks of a launch have for free.
+// `vectorised` ends at 128 KB a row: no block has more registers. And 64 rows of a million columns would be 64 blocks, for 132
+// SMs. So a row is cut into parts of at most 32 KB, a block for each. A part's state (m, l) is 8 bytes in global memory. A
+// second kernel has the same blocks again: each merges the states of its row's parts by ⊕, and writes its part of y. The end of
+// the first kernel is the barrier between the two: the only one that all blocks of a launch have for free.
 //
 //     (m, l) = (m₁, l₁) ⊕ … ⊕ (m_parts, l_parts)     the parts' y are scaled to this, not put side by side as they are
 //
-// What it costs: blocks forget their registers between kernels, so x is read twice. 3 transfers again, where L2 does not
-// still hold the part.
-//
-//   states[rows][parts]   in device memory
+//   states[rows][parts]   in global memory
 //   Smem                  states[8]   (m, l) of each warp
+//
+// What to expect: 0.67 of a copy's speed at the most, because blocks forget their registers between kernels, so x is read
+// twice: 3 transfers again, where L2 does not still hold the part.
 #pragma once
 
-#include "steps/03_online_softmax/5_vectorised.cuh"
+#include "steps/03_online_softmax/06_vectorised.cuh"
 
 namespace online_softmax {
 
@@ -34,7 +35,7 @@ using HeldPart = Held<T, split_threads, held_chunks>;
 template <class T>
 __device__ inline Place<T, split_threads> part_of_row(const T* x_row, int cols, Split split, int part) {
   const int first = part * split.chunks;
-  return {pieces_of(x_row, cols), cols, first, first + split.chunks, part == 0, static_cast<int>(threadIdx.x)};
+  return {chunked(x_row, cols), cols, first, first + split.chunks, part == 0, static_cast<int>(threadIdx.x)};
 }
 
 // [doc: merge_parts]

@@ -1,11 +1,12 @@
-// Step 03, file 7: parts that wait for each other.
+// 03_online_softmax, held_parts: parts that wait for each other.
+// Predecessor: 07_split_rows.cuh
 //
-// File 6 reads x twice because its blocks end before the row's state is known. Here a block keeps its part in registers, makes
-// its state known, waits until the states of all parts of its row are there, and writes y from what it holds: 2 transfers, for
-// rows as long as the registers of the whole device.
+// `split_rows` reads x twice because its blocks end before the row's state is known. Here a block keeps its part in registers,
+// publishes its state, waits until the states of all parts of its row are there, and writes y from what it holds: 2 transfers,
+// for rows as long as the registers of the whole device.
 //
 //   states[rows][parts]   each part's (m, l)
-//   arrived[rows]         how many of a row's states are written; the last element deals out the work
+//   arrived[rows]         how many of a row's states are written; the last element is the counter that hands out tickets
 //   Smem                  states[8]   (m, l) of each warp;   ticket   which part this block takes
 //
 // A block that waits for others may wait for ever: if blocks that wait fill the device, the one that they wait for cannot
@@ -16,9 +17,12 @@
 //
 // The order of an exchange: state, fence, count — count, fence, states. A fence makes what its thread wrote before it visible
 // before what it writes after; without the first one the count may be seen before the state.
+//
+// What to expect: 0.85 to 0.95 of a copy's speed at 64 × 1M, because x is read once again, and an SM has four blocks, some of
+// which load while others wait or write.
 #pragma once
 
-#include "steps/03_online_softmax/6_split_rows.cuh"
+#include "steps/03_online_softmax/07_split_rows.cuh"
 
 namespace online_softmax {
 

@@ -1,15 +1,15 @@
-// Step 01, file 2: attention as three loops, one thread per query.
+// 01_naive_mha, row_per_thread: attention as three loops, one thread per query.
+// Predecessor: 01_projections.cuh
 //
-// The formula O = softmax(scale · Q Kᵀ) V, taken literally: three kernels, and between them S and P, two matrices of
-// seq_q × seq_k elements per head, in device memory. Each kernel gives one query row to one thread, which does all the work of
-// that row alone.
+// The formula O = softmax(scale · Q Kᵀ) V is taken literally: three kernels, with S and P between them in global memory, two
+// matrices of seq_q × seq_k elements per head. One thread does all the work of one query row in each kernel.
 //
 //   scores    reads Q, K    writes S      thread i: row i of S, dot product by dot product
 //   softmax   reads S       writes P, LSE thread i: row i, in three passes: maximum, sum, division
 //   pv        reads P, V    writes O      thread i: row i of O, element by element
 //
 // What to expect: 207 queries in 12 heads are 2484 threads, where an H200 wants more than 100,000 to hide the latency of its
-// memory. And the 32 lanes of a warp walk down 32 different rows, so every load of Q, S or P touches 32 sectors to use 4 bytes
+// memory. The 32 lanes of a warp walk down 32 different rows, so every load of Q, S or P touches 32 sectors to use 4 bytes
 // of each. No shared memory, no barriers: no thread ever needs what another computed within a kernel.
 #pragma once
 

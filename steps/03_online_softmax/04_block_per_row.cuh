@@ -1,7 +1,8 @@
-// Step 03, file 4: a block per row, merged through shared memory.
+// 03_online_softmax, block_per_row: a block per row, merged through shared memory.
+// Predecessor: 03_warp_per_row.cuh
 //
-// A warp that walks a row of 16,384 columns makes 512 rounds, each with one load of a lane under way; and with few rows there
-// are few warps. Here a block of 8 warps shares the row: 64 rounds, and 8 times the loads under way. The bytes are file 3's.
+// A warp that walks a row of 16,384 columns makes 512 steps, each with one load of a lane in flight; and with few rows there
+// are few warps. Here a block of 8 warps shares the row: 64 steps, and 8 times the loads in flight for a row.
 //
 // Lanes merge their states by shuffles as before. Then there are 8 states, one of each warp, and warps can only talk through
 // shared memory: each writes its state, and after a barrier every warp reads all 8 and merges them again. All warps do the same
@@ -10,10 +11,12 @@
 //
 //   Smem   states[8]   (m, l) of each warp, 8 bytes each
 //
-// A lane without a state of a warp brings the empty one, (−∞, 0): ⊕ leaves the others as they are.
+// A lane without a warp's state brings the empty one, (−∞, 0): ⊕ leaves the others as they are.
+//
+// What to expect: the same 3 transfers for many rows; with few, long rows several times less time, because 8 warps share a row.
 #pragma once
 
-#include "steps/03_online_softmax/3_warp_per_row.cuh"
+#include "steps/03_online_softmax/03_warp_per_row.cuh"
 
 namespace online_softmax {
 

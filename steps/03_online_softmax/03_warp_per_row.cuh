@@ -1,17 +1,21 @@
-// Step 03, file 3: a warp per row, merged by shuffles.
+// 03_online_softmax, warp_per_row: a warp per row, merged by shuffles.
+// Predecessor: 02_online.cuh
 //
-// File 2's lanes read 32 rows at once, a sector each. Here the 32 lanes of a warp share one row: lane l takes every 32nd
-// column from l on, so a request of fp32 is 4 sectors of 32 bytes, all used. And there are 32 times as many threads, so more
-// loads are under way.
+// The lanes of `online` read 32 rows at once, a sector each. Here the 32 lanes of a warp share one row: each lane takes every
+// 32nd column, so a request of fp32 is 4 sectors of 32 bytes, all used. And there are 32 times as many threads, so more loads
+// are in flight.
 //
-// Each lane runs file 2's loop over its own columns and ends with a state (m, l) of its own. Two states make one, by ⊕
-// (online_softmax.cuh); five rounds of shuffles merge 32. ⊕ is what file 2 did with one score: a score x is the state (x, 1).
+// Each lane runs the loop of `online` over its own columns and ends with a state (m, l) of its own. Two states make one, by ⊕
+// (online_softmax.cuh); five steps of shuffles merge 32. ⊕ is what `online` did with one score: a score x is the state (x, 1).
 //
 // From here on in base 2. The hardware's exponential is 2^x; expf multiplies by log2(e) first, and handles cases that cannot
 // come here. Folding log2(e) into the maximum leaves one multiply-add and one ex2 for each exponential of an fp16 score
 // (rows.cuh says what fp32 does instead).
 //
-// Bytes: as file 2, 3 transfers. No shared memory, no barrier: the lanes of a warp meet in the shuffles.
+// No shared memory, no barrier: the lanes of a warp meet in the shuffles.
+//
+// What to expect: 95 µs and more for 16,384 rows of 4096 fp16 columns, because bytes are the bound now: the 3 transfers of
+// `online`, without its wasted sectors.
 #pragma once
 
 #include "steps/03_online_softmax/rows.cuh"
@@ -33,8 +37,8 @@ __device__ SoftmaxState merge_lanes(SoftmaxState state) {
 }
 // [/doc: merge_lanes]
 
-// Of `threads` threads that share a row, the state of the columns thread, thread + threads, … All make the same rounds: in the
-// last one a thread may have no column, and −∞ for its score.
+// Of `threads` threads that share a row, the state of the columns thread, thread + threads, … All make the same number of
+// steps: in the last one a thread may have no column, and −∞ for its score.
 template <class T>
 __device__ SoftmaxState state_of_columns(const T* x_row,  // [cols]
                                          int cols, int thread, int threads) {

@@ -1,15 +1,19 @@
-// Step 04, file 3: the update that many explanations print, to be rejected.
+// 04_flash_v1, wrong_update: the update that many explanations print, to be rejected.
+// Predecessor: 01_scalar.cuh (option: another line 12)
 //
 // P̃ of a block was computed with the block's own maximum m̃. Line 12 therefore brings it to the row's new maximum by a factor
 // e^(m̃ − m_new), just as it brings the O of the keys before by e^(m − m_new). Leave the first factor out, and everything still
 // looks right: shapes, finite values, a plausible size. l is right, so LSE is right. O is wrong, wherever a block comes whose
-// maximum is not the row's maximum so far: its values get too much weight. It happens to be right where every block has a
+// maximum is not the row's maximum so far: its values get too much weight. O happens to be right where every block has a
 // larger maximum than those before it, or only one block exists.
 //
-// The kernel is file 1's. Nothing but the update differs.
+// The kernel is that of `scalar`. Nothing but the update differs.
+//
+// What to expect: errors of the size of O itself for nearly every row that has several blocks of keys, because P̃V is too large
+// by e^(m_new − m̃).
 #pragma once
 
-#include "steps/04_flash_v1/1_scalar.cuh"
+#include "steps/04_flash_v1/01_scalar.cuh"
 
 namespace flash_v1 {
 

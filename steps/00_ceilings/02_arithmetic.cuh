@@ -1,4 +1,4 @@
-// Step 00, file 2: how fast numbers are multiplied.
+// 00_ceilings, arithmetic: how fast numbers are multiplied.
 //
 // Operands come from memory once, so that the compiler knows nothing about them, and then stay in registers. They are random:
 // multiplying zeros takes less power, and a GPU with power to spare keeps its clock.
@@ -31,12 +31,12 @@ __global__ void __launch_bounds__(256) fma_chain(int rounds, const float* values
   sums[t] = total;
 }
 
-constexpr int mma_a = 4;  // pieces of A, 16 × 16, of a warp
-constexpr int mma_b = 8;  // pieces of B, 16 × 8
+constexpr int mma_a = 4;  // fragments of A, 16 × 16, of a warp
+constexpr int mma_b = 8;  // fragments of B, 16 × 8
 constexpr int mma_unroll = 2;
 constexpr double mma_flops = 2.0 * 16 * 8 * 16;  // of one mma.sync.m16n8k16
 
-// rounds · mma_unroll · 32 mma.sync by each warp, to 32 pieces of C: what a warp with a 64 × 64 tile of a matrix product
+// rounds · mma_unroll · 32 mma.sync by each warp, to 32 fragments of C: what a warp with a 64 × 64 tile of a matrix product
 // executes, without its loads.
 template <class T>
 __global__ void __launch_bounds__(256) mma_chain(int rounds, const std::uint32_t* pairs,  // [4096 · 32]: two elements each
@@ -54,7 +54,7 @@ __global__ void __launch_bounds__(256) mma_chain(int rounds, const std::uint32_t
 #pragma unroll
     for (int i = 0; i < mma_unroll * mma_a * mma_b; ++i) {
       const int p = i / mma_b % mma_a;
-      const int q = p % 2 == 0 ? i % mma_b : mma_b - 1 - i % mma_b;  // there and back: at the turn B's piece stays
+      const int q = p % 2 == 0 ? i % mma_b : mma_b - 1 - i % mma_b;  // there and back: at the turn B's fragment stays
       ptx::mma_m16n8k16<T>(c[p][q], a[p], b[q]);
     }
   }

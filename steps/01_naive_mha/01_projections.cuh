@@ -1,4 +1,4 @@
-// Step 01, file 1: the linear layers around attention.
+// 01_naive_mha, projections: the linear layers around attention.
 //
 // A transformer layer makes Q, K and V from its input x, and mixes the heads' outputs afterwards: four products with a weight
 // matrix and a bias. PyTorch's MultiheadAttention stores each weight as [out, in] and stacks the first three:
