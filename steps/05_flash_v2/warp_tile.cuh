@@ -37,13 +37,14 @@ __device__ std::uint32_t word_of_column(const T (&v)[tile_keys][dim], int key, i
   return word;
 }
 
-// Brings scores to base 2.
+// Brings scores to base 2. The product is rounded by itself: nvcc would make one FMA of it and of the subtraction of the
+// maximum behind it, and then the maximum, which is a rounded product, would no longer be one of the scores (scale.cuh).
 template <int frags>
 __device__ void multiply_scores(float (&s)[frags][4], float scale_log2) {
 #pragma unroll
   for (int p = 0; p < frags; ++p) {
 #pragma unroll
-    for (int e = 0; e < 4; ++e) s[p][e] *= scale_log2;
+    for (int e = 0; e < 4; ++e) s[p][e] = __fmul_rn(s[p][e], scale_log2);
   }
 }
 

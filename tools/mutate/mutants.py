@@ -15,7 +15,8 @@ mutants.json stands among a step's tests, tests/steps/NN_name, so that its kerne
           "shapes": ["default"],                                       of this file's mutants; left out: all
           "marks": ["smem.partial[[thread + live]]",                   double brackets mark the index in an exact text
                     {"mark": "i < [[rows]]", "occurrences": 2},        a text that stands there more than once
-                    {"swap": "{[[low]], [[high]]}"}],                  two brackets: their contents change places
+                    {"swap": "{[[low]], [[high]]}"},                   two brackets: their contents change places
+                    {"mark": "j < [[n]]", "shapes": ["ragged"]}],      of this mark alone: where another rung uses the code
           "equivalent": {"shift +1 i < [[rows]]": "why nothing can notice"}
         }
       }
@@ -272,7 +273,9 @@ def read_marks(folder):
     for name, entry in files.items():
         if not (folder / name).is_file():
             raise MutationError(f"{folder.name}/mutants.json names {name}, which does not exist")
-        unknown = set(entry) - {"shapes", "marks", "equivalent"} or set(entry.get("shapes", [])) - set(shapes)
+        of_marks = [mark.get("shapes", []) for mark in entry.get("marks", []) if isinstance(mark, dict)]
+        named = set(entry.get("shapes", [])).union(*of_marks)
+        unknown = set(entry) - {"shapes", "marks", "equivalent"} or named - set(shapes)
         if unknown:
             raise MutationError(f"{folder.name}/mutants.json: {name}: unknown: {', '.join(sorted(unknown))}")
     forgotten = {path.name for path in folder.glob("*.cuh")} - set(files)
@@ -305,9 +308,12 @@ def find_in_file(file, text, entry, calls=None):
     found = find_calls(file, text, calls)
     for mark in entry.get("marks", []):
         mark = {"mark": mark} if isinstance(mark, str) else mark
-        if set(mark) - {"occurrences"} not in ({"mark"}, {"swap"}):
-            raise MutationError(f"{file}: a mark has “mark” or “swap”, and perhaps “occurrences”, but this one is {mark}")
-        found += (find_marked if "mark" in mark else find_swapped)(file, text, **mark)
+        if set(mark) - {"occurrences", "shapes"} not in ({"mark"}, {"swap"}):
+            raise MutationError(f"{file}: a mark has “mark” or “swap”, and perhaps “occurrences” or “shapes”, but this one is {mark}")
+        shapes = tuple(mark.get("shapes", []))
+        mark = {key: value for key, value in mark.items() if key != "shapes"}
+        marked = (find_marked if "mark" in mark else find_swapped)(file, text, **mark)
+        found += [replace(mutant, shapes=shapes) for mutant in marked]
     return explained(numbered(found), entry.get("equivalent", {}))
 
 
@@ -319,5 +325,5 @@ def find(folder):
         entry = marks["files"].get(source.name, {})
         shapes = tuple(entry.get("shapes", marks["shapes"]))
         for mutant in find_in_file(source.name, source.read_text(), entry):
-            found.append(replace(mutant, shapes=shapes))
+            found.append(replace(mutant, shapes=mutant.shapes or shapes))
     return found, marks["shapes"]

@@ -9,6 +9,8 @@ import re
 import shutil
 import subprocess
 
+csv.field_size_limit(1 << 27)  # what Nsight Compute lists instance by instance makes long fields
+
 # What the simulator counts too (common/run/harness/counters.cpp) comes first.
 COUNTERS = [
     "l1tex__t_requests_pipe_lsu_mem_global_op_ld.sum",
