@@ -82,6 +82,12 @@ std::vector<run::Estimate> estimates(const Attention& a) {
     estimates.push_back({"algorithm_1", runtime::Space::global, op,
                          "rows are no multiple of 32 elements, so lanes leave the copying loops in different rounds"});
   }
+  for (const char* kernel : {"algorithm_1_tensor_scores", "algorithm_1_register_softmax"}) {
+    estimates.push_back({kernel, runtime::Space::shared, runtime::Op::load,
+                         "nvcc unrolls the sums, and reads neighbouring elements of P at once"});
+  }
+  estimates.push_back({"algorithm_1_tensor_scores", runtime::Space::shared, runtime::Op::store,
+                       "lanes leave the loops over a row in different rounds; on the hardware some then store apart"});
   return estimates;
 }
 

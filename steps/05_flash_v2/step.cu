@@ -231,9 +231,13 @@ std::vector<run::Estimate> estimates(const Attention& a) {
   std::vector<run::Estimate> estimates{
       {"flash_scalar", runtime::Space::shared, runtime::Op::load,
        "nvcc reads four neighbouring elements of Q's row in one access, the source one"},
-      {"flash_tuned", runtime::Space::global, runtime::Op::copy_past_l1,
-       "nvcc puts a predicate on the copies of the next tile, so that those of a tile that is not there count as executed"},
   };
+  for (const char* kernel : {"flash_addresses", "flash_rows_32", "flash_lazy_rescale", "flash_tuned"}) {
+    estimates.push_back(
+        {kernel, runtime::Space::global, runtime::Op::copy_past_l1,
+         "nvcc puts a predicate on the copies of the next tile, so that those of a tile that is not there count as "
+         "executed"});
+  }
   if (a.dim <= 64 && a.dtype == Dtype::fp16) {
     estimates.push_back({"flash_any_dim", runtime::Space::global, runtime::Op::store,
                          "nvcc makes one instruction of the stores of two ways to write O, where both are possible"});

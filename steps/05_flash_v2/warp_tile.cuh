@@ -19,8 +19,7 @@ constexpr int score_frags = tile_keys / 8;  // of 8 keys
 // Elements t … t + 7 of row i of a head, zeros from row `rows` on.
 template <class T>
 __device__ uint4 chunk_or_zero(const Heads<const T>& matrix, int batch, int head, int i, int t, int rows) {
-  if (i >= rows) return make_uint4(0, 0, 0, 0);
-  return load(reinterpret_cast<const uint4*>(&matrix.row(batch, head, i)[t]));
+  return i < rows ? load(reinterpret_cast<const uint4*>(&matrix.row(batch, head, i)[t])) : make_uint4(0, 0, 0, 0);
 }
 
 // Two neighbouring elements of a row of shared memory, as one register of a fragment.

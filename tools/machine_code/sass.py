@@ -201,7 +201,23 @@ def by_line(kernel, counted):
         homes = [other for other, line in counted.lines.items() if other[1:] == key[1:] and access.bytes in line.sites]
         home = min(homes, default=key, key=lambda other: sum(here.bytes == access.bytes for here in machine[other]))
         machine[home].append(access)
+    for key in counted.lines:
+        if not machine.get(key):
+            share_with_neighbour(key, machine, counted)
     return machine
+
+
+def share_with_neighbour(key, machine, counted):
+    """Of two neighbouring lines with the same accesses nvcc may name one for both: then the other gets its share back."""
+    file, _, number = key[0].rpartition(":")
+    if not number.isdigit():
+        return
+    mine = counted.lines[key].sites
+    for other in ((f"{file}:{int(number) + step}", *key[1:]) for step in (-1, 1)):
+        there = machine.get(other, [])
+        if other in counted.lines and counted.lines[other].sites == mine and len(there) >= 2 * sum(mine.values()):
+            machine[key], machine[other] = there[len(there) // 2 :], there[: len(there) // 2]
+            return
 
 
 def instructions(accesses):

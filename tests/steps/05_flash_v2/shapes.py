@@ -17,6 +17,8 @@ REACHED = [  # tiles without a mask between two edges; every width of a copy to 
             *(["--input", f"NANS{dim}", "--causal"] for dim in (32, 64, 96, 128, 256)),
             *(["--variant", variant, "--heads", "1", "--seq-q", "20", "--dim", str(dim), "--scale", "-0.1"]
               for variant in ("tuned", "any_dim") for dim in (32, 64, 96, 128, 256)),
+            *(["--variant", variant, "--heads", "1", "--seq-q", "20", "--dim", str(dim), "--scale", "-0.1"]
+              for variant in ("folded_scale", "rows_32", "lazy_rescale") for dim in (32, 64, 128)),
         ]
     ),
     *(["--heads", "1", "--seq-q", "40", "--dim", dim, "--dtype", "fp32"] for dim in ("64", "128", "256")),
