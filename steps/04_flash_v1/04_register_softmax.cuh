@@ -109,7 +109,7 @@ __global__ void __launch_bounds__(Tile::threads)
         for (int column = lane; column < shape.dim; column += 32) {
           float pv = 0.0f;
           for (int c = 0; c < keys; ++c) {
-            pv += smem.s[warp_row + r][c] * to_float(load(&smem.tiles.v[c][place<Tile>(c, column)]));
+            pv += load(&smem.s[warp_row + r][c]) * to_float(load(&smem.tiles.v[c][place<Tile>(c, column)]));
           }
           o_row[column] = (old * o_row[column] + fresh * pv) * inverse;  // line 12
         }
