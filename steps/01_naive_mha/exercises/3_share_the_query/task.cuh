@@ -1,8 +1,8 @@
 // Exercise 3 of step 01: scores with the query row in shared memory.
 //
 // All threads of a block need the same row of Q. Yours to write: load it once, together, into smem.q_row; wait where you must;
-// then compute S as `row_per_thread` does, reading the query from shared memory. The grader runs your kernel at ragged and causal shapes
-// under several schedules.
+// then compute S as `row_per_thread` does, reading the query from shared memory. The grader runs your kernel at ragged and
+// causal shapes under several schedules.
 #pragma once
 
 #include "common/device/block.cuh"
