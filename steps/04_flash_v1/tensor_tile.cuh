@@ -45,12 +45,18 @@ __device__ void copy_tile(T (&tile)[rows][Tile::pitch], const AttentionShape& sh
 
 // ---- fragments (layouts: ptx/mma.cuh) ----
 
+// Four 8 × 8 matrices of a swizzled tile; this lane names the chunk that begins at column t of row r.
+template <class Tile, class T, int rows>
+__device__ void load_matrices(std::uint32_t (&frags)[4], const T (&tile)[rows][Tile::pitch], int r, int t) {
+  ptx::ldmatrix_x4(frags, &tile[r][place<Tile>(r, t)]);
+}
+
 // Queries row … row + 15, columns column … column + 15.
 template <class Tile, class T>
 __device__ void load_q_fragment(std::uint32_t (&q_frag)[4], const T (&q)[Tile::rows][Tile::pitch], int row, int column,
                                 int lane) {
   const int r = row + lane % 16, t = column + lane / 16 * chunk;
-  ptx::ldmatrix_x4(q_frag, &q[r][place<Tile>(r, t)]);
+  load_matrices<Tile>(q_frag, q, r, t);
 }
 
 // Kᵀ as two fragments: keys key … key + 7 and key + 8 … key + 15, columns column … column + 15.
@@ -58,7 +64,7 @@ template <class Tile, class T>
 __device__ void load_k_fragments(std::uint32_t (&k_frags)[4], const T (&k)[Tile::keys][Tile::pitch], int key, int column,
                                  int lane) {
   const int r = key + lane / 16 * 8 + lane % 8, t = column + lane / 8 % 2 * chunk;
-  ptx::ldmatrix_x4(k_frags, &k[r][place<Tile>(r, t)]);
+  load_matrices<Tile>(k_frags, k, r, t);
 }
 
 // V as two fragments: keys key … key + 15, columns column … column + 7 and column + 8 … column + 15.

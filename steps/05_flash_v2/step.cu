@@ -66,83 +66,67 @@ std::size_t scalar_bytes(const Attention& a) {
   return with_scalar_columns(a.dim, [](auto columns) { return sizeof(ScalarSmem<columns>); });
 }
 
-// Each tensor-core rung: for one type and one head dim, a kernel, its shared memory, and the queries of a block.
+// Each tensor-core rung, for one type and one head dim: a kernel, the shared memory of its block, and the block's queries.
+template <class S, int queries = tile_rows>
+struct Block {
+  using Smem = S;
+  static constexpr int rows = queries;
+};
 template <class T, int dim>
-struct TensorCores {
+struct TensorCores : Block<TensorCoreSmem<T, dim>> {
   static constexpr auto kernel = flash_tensor_cores<T, dim>;
-  using Smem = TensorCoreSmem<T, dim>;
 };
 template <class T, int dim>
-struct Ldmatrix {
+struct Ldmatrix : Block<TensorCoreSmem<T, dim>> {
   static constexpr auto kernel = flash_ldmatrix<T, dim>;
-  using Smem = TensorCoreSmem<T, dim>;
 };
 template <class T, int dim>
-struct Pipeline {
+struct Pipeline : Block<PipelineSmem<T, dim>> {
   static constexpr auto kernel = flash_pipeline<T, dim>;
-  using Smem = PipelineSmem<T, dim>;
 };
 template <class T, int dim>
-struct EdgeMasks {
+struct EdgeMasks : Block<PipelineSmem<T, dim>> {
   static constexpr auto kernel = flash_edge_masks<T, dim>;
-  using Smem = PipelineSmem<T, dim>;
 };
 template <class T, int dim>
-struct FoldedScale {
+struct FoldedScale : Block<PipelineSmem<T, dim>> {
   static constexpr auto kernel = flash_folded_scale<T, dim>;
-  using Smem = PipelineSmem<T, dim>;
 };
 template <class T, int dim>
-struct Registers {
+struct Registers : Block<RecycledSmem<T, dim>> {
   static constexpr auto kernel = flash_registers<T, dim>;
-  using Smem = RecycledSmem<T, dim>;
 };
 template <class T, int dim>
-struct Overlap {
+struct Overlap : Block<OverlapSmem<T, dim>> {
   static constexpr auto kernel = flash_overlap<T, dim>;
-  using Smem = OverlapSmem<T, dim>;
 };
 template <class T, int dim>
-struct Addresses {
+struct Addresses : Block<RecycledSmem<T, dim>> {
   static constexpr auto kernel = flash_addresses<T, dim>;
-  using Smem = RecycledSmem<T, dim>;
 };
 template <class T, int dim>
-struct Slices {
-  using Tile = TunedTile<dim>;
-  using Smem = TunedSmem<T, Tile>;
-  static constexpr int rows = Tile::rows;
-};
-template <class T, int dim>
-struct Rows32 : Slices<T, dim> {
+struct Rows32 : Block<TunedSmem<T, TunedTile<dim>>, TunedTile<dim>::rows> {
   static constexpr auto kernel = flash_rows_32<T, TunedTile<dim>>;
 };
 template <class T, int dim>
-struct LazyRescale : Slices<T, dim> {
+struct LazyRescale : Block<TunedSmem<T, TunedTile<dim>>, TunedTile<dim>::rows> {
   static constexpr auto kernel = flash_lazy_rescale<T, TunedTile<dim>>;
 };
 template <class T, int dim>
-struct Tuned : Slices<T, dim> {
+struct Tuned : Block<TunedSmem<T, TunedTile<dim>>, TunedTile<dim>::rows> {
   static constexpr auto kernel = flash_tuned<T, TunedTile<dim>>;
 };
 template <class T, int dim>  // dims padded to `dim`
-struct AnyDim {
+struct AnyDim : Block<typename AnyDimTile<T, dim>::Smem> {
   static constexpr auto kernel = flash_any_dim<T, dim>;
-  using Smem = typename AnyDimTile<T, dim>::Smem;
 };
-
-template <class K>
-constexpr int rows_of() {
-  if constexpr (requires { K::rows; }) return K::rows;
-  return tile_rows;
-}
 
 template <template <class, int> class Tiled, int... dims>
 void launch_tiled(const AttentionLaunch& l) {
   with_16_bit_type(l.shape.dtype, [&]<class T>(T) {
     with_at_least<dims...>(l.shape.dim, [&](auto dim) {
       using K = Tiled<T, dim>;
-      launch_tiles<T>(l, K::kernel, rows_of<K>(), tile_threads, sizeof(typename K::Smem));
+      launch_tiles<T>(l, K::kernel, K::rows, tile_threads, sizeof(typename K::Smem));
     });
   });
 }

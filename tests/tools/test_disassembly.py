@@ -403,6 +403,29 @@ def test_accesses_with_the_name_of_another_line():
     assert (row.place, row.machine) == ("f.cuh:5", "2 STG.E")
 
 
+def test_accesses_with_the_name_of_another_file():
+    lines = [(5, "global", "load", 4, 2, 8)]
+
+    def found(opcode, line, *more):
+        kernel = kernel_with("LDG.E 5", f"{opcode} 0")
+        kernel.instructions[1] = dataclasses.replace(kernel.instructions[1], place=f"other.cuh:{line}")
+        return differences(kernel, counters(*lines, *more))
+
+    assert not found("LDG.E", 5)  # f.cuh:5 is meant: the source has no load on other.cuh:5
+    assert len(found("LDG.E", 6)) == 2  # another number: nothing there in the source, and f.cuh:5 lacks one
+    assert len(found("LDG.E.128", 5)) == 2  # the source has no such width
+    assert len(found("STG.E", 5)) == 2  # nor a store
+
+
+def test_neighbouring_lines_of_which_one_is_named_for_both():
+    line_of = lambda line, sites=1: (line, "global", "cp.async.cg", 16, sites, 4)
+    both = ["LDGSTS.E.BYPASS.128 5"] * 2
+    assert not differences(kernel_with(*both), counters(line_of(5), line_of(6)))
+    assert len(differences(kernel_with(both[0]), counters(line_of(5), line_of(6)))) == 1  # one access for two
+    assert len(differences(kernel_with(*both), counters(line_of(5), line_of(7)))) == 1  # no neighbours
+    assert len(differences(kernel_with(*both), counters(line_of(5), line_of(6, 2)))) == 1  # not the same accesses
+
+
 def test_loads_that_stay_in_registers():
     two_for_one = {("f.cuh:5", "load"): sass.Beside(2, 1, {"f.cuh:5"}, True)}
     counted = counters((5, "global", "load", 4, 2, 1000))

@@ -263,9 +263,16 @@ def test_a_step_has_the_mutants_of_all_its_sources_each_with_its_shapes(step):
     ]
 
 
+def test_a_mark_may_have_shapes_of_its_own(step):
+    write_marks(step, files={"1_a.cuh": {"shapes": ["default"], "marks": [{"mark": "a[[i]]", "shapes": ["small"]}]}})
+    found = {mutant.what: mutant.shapes for mutant in mutants.find(step)[0] if mutant.file == "1_a.cuh"}
+    assert found == {"shift +1 a[[i]]": ("small",), "shift -1 a[[i]]": ("small",), "remove __syncthreads()": ("default",)}
+
+
 @pytest.mark.parametrize(
     ("changes", "reason"),
     [
+        ({"files": {"1_a.cuh": {"marks": [{"mark": "a[[i]]", "shapes": ["large"]}]}}}, "unknown: large"),
         ({"files": {}}, "says nothing of 1_a.cuh"),
         ({"files": {"1_a.cuh": {}, "2_b.cuh": {}}}, "2_b.cuh, which does not exist"),
         ({"files": {"1_a.cuh": {"shapes": ["large"]}}}, "unknown: large"),

@@ -7,6 +7,7 @@ import csv
 import json
 import os
 import re
+import shutil
 import sys
 
 import pytest
@@ -256,6 +257,21 @@ def test_a_difference_is_shown():
 
 def test_the_digests_are_up_to_date(profile):
     assert profile("--check-digest") == (0, "", ""), "run tools/measure/profile_step.py --digest"
+
+
+def test_a_digest_says_where_profile_and_benchmark_are_of_other_variants(tmp_path):
+    shutil.copytree(ROOT / "results" / "h200", tmp_path / "results" / "h200")
+    shutil.copytree(ROOT / "docs" / "machine", tmp_path / "docs" / "machine")
+    path = tmp_path / "results" / "h200" / "bench.json"
+    reports = json.loads(path.read_text())
+    for report in reports:
+        if (report["step"], report["shape"]) == (STEP, "4k"):
+            del report["results"][0]
+    path.write_text(json.dumps(reports))
+    text = digest.digest(tmp_path, "h200", STEP)
+    sections = dict(re.findall(r"==== shape (\S+) ====\n\n(.*?)(?=\n==== shape|\Z)", text, re.DOTALL))
+    assert sections["4k"].startswith(f"Profile and benchmark are of other variants: measure again (make gpu-check STEP={STEP[:2]})")
+    assert [name for name, section in sections.items() if "other variants" in section] == ["4k"]
 
 
 def test_a_stale_digest_is_noticed_and_renewed(profile, tmp_path, monkeypatch):

@@ -38,7 +38,7 @@ def test_it_lists_the_variants_that_the_programs_list():
     for step in {step for step, _ in VARIANTS}:
         if (BIN / step).exists():
             listed = subprocess.run([BIN / step, "--list"], capture_output=True, text=True, check=True).stdout
-            assert [name for s, name in VARIANTS if s == step] == re.findall(r"^  ?(\w+): ", listed, re.MULTILINE)
+            assert [name for s, name in VARIANTS if s == step] == re.findall(r"^[* ] (\w+): ", listed, re.MULTILINE)
     assert write("--list").split() == [word for variant in VARIANTS for word in variant]
 
 

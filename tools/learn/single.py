@@ -406,9 +406,9 @@ class Layout:
         self.lines.append(f'#include "{path}"')
 
     def add(self, source, chosen, is_host):
+        if chosen[0].namespaces != self.namespaces:
+            self.enter(())
         if not source.path.startswith(PARTS):
-            if chosen[0].namespaces != self.namespaces:
-                self.enter(())
             self.lines += ["", f"// ==== {source.path} ====", ""]
         has_kernel = any(d.is_kernel for d in source.declarations)
         if source.header and not is_host and (not has_kernel or any(d.is_kernel for d in chosen)):

@@ -178,21 +178,15 @@ def compare(name, kernel, counted, beside):
 def by_line(kernel, counted):
     """{(place, space, op): accesses of the machine code}. Where nvcc copies code or merges branches, it may name one line for several, or
     the line of a call for the function's. So an access whose line has none of its width in the source goes to one that has: the one
-    with the fewest so far. But its own line must access memory in the same way with another width, or call a function that does. Or its
-    name is that of another file, whose line of this number has no such access."""
+    with the fewest so far. But its own line must access memory in the same way with another width, or call a function that does."""
     machine, strays = collections.defaultdict(list), []
     accesses = [access for access in kernel.accesses if access.space != "local"]
     calls = {(caller, access.space, access.op) for access in accesses for caller in access.callers}
     for access in accesses:
         key = (access.place, access.space, access.op)
         line = counted.lines.get(key)
-        number = access.place.rpartition(":")[2]
-        namesakes = [
-            other for other, there in counted.lines.items()
-            if other[0].endswith(f":{number}") and other[1:] == key[1:] and access.bytes in there.sites
-        ]  # fmt: skip
-        if not line and len(namesakes) == 1:
-            machine[namesakes[0]].append(access)
+        if not line and (meant := namesake(key, access.bytes, counted)):
+            machine[meant].append(access)
         elif (line and access.bytes not in line.sites) or (not line and key in calls):
             strays.append((key, access))
         else:
@@ -205,6 +199,14 @@ def by_line(kernel, counted):
         if not machine.get(key):
             share_with_neighbour(key, machine, counted)
     return machine
+
+
+def namesake(key, width, counted):
+    """nvcc may name a line of another file, with the right number. The line of the source that it means, if that is the only one of
+    this number with such an access."""
+    number = key[0].rpartition(":")[2]
+    lines = [k for k, line in counted.lines.items() if k[0].endswith(f":{number}") and k[1:] == key[1:] and width in line.sites]
+    return lines[0] if len(lines) == 1 else None
 
 
 def share_with_neighbour(key, machine, counted):

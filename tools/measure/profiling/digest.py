@@ -80,10 +80,17 @@ def bench(root, device):
 
 def committed(root, device, step):
     """{shape: launches} of results/DEVICE/ncu_STEP.csv, at the shapes that were benchmarked too: the benchmark's report says what the
-    kernels must do, and to which variant they belong."""
+    kernels must do, and to which variant they belong. No launches where profile and benchmark are of other variants."""
     rows = ncu.measured(root / "results" / device / f"ncu_{step}.csv")
     reports = bench(root, device)
-    return {shape: from_ncu(rows[shape], reports[step, shape]) for shape in rows if (step, shape) in reports}
+    found = {}
+    for shape in rows:
+        if (step, shape) in reports:
+            try:
+                found[shape] = from_ncu(rows[shape], reports[step, shape])
+            except ncu.NcuError:
+                found[shape] = []
+    return found
 
 
 def measured_steps(root, device):
@@ -95,7 +102,7 @@ def measured_steps(root, device):
 def digest(root, device, step):
     """The whole profile of a step in text, for readers without a GPU."""
     summary = json.loads((root / "results" / device / "summary.json").read_text())
-    where = summary[f"ncu {step}"]["machine"]
+    where, kept = summary[f"ncu {step}"]["machine"], summary[f"ncu {step}"].get("kept", {})  # kept: {shape: its older sources}
     head = (
         f"{step}: what Nsight Compute counted on one {where['name']} ({where['date'][:10]}, driver {where['driver_version']},\n"
         f"sources {where['commit']}). Written by tools/measure/profile_step.py --digest from results/{device}/;\n"
@@ -103,4 +110,7 @@ def digest(root, device, step):
     )
     ceilings = machine(root, device)
     shapes = committed(root, device, step)
-    return "\n".join([head, *(f"==== shape {name} ====\n\n{text(launches, ceilings)}" for name, launches in shapes.items())])
+    old = f"Profile and benchmark are of other variants: measure again (make gpu-check STEP={step[:2]}).\n"
+    title = lambda name: f"==== shape {name}{f', sources {kept[name]}' if name in kept else ''} ===="
+    parts = (f"{title(name)}\n\n{text(launches, ceilings) if launches else old}" for name, launches in shapes.items())
+    return "\n".join([head, *parts])
