@@ -59,7 +59,7 @@ __device__ inline RowFactors merge_row(float2 ml, device::SoftmaxState tile) {
 
 // Lines 10 to 13 for row r of the row block, query i, by one warp: the block's keys join the row's state.
 template <class T, class Tile>
-__device__ void update_row(ScoresSmem<T, Tile>& smem, const AttentionShape& shape, int r, int i, int first_key,
+__device__ void finish_row(ScoresSmem<T, Tile>& smem, const AttentionShape& shape, int r, int i, int first_key,
                            float scale_log2, float* o_row, float2* ml_row) {  // o_row: [dim]
   const int lane = threadIdx.x % 32;
   const int visible = min(Tile::keys, shape.visible_keys(i) - first_key);
@@ -115,7 +115,7 @@ __global__ void __launch_bounds__(Tile::threads) algorithm_1_tensor_scores(Atten
 
       for (int r = warp_row; r < min(warp_row + 16, shape.seq_q - first_row); ++r) {
         const std::int64_t at = state_row(shape, batch, head, first_row + r);
-        update_row(smem, shape, r, first_row + r, first_key, scale_log2, state.o + at * shape.dim, &state.ml[at]);
+        finish_row(smem, shape, r, first_row + r, first_key, scale_log2, state.o + at * shape.dim, &state.ml[at]);
       }
       __syncthreads();  // everyone has read Q_i, K_j and V_j before they are overwritten
     }
