@@ -10,8 +10,8 @@
 //            b[32][33]   rows of B, the same; the 33rd column keeps the 32 rows that a warp reads on 32 banks
 //
 // What to expect: a 32nd of the loads from global memory, and coalesced ones, because 32 threads share each element. The speed
-// is at most 8.4 TFLOP/s, because each multiply-add of a warp now takes two loads from shared memory: one wavefront per cycle
-// feeds a multiply-add every two cycles, and an SM could do four in each. The bound has moved; it has not gone.
+// is at most 8.4 TFLOP/s, because each multiply-add of a warp now takes two loads from shared memory: at one wavefront per
+// cycle that is one multiply-add in two cycles, and an SM could do four per cycle. The bound has moved to shared memory.
 #pragma once
 
 #include "steps/02_tiled_gemm/matrix.cuh"

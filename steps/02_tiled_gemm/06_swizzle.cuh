@@ -1,15 +1,15 @@
 // 02_tiled_gemm, swizzle: swizzled rows.
 // Predecessor: 05_padding.cuh
 //
-// `padding` wastes a ninth of its memory to move each row on by four banks. The same works for free: leave the rows at 128
-// bytes, and put the 8 chunks of 16 bytes of row r in another order, chunk c at place c ^ (r % 8). Where 8 rows are read at the
-// same c, as ldmatrix does, the 8 places are all different. XOR is its own inverse and stays within the row, so storing and
-// loading use the same function; using it on one side only is a favourite mistake.
+// `padding` wastes a ninth of its memory to move each row on by four banks. The same effect is possible for free: leave the
+// rows at 128 bytes, and put the 8 chunks of 16 bytes of row r in another order, chunk c at place c ^ (r % 8). When ldmatrix
+// reads 8 rows at the same c, the 8 places are all different. XOR is its own inverse and stays within the row, so storing and
+// loading use the same function; using it on one side only is a common mistake.
 //
 //   Smem     a[128][64], b[128][64] as in `tensor_cores`; element t of row r lies at swizzled(r, t)
 //
-// What to expect: the wavefronts of `padding` in the memory of `tensor_cores`, because both spread 8 rows over all banks. It
-// gains no time alone: the XORs are 61 more instructions for each k-tile. The memory is what the next rungs need.
+// What to expect: the wavefronts of `padding` in the memory of `tensor_cores`, because both spread 8 rows over all banks.
+// Alone, the swizzle saves no time: the XORs are 61 more instructions for each k-tile. But the next rungs need the memory.
 #pragma once
 
 #include "steps/02_tiled_gemm/04_tensor_cores.cuh"

@@ -7,9 +7,9 @@
 //
 //   Smem     stage[3]   each with a[128][64] and b[128][64], swizzled as in `swizzle`
 //
-// The block multiplies k-tile i from stage i % 3 while k-tile i + 1 arrives and k-tile i + 2 is asked for. That one goes to the
-// stage of k-tile i − 1, so everyone must have finished with it: one barrier for each k-tile says that, and that k-tile i is
-// there for all.
+// The block multiplies k-tile i from stage i % 3 while k-tile i + 1 arrives and the copies of k-tile i + 2 are issued. They go
+// to the stage of k-tile i − 1, so every thread must have finished reading it. One barrier for each k-tile guarantees that, and
+// also that k-tile i has come for all threads.
 //
 // What to expect: up to 0.75 of the roof, 484 TFLOP/s, because the copies take place beside the mma, and shared memory then is
 // the limit: 1024 wavefronts for each k-tile, beside 768 cycles of tensor cores.

@@ -3,7 +3,7 @@
 //
 // In `large_tiles` a step of 16 columns of k is a sequence for each warp: 8 ldmatrix.x4, a wait for shared memory, 32 mma. One
 // block of 8 warps fits on an SM, two warps for each scheduler, so there is hardly another warp to fill the wait. Here a warp
-// has two sets of registers for fragments: it asks for those of the next step before the mma of this one.
+// has two sets of registers for fragments: it loads the fragments of the next step before the mma of this step.
 //
 // The barrier moves, too. The last step of a k-tile loads the first fragments of the next k-tile, so the wait and the barrier
 // stand in front of that step. All fragments of this k-tile have been loaded by then: the same barrier says that everyone has
@@ -12,9 +12,9 @@
 //   lane     acc[4][8][4], a_frag[2][4][4], b_frag[2][4][4]: 192 registers
 //   Smem     as in `large_tiles`
 //
-// What to expect: 0.65 of the roof, because no mma waits for shared memory any more, and the instructions beside the mma
-// remain: 1162 cycles for each k-tile, and four waves of blocks that are 0.97 full. Without a second set a step takes up to 280
-// cycles more: 256 wavefronts for the fragments of 8 warps, and a latency of 23 cycles.
+// What to expect: 0.65 of the roof, because no mma waits for shared memory any more. What remains are the instructions beside
+// the mma, 1162 cycles for each k-tile, and four waves of blocks that are 0.97 full. Without a second set a step takes up to
+// 280 cycles more: 256 wavefronts for the fragments of 8 warps, and a latency of 23 cycles.
 #pragma once
 
 #include "steps/02_tiled_gemm/08_large_tiles.cuh"

@@ -1,16 +1,16 @@
 // 02_tiled_gemm, block_order: blocks in the order of neighbouring tiles.
 // Predecessor: 09_double_buffering.cuh
 //
-// The 132 blocks that run at the same time take 132 tiles of C one after the other, row of tiles by row of tiles. At 8192³ a
-// row of tiles is 32 tiles: together they need 5 rows of tiles of A, and all of B. What they do not find in L2 comes from
-// global memory, and comes again for the next rows of tiles. Here 16 rows of tiles form a group, and the blocks walk through a
-// group column by column:
+// The 132 blocks that run at the same time take 132 consecutive tiles of C, row of tiles by row of tiles. At 8192³ a row of
+// tiles is 32 tiles: together the blocks need 5 rows of tiles of A, and all of B. What is not in L2 comes from global memory,
+// and is read again for the next rows of tiles. Here 16 rows of tiles form a group, and the blocks walk through a group column
+// by column:
 //
 //   tiles of C, in the order of the blocks      row by row       0  1  2  3  4 …        in groups      0 16 32 48 …
 //                                                               32 33 34 35 36 …                       1 17 33 49 …
 //                                                               64 65 66 67 68 …                       2 18 34 50 …
 //
-// The kernel says which tile of C its block takes; the function before it computes that tile.
+// The kernel chooses the tile of C for its block; the function above the kernel computes that tile.
 //
 // What to expect: half of the reads from global memory at 8192³, because the rows that 132 blocks need are 71 MB instead of 145
 // MB, and L2 holds 60 MB. At 4096³ they are 36 MB instead of 43 MB, so it gains next to nothing there: L2 has both.

@@ -17,7 +17,7 @@
 //            c[128][256 + 8]   in the same place, after the main loop: the tile of C, for such rows
 //
 // What to expect: 1 % less time at k = 4096, because a tile's stores reach 2048 sectors instead of 4096. At 64 bytes per cycle
-// that is 1024 cycles instead of 2048, of some 110,000 for the tile. The less k, the more it gains.
+// that is 1024 cycles instead of 2048, of some 110,000 for the tile. The smaller k is, the larger the gain.
 #pragma once
 
 #include "steps/02_tiled_gemm/10_block_order.cuh"
@@ -30,8 +30,8 @@ union TunedSmem {
   T c[Tile::rows][Tile::columns + chunk];  // the tile of C, where its rows begin at no multiples of 16 bytes
 };
 
-// The row of B whose chunk this lane asks for, of the 16 that make two fragments of C: a matrix of ldmatrix takes the rows 2q,
-// 2q + 1, 2q + 8, 2q + 9, 2q + 16, … of 32.
+// The row of B, one of 32, whose address this lane gives to ldmatrix. An ldmatrix.x4 brings 16 rows, for two fragments of C:
+// fragment q has the rows 2q, 2q + 1, 2q + 8, 2q + 9, 2q + 16, …
 __device__ inline int b_row(int lane) { return lane % 8 / 2 * 8 + lane % 2 + lane / 16 * 2; }
 // The keys of the swizzle. Rows that ldmatrix reads together have different ones.
 __device__ inline int a_key(int row) { return row % 8; }
@@ -114,7 +114,7 @@ __device__ void wide_epilogue_tile(TunedSmem<T, Tile>& smem, const Shape& shape,
     }
   }
   ptx::cp_async_wait_all();  // the last groups are zeros that nobody needs, but they are written
-  __syncthreads();  // everyone has read the last k-tile, no copy is in flight, nor the zeros behind it: the stages are free
+  __syncthreads();  // everyone has read the last k-tile, and no copy is in flight, not even of zeros: the stages are free
 
   // ---- epilogue: row 8p + lane / 4 of the warp's part, columns 32q + 8 (lane % 4) … + 7, for p = 0 … 7, q = 0 … 1 ----
   const bool aligned = c.row_stride % 8 == 0 && c.batch_stride % 8 == 0;

@@ -1,12 +1,12 @@
 // 02_tiled_gemm, addresses: addresses made before the main loop.
 // Predecessor: 11_wide_epilogue.cuh
 //
-// An instruction beside an mma.sync takes something from it: an ldmatrix.x4 about one cycle, an integer instruction 0.6
+// Every instruction beside an mma.sync delays the mma: an ldmatrix.x4 by about one cycle, an integer instruction by 0.6
 // (measured). `wide_epilogue` has 5.0 instructions beside each mma. Most of them work out the addresses and bounds of 12 copies
 // and of 32 ldmatrix, anew for each k-tile, although from one k-tile to the next all of them move in the same way.
 //
-//   offsets       each thread keeps 32 bits for each row that it copies, and one pointer moves on for all of them. A row beyond
-//                 the matrix repeats the last one: that costs no predicate, and what it yields is never stored
+//   offsets       each thread keeps a 32-bit offset for each row that it copies, and one pointer for each matrix moves on. For
+//                 a row beyond the matrix it copies the last row: that needs no predicate, and the result is never stored
 //   XOR           a lane always reads rows of the same key, so `swizzle(key, t + 16 · step)` is `swizzle(key, t) ^ 16 · step`:
 //                 two addresses made before the loop serve all ldmatrix
 //
@@ -14,7 +14,7 @@
 //   Smem     as in `wide_epilogue`
 //
 // What to expect: 0.89 of the roof, because 0.7 instructions remain beside each mma: 128 mma take 128 · 6.09 + 32 · 1.0 + 63 ·
-// 0.6 = 849 cycles, and four waves of blocks are 0.97 full. It will be less, if the 12 copies of each warp, asked for together,
+// 0.6 = 849 cycles, and four waves of blocks are 0.97 full. The share is lower if the 12 copies of each warp, issued together,
 // fill the queue to shared memory: they are 384 wavefronts for 8 warps, and the ldmatrix of the next step queue up behind them.
 #pragma once
 
@@ -127,7 +127,7 @@ __device__ void addresses_tile(TunedSmem<T, Tile>& smem, const Shape& shape, Til
     }
   }
   ptx::cp_async_wait_all();  // the last groups are zeros that nobody needs, but they are written
-  __syncthreads();  // everyone has read the last k-tile, no copy is in flight, nor the zeros behind it: the stages are free
+  __syncthreads();  // everyone has read the last k-tile, and no copy is in flight, not even of zeros: the stages are free
 
   // ---- epilogue: row 8p + lane / 4 of the warp's part, columns 32q + 8 (lane % 4) … + 7, for p = 0 … 7, q = 0 … 1 ----
   const bool aligned = c.row_stride % 8 == 0 && c.batch_stride % 8 == 0;

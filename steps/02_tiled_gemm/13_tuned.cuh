@@ -7,13 +7,13 @@
 // has room.
 //
 //   a step of 32 mma    before mma  0  2  4 … 14    an ldmatrix of the next step, in the order of use
-//                       before mma 15 17 19         a copy; so a k-tile of 4 steps has its 12
-//   their order         along a row of fragments of C, and back along the next: at the turn B's fragment stays
+//                       before mma 15 17 19         a copy: the 4 steps of a k-tile issue its 12 copies
+//   order of the mma    along a row of fragments of C, and back along the next: at the turn, the fragment of B is used again
 //
 //   Smem     as in `wide_epilogue`
 //
-// What to expect: up to 250 cycles less for each k-tile, a seventh, because 640 − 390 cycles of waiting go away. The share of
-// the roof is 0.88, by the cycles of `addresses` and 9 more instructions: 855 cycles for 128 mma, and waves that are 0.97 full.
+// What to expect: up to 250 cycles less for each k-tile, a seventh, because 640 − 390 cycles of waiting go away. Counted as for
+// `addresses`, with 9 more instructions, 128 mma take 855 cycles. With waves that are 0.97 full, this is 0.88 of the roof.
 #pragma once
 
 #include "steps/02_tiled_gemm/12_addresses.cuh"
@@ -120,7 +120,7 @@ __device__ void tuned_tile(TunedSmem<T, Tile>& smem, const Shape& shape, TileOri
     // [/doc: tuned_loop]
   }
   ptx::cp_async_wait_all();  // the last groups are zeros that nobody needs, but they are written
-  __syncthreads();  // everyone has read the last k-tile, no copy is in flight, nor the zeros behind it: the stages are free
+  __syncthreads();  // everyone has read the last k-tile, and no copy is in flight, not even of zeros: the stages are free
 
   // ---- epilogue: row 8p + lane / 4 of the warp's part, columns 32q + 8 (lane % 4) … + 7, for p = 0 … 7, q = 0 … 1 ----
   const bool aligned = c.row_stride % 8 == 0 && c.batch_stride % 8 == 0;

@@ -3,8 +3,8 @@
 //
 // A tile that holds one row or column of C takes as long as a full one. At 4097 × 4097 there are 49 such tiles, beside 512 full
 // ones. On 132 SMs 512 tiles are 3.9 waves, and 561 are 4.3: the fifth wave costs as much as each of the others, for a
-// thousandth of the work. So strips take the last row or column of tiles where it would hold at most 32 rows or columns of C:
-// 128 long, up to 32 wide. Their blocks come last, when some SMs have no tile any more.
+// thousandth of the work. So if the last row or column of tiles would hold at most 32 rows or columns of C, strips take it.
+// They are 128 long and up to 32 wide. Their blocks come last, when some SMs have no tile any more.
 //
 //   right strips   rows of A are the long side, the last rows of B the short one
 //   lower strips   the other way round: rows of B are long, and what comes out is a part of Cᵀ
@@ -71,8 +71,8 @@ __host__ __device__ Edges edges_of(const Shape& shape) {
           m < shape.m ? ceil_div(shape.n, strip_length) : 0};
 }
 
-// Products of rows of `longs` and rows of `shorts`. put(inside, i, j, value) gets that of row i of the one and row j of the
-// other, if both rows are inside.
+// Products of rows of `longs` and rows of `shorts`. put(inside, i, j, value) gets the product of row i of `longs` and row j of
+// `shorts`. `inside` says whether both rows exist.
 template <class T, class Put>
 __device__ void strip(StripSmem<T>& smem, int k, const Rows<T>& longs, const Rows<T>& shorts, Put put) {
   const int lane = threadIdx.x % 32;

@@ -1,8 +1,8 @@
 // 03_online_softmax, three_pass: safe softmax as the textbook has it.
 //
-// exp(x) overflows fp32 from x = 89 on, and fp16 scores go to 65504. Softmax does not change when a constant is taken from all
-// scores of a row, so the row's maximum is taken: then no exponent is above 0. That needs the maximum first. The row is read
-// three times: for the maximum, for the sum, and to write y.
+// exp(x) overflows fp32 from x = 89 on, and fp16 scores go to 65504. Softmax does not change when a constant is subtracted from
+// all scores of a row. So the row's maximum is subtracted: then no exponent is above 0. That needs the maximum first. The row
+// is read three times: for the maximum, for the sum, and to write y.
 //
 // One thread per row, as step 01's first softmax. Lane 0 of a warp reads x[row][j], lane 1 reads x[row + 1][j]: 32 lanes, 32
 // rows, 32 sectors of 32 bytes for 32 elements. (A sector serves the next columns too, if L1 still has it when they come.)

@@ -1,10 +1,10 @@
 // 03_online_softmax, online: maximum and sum in one pass.
 // Predecessor: 01_three_pass.cuh
 //
-// The second pass of `three_pass` waits for the first because exp(x − m) needs the final m. It need not: keep the sum for the
-// maximum so far. When a larger score comes, every term of the sum is too large by the same factor exp(m_old − m_new), so the
-// sum is multiplied by it once and is right again. (Milakov and Gimelshein 2018, "Online normalizer calculation for softmax",
-// algorithm 3.) With m for row_max and l for row_sum:
+// The second pass of `three_pass` waits for the first because exp(x − m) needs the final m. It need not wait: keep the sum for
+// the maximum so far. When a larger score comes, every term of the sum is too large by the same factor, so the sum is
+// multiplied by exp(m_old − m_new) once and is right again. (Milakov and Gimelshein 2018, "Online normalizer calculation for
+// softmax", algorithm 3.) With m for row_max and l for row_sum:
 //
 //     m' = max(m, x),   l' = l · exp(m − m') + exp(x − m')
 //

@@ -37,8 +37,8 @@ __device__ SoftmaxState merge_lanes(SoftmaxState state) {
 }
 // [/doc: merge_lanes]
 
-// Of `threads` threads that share a row, the state of the columns thread, thread + threads, … All make the same number of
-// steps: in the last one a thread may have no column, and −∞ for its score.
+// The state of the columns thread, thread + threads, … of a row that `threads` threads share. All threads make the same number
+// of steps: in the last step a thread may have no column, and then its score is −∞.
 template <class T>
 __device__ SoftmaxState state_of_columns(const T* x_row,  // [cols]
                                          int cols, int thread, int threads) {

@@ -5,8 +5,8 @@
 // are few warps. Here a block of 8 warps shares the row: 64 steps, and 8 times the loads in flight for a row.
 //
 // Lanes merge their states by shuffles as before. Then there are 8 states, one of each warp, and warps can only talk through
-// shared memory: each writes its state, and after a barrier every warp reads all 8 and merges them again. All warps do the same
-// work there, which costs nothing that could be saved: one warp alone would have to hand the result to the others, through a
+// shared memory: each writes its state, and after a barrier every warp reads all 8 and merges them again. All warps do this
+// same work, and no time could be saved: if one warp did it alone, it would have to pass the result to the others, through a
 // second barrier.
 //
 //   Smem   states[8]   (m, l) of each warp, 8 bytes each

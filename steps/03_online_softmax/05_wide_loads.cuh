@@ -1,9 +1,9 @@
 // 03_online_softmax, wide_loads: 16 bytes an access.
 // Predecessor: 04_block_per_row.cuh
 //
-// What bounds `block_per_row` is issue slots: it takes about 30 instructions for each load of 2 or 4 bytes, most of them for
+// `block_per_row` is bound by issue slots: it takes about 30 instructions for each load of 2 or 4 bytes, most of them for
 // addresses and the loop. The load-store unit moves 16 bytes as cheaply as 2. Here a thread loads chunks of 16 bytes, 8
-// elements of fp16 or 4 of fp32, and pays for addresses and the loop once a chunk.
+// elements of fp16 or 4 of fp32, and pays for addresses and the loop once per chunk.
 //
 //   block    256 threads share a row, as before
 //   thread   chunks t, t + 256, … and one element of the row's edges (chunks.cuh)
@@ -25,7 +25,7 @@
 namespace online_softmax {
 
 // [doc: add_chunk]
-// The state with the elements of a chunk more.
+// `state` with the elements of one more chunk.
 template <class T>
 __device__ inline SoftmaxState add_chunk(SoftmaxState state, uint4 words) {
   const std::array<T, chunk<T>> elements = elements_of<T>(words);

@@ -14,8 +14,8 @@
 //
 // The step runs `block_per_row` for rows longer than 1024 · 8 chunks, and where y does not start as x does, modulo 16 bytes.
 //
-// What to expect: 0.92 of a copy's speed or more, because x and y pass the bus once. Rows of 128 KB reach 0.7 to 0.8: they
-// leave one block to an SM, and while it computes nothing is in flight there.
+// What to expect: 0.92 of a copy's speed or more, because x and y cross the bus only once. Rows of 128 KB reach 0.7 to 0.8:
+// only one such block fits on an SM, and while this block computes, no load is in flight on the SM.
 #pragma once
 
 #include "steps/03_online_softmax/05_wide_loads.cuh"

@@ -10,16 +10,16 @@
 //   Smem                  states[8]   (m, l) of each warp;   ticket   which part this block takes
 //
 // A block that waits for others may wait for ever: if blocks that wait fill the device, the one that they wait for cannot
-// start. So parts are not taken by blockIdx, whose order nobody promises, but by a ticket: a counter that each block raises
-// when it starts. Parts are then started in order, row by row. The oldest unfinished row either has all its parts started, or
-// all the blocks that are on the device are its own, fewer than its parts: then there is room for one more. So every row ends,
-// as long as the device has room for the blocks of one row. The host sees to that.
+// start. So parts are not taken by blockIdx, because no order of blocks is guaranteed, but by a ticket: a counter that each
+// block raises when it starts. Parts are then started in order, row by row. Look at the oldest unfinished row. If not all of
+// its parts have started, then all blocks on the device work on this row, and they are fewer than its parts: there is room for
+// one more. So every row ends, as long as the device has room for the blocks of one row. The host makes sure of that.
 //
-// The order of an exchange: state, fence, count — count, fence, states. A fence makes what its thread wrote before it visible
-// before what it writes after; without the first one the count may be seen before the state.
+// The order of an exchange: write the state, fence, raise the count; then read the count, fence, read the states. A fence makes
+// the thread's earlier writes visible before its later ones; without the first fence others may see the count before the state.
 //
-// What to expect: 0.85 to 0.95 of a copy's speed at 64 × 1M, because x is read once again, and an SM has four blocks, some of
-// which load while others wait or write.
+// What to expect: 0.85 to 0.95 of a copy's speed at 64 × 1M, because x is again read only once, and an SM has four blocks, some
+// of which load while others wait or write.
 #pragma once
 
 #include "steps/03_online_softmax/07_split_rows.cuh"

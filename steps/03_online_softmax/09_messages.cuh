@@ -1,10 +1,10 @@
 // 03_online_softmax, messages: a state is its own message.
 // Predecessor: 08_held_parts.cuh
 //
-// `held_parts` stands at barriers for 30 % of its warps' time, and its exchange is a chain of trips to L2: write the state,
-// fence, raise the count, ask for the count, fence, read the states. Here nothing is counted. (m, l) is 8 bytes, which one
-// access moves whole or not at all, and l is never negative. So states start with l = −1, and who needs one reads it until l is
-// another. A fence orders two accesses, the data before the flag. Here the data is the flag, and nothing needs order.
+// `held_parts` spends 30 % of its warps' time at barriers, and its exchange is a chain of trips to L2: write the state, fence,
+// raise the count, read the count, fence, read the states. Here nothing is counted. (m, l) is 8 bytes, which one access moves
+// whole or not at all, and l is never negative. So every state starts with l = −1, and a block that needs it reads it until l
+// has changed. A fence orders two accesses, the data before the flag. Here the data is the flag, so no order is needed.
 //
 //   block    draws a part by ticket, as before; thread 0 publishes the part's state, and warp 0 waits for the row's
 //

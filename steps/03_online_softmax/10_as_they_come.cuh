@@ -30,7 +30,7 @@ __device__ inline float chunk_max(const std::array<__half, 8>& elements) {  // t
   return fmaxf(__low2float(max), __high2float(max));
 }
 
-// The state with some chunks more; those that are not `there` are left out.
+// `state` with some more chunks; those that are not `there` are left out.
 
 // [doc: add_chunks]
 template <class T, int count>
@@ -54,8 +54,8 @@ __device__ inline SoftmaxState add_chunks(SoftmaxState state, const uint4 (&chun
 }
 // [/doc: add_chunks]
 
-// The states of a warp's lanes as one, which every lane gets: the maximum first, and then one factor a lane, where ⊕ in five
-// steps has ten. All lanes must make the call.
+// Merges the states of a warp's lanes into one, which every lane gets: first the maximum, then one factor per lane. ⊕ in five
+// steps would need ten factors. All lanes must make the call.
 template <class T>
 __device__ SoftmaxState add_lanes(SoftmaxState state) {
   float m = state.m;

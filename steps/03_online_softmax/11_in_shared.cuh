@@ -1,9 +1,9 @@
 // 03_online_softmax, in_shared: parts in shared memory.
 // Predecessor: 10_as_they_come.cuh
 //
-// The rungs before hold their parts in registers: 32 of 64 registers a thread are row, and an SM has room for four blocks, 128
-// KB of rows. Its 227 KB of shared memory stay empty. Here cp.async copies a part there, past the registers: five blocks to an
-// SM, 160 KB of rows.
+// The rungs before hold their parts in registers: 32 of a thread's 64 registers hold its row, and an SM has room for four
+// blocks, 128 KB of rows. The SM's 227 KB of shared memory stay empty. Here cp.async copies a part there, without using
+// registers: five blocks fit on an SM, 160 KB of rows.
 //
 //   thread   copies its own chunks, in groups of two, and reads only what it has copied itself: no barrier stands between
 //   wait     for the oldest group alone; the younger ones stay in flight

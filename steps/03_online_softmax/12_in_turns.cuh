@@ -9,15 +9,15 @@
 //
 //   begin(first)   begin(second)   finish(first)   begin(first)   finish(second)   begin(second)   finish(first)   …
 //
-// When a block wants to finish a part it has begun another since: the states of the others had that long to come.
+// Before a block finishes a part, it has begun another one: the states of the other parts had that time to come.
 //
-// Two parts need room for two, in two slots: one is in registers, as in `as_they_come`, one in shared memory, as in
-// `in_shared`. Four blocks of 256 threads have 256 KB of rows in hand.
+// Two parts need two slots: one slot is in registers, as in `as_they_come`, the other in shared memory, as in `in_shared`. Four
+// blocks of 256 threads hold 256 KB of rows.
 //
-// Parts are drawn by ticket, as in `held_parts`, and for its reason, from two queues: the parts of some rows are for registers,
-// those of the next rows for shared memory, and so on. Then the same accesses are made whoever comes first. What a block has
-// drawn it begins before it waits again; so nobody waits for ever, as long as the device has room for as many blocks as a row
-// has parts (page 03 has the proof). The host sees to that.
+// Parts are drawn by ticket, for the same reason as in `held_parts`, but from two queues: the parts of some rows are for
+// registers, those of the next rows for shared memory, and so on. So the accesses are the same whichever block comes first. A
+// block begins every part that it has drawn before it waits again; so no block waits for ever, as long as the device has room
+// for as many blocks as a row has parts (page 03 has the proof). The host makes sure of that.
 //
 //   states[rows][parts]   each part's (m, l); l = −1: not there yet
 //   tickets[2]            how many parts have been drawn for registers, and how many for shared memory

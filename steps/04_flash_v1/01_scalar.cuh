@@ -1,11 +1,11 @@
 // 04_flash_v1, scalar: FlashAttention's Algorithm 1, as published.
 //
-// Step 01 wrote S and P to global memory and read them again: N² elements four times. Here a block of S lives and dies in
-// shared memory. That needs only the softmax of step 03, which takes a row's scores block by block. The loops are the paper's:
-// K and V outside, read once; Q inside. So each row's O, l and m must wait in global memory between two visits. The comments
-// name the paper's lines.
+// Step 01 wrote S and P to global memory and read them again: N² elements four times. Here a block of S exists only in shared
+// memory. That needs only the softmax of step 03, which takes a row's scores block by block. The loops are the paper's: K and V
+// in the outer loop, read once; Q in the inner loop. So each row's O, l and m must stay in global memory between two visits.
+// The comments give the paper's line numbers.
 //
-//   block   one for each head and batch entry, 8 warps. The paper has one loop over heads, and no word on who runs it
+//   block   one for each head and batch entry, 8 warps. The paper has one loop over heads, and does not say who runs it
 //   warp    rows w, w + 8, … of the row block: a row's maximum and sum stay within one warp
 //   lane    keys of a row of S and P; then elements of the row of O
 //   Smem    q, o [Br][d]   k [Bc][d + 1] (a column of it lies in 32 banks)   v [Bc][d]   s [Br][Bc]: S, then P   ml [Br]
@@ -51,7 +51,7 @@ __device__ inline float warp_sum(float x) {
   return x;
 }
 
-// Line 12, one element of O: the O of the keys before, with sum l_before, and P̃V of this block, as one.
+// Line 12 for one element of O: joins the O of the earlier keys, whose sum is l_before, with P̃V of this block.
 struct PapersUpdate {
   __device__ float operator()(const device::MergedSoftmax& merged, float l_before, float o, float pv) const {
     return (merged.first * l_before * o + merged.second * pv) * device::inverse_sum(merged.state.l);

@@ -3,9 +3,9 @@
 //
 // P̃ of a block was computed with the block's own maximum m̃. Line 12 therefore brings it to the row's new maximum by a factor
 // e^(m̃ − m_new), just as it brings the O of the keys before by e^(m − m_new). Leave the first factor out, and everything still
-// looks right: shapes, finite values, a plausible size. l is right, so LSE is right. O is wrong, wherever a block comes whose
-// maximum is not the row's maximum so far: its values get too much weight. O happens to be right where every block has a
-// larger maximum than those before it, or only one block exists.
+// looks right: shapes, finite values, a plausible size. l is right, so LSE is right. O is wrong as soon as a block's maximum is
+// below the row's maximum so far: the block's values get too much weight. O happens to be right if each block has a larger
+// maximum than the blocks before it, or if there is only one block.
 //
 // The kernel is that of `scalar`. Nothing but the update differs.
 //

@@ -11,10 +11,10 @@
 //   Smem    tiles   q [Br][pitch], k and v [Bc][pitch]: 16 bits; chunk c of row r lies at place(r, c)
 //           s       [Br][Bc + 8]: S, then P. The 8 put the rows that half a warp writes at once on different banks
 //
-// O, l and m are read when P V is known, and written at once: there is no room for O in shared memory beside S.
+// O, l and m are read when P V is known, and written back immediately, because shared memory has no room for O beside S.
 //
-// What to expect: 40 ms where `scalar` takes 74, because the multiply-adds of S leave shared memory, and those of P V stay. V
-// has 16 bits now, so each of its multiply-adds costs a conversion more.
+// What to expect: 40 ms instead of 74 for `scalar`, because the multiply-adds of S no longer load each operand from shared
+// memory, and those of P V still do. V has 16 bits now, so each multiply-add of P V needs one conversion more.
 #pragma once
 
 #include "steps/04_flash_v1/01_scalar.cuh"
@@ -86,7 +86,7 @@ __device__ void finish_row(ScoresSmem<T, Tile>& smem, const AttentionShape& shap
   store_if(lane == 0, ml_row, make_float2(row.state.m, row.state.l));  // line 13
 }
 
-// Grid: x over heads, y over the batch. Blocks of Tile::threads. dim is a multiple of 32, and of rows a multiple of 16 bytes.
+// Grid: x over heads, y over the batch. Blocks of Tile::threads. dim is a multiple of 32; rows begin at multiples of 16 bytes.
 template <class T, class Tile>
 __global__ void __launch_bounds__(Tile::threads) algorithm_1_tensor_scores(AttentionShape shape,
                                                                            Heads<const T> q,  // [batch, heads, seq_q, dim]

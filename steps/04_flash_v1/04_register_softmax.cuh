@@ -11,16 +11,16 @@
 //
 // S costs 16 · Bc / 32 registers a lane. So registers bound Bc now: 64 of them for 128 keys.
 //
-// What to expect: a tenth less time than `tensor_scores` or less, because what is saved is S's way through shared memory, three
-// accesses for a score, while P V still takes 64 multiply-adds for each.
+// What to expect: at most a tenth less time than `tensor_scores`, because it saves only the way of S through shared memory,
+// three accesses for each score, while P V still takes 64 multiply-adds for each score.
 #pragma once
 
 #include "steps/04_flash_v1/03_tensor_scores.cuh"
 
 namespace flash_v1 {
 
-// Line 10 for rows g and g + 8 of a warp: `acc` becomes P; `tile` the rows' m̃, and of l̃ what this lane's keys add. `visible`:
-// how many keys each row sees.
+// Line 10 for rows g and g + 8 of a warp: `acc` becomes P. `tile` gets the rows' m̃, and this lane's share of their l̃.
+// `visible`: how many keys each row sees.
 template <int n_frags>
 __device__ void softmax_rows(float (&acc)[n_frags][4], device::SoftmaxState (&tile)[2], const int (&visible)[2],
                              float scale_log2) {
@@ -54,7 +54,7 @@ __device__ void softmax_rows(float (&acc)[n_frags][4], device::SoftmaxState (&ti
   }
 }
 
-// Grid: x over heads, y over the batch. Blocks of Tile::threads. dim is a multiple of 32, and of rows a multiple of 16 bytes.
+// Grid: x over heads, y over the batch. Blocks of Tile::threads. dim is a multiple of 32; rows begin at multiples of 16 bytes.
 template <class T, class Tile>
 __global__ void __launch_bounds__(Tile::threads)
     algorithm_1_register_softmax(AttentionShape shape,

@@ -1,9 +1,9 @@
 // 04_flash_v1, tensor_cores: P V on tensor cores, too.
 // Predecessor: 04_register_softmax.cuh
 //
-// `register_softmax` spends two loads from shared memory on each multiply-add of P V. Here P V is mma.sync as well. The
-// fragment C that the first product leaves behind, two neighbouring columns of rows g and g + 8, is, packed to 16 bits, the
-// fragment A of the second: P never moves. V comes by ldmatrix.trans, since P V sums over keys, and keys are rows of V.
+// `register_softmax` spends two loads from shared memory on each multiply-add of P V. Here P V is mma.sync as well. The first
+// product leaves fragment C: in each lane two neighbouring columns of rows g and g + 8. Packed to 16 bits, this is fragment A
+// of the second product, so P stays in its lanes. V comes by ldmatrix.trans, since P V sums over keys, and keys are rows of V.
 //
 //   block   one for each head and batch entry; Br = Bc = 128 (64 where a row has 256 elements)
 //   warp    16 queries, all keys of the block: a row's maximum and sum stay within four lanes
@@ -14,8 +14,8 @@
 // of a row of O, a whole sector. non_finite.cuh keeps NaNs in V from rows that do not see them.
 //
 // What to expect: 1.1 ms at best, because shared memory is the bound: 2176 wavefronts of ldmatrix for a block of 128 × 128
-// scores. The traffic is that of `scalar`, if its blocks were as large. What the loops ask of memory did not change, and
-// neither did the 16 of 132 SMs.
+// scores. The traffic is what `scalar` would have with equally large blocks, because the loops read and write the same data.
+// And still only 16 of 132 SMs work.
 #pragma once
 
 #include "steps/04_flash_v1/04_register_softmax.cuh"
@@ -52,7 +52,7 @@ __device__ bool multiply_slice(float (&acc)[slice / 8][4], const std::uint32_t (
   return finite;
 }
 
-// Grid: x over heads, y over the batch. Blocks of Tile::threads. dim is a multiple of 32, and of rows a multiple of 16 bytes.
+// Grid: x over heads, y over the batch. Blocks of Tile::threads. dim is a multiple of 32; rows begin at multiples of 16 bytes.
 template <class T, class Tile>
 __global__ void __launch_bounds__(Tile::threads) algorithm_1_tensor_cores(AttentionShape shape,
                                                                           Heads<const T> q,  // [batch, heads, seq_q, dim]

@@ -16,7 +16,7 @@ __device__ bool has_non_finite(std::uint32_t pair) {
   return (pair & exponent) == exponent || (pair >> 16 & exponent) == exponent;
 }
 
-// What a row that sees keys 0 … visible − 1 sees of keys `key` and `key + 1`, the lower and the upper half of the register.
+// `pair` holds keys `key` (lower half) and `key + 1`. What a row does not see becomes 0. The row sees keys 0 … visible − 1.
 __device__ inline std::uint32_t visible_pair(std::uint32_t pair, int key, int visible) {
   return key + 1 < visible ? pair : key < visible ? pair & 0xffff : 0;
 }

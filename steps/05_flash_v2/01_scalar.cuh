@@ -90,10 +90,10 @@ __global__ void __launch_bounds__(scalar_threads) flash_scalar(AttentionShape sh
       float row_max = fmaxf(states[r].m, score);
       for (int other = 16; other > 0; other /= 2) row_max = fmaxf(row_max, __shfl_xor_sync(all_lanes, row_max, other));
       const float factor = device::rescale_factor(states[r].m, row_max);
-      // P = exp2(S - m)
+      // P = exp2(S - m); l, of this lane's keys, to which the epilogue adds the other lanes'
       p[r] = device::exp2_fast(score - device::safe_maximum(row_max));
-      states[r] = {row_max, states[r].l * factor + p[r]};  // l: of this lane's keys; the epilogue adds the lanes
-                                                           // rescale
+      states[r] = {row_max, states[r].l * factor + p[r]};
+      // rescale
 #pragma unroll
       for (int c = 0; c < columns; ++c) acc[r][c] *= factor;
     }

@@ -2,7 +2,7 @@
 // Predecessor: 01_scalar.cuh
 //
 // `scalar` reads five words of shared memory for four multiply-adds of each lane. One mma.sync (step 02, tensor_cores) does
-// 2048 multiply-adds with three registers of operands for each lane. The scores come out of S = Q Kᵀ as an accumulator. P goes
+// 2048 multiply-adds with six registers of operands for each lane. The scores come out of S = Q Kᵀ as an accumulator. P goes
 // into P · V as a fragment of A. Both have the same elements in the same lanes, so P never leaves the registers.
 //
 //   block   64 queries, 4 warps; tiles of 64 keys

@@ -3,8 +3,8 @@
 //
 // In `ldmatrix` a tile is a sequence: load, wait for global memory, store, barrier, multiply, barrier. cp.async (step 02,
 // pipeline) needs no register and does not wait. With two stages the next tile of K and V is in flight while this tile is
-// multiplied (double buffering). One barrier a tile is enough: behind it the tile is there for everyone, and everyone has
-// finished with the tile before, whose stage the next copies fill.
+// multiplied (double buffering). One barrier per tile is enough: after it, the tile has come for all threads, and all threads
+// have finished with the previous tile, whose stage the next copies fill.
 //
 //   Smem   q[64][dim]
 //          stage[2]     each with k[64][dim] and v[64][dim]; everything swizzled

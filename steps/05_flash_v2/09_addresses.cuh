@@ -1,8 +1,8 @@
 // 05_flash_v2, addresses: addresses one operation away.
 // Predecessor: 07_registers.cuh
 //
-// Beside the mma of `registers` stand the addresses: each copy and each ldmatrix computes its own, from a row, a column, a
-// stride of 64 bits and the swizzle, or keeps it in a register for the whole loop. But all of that repeats from tile to tile:
+// `registers` computes addresses beside its mma: each copy and each ldmatrix computes its own, from a row, a column, a stride
+// of 64 bits and the swizzle, or keeps it in a register for the whole loop. But all of that repeats from tile to tile:
 //
 //   copies      one pointer for K and one for V, which move on by a tile. The rows of a thread's copies lie `pass` rows apart,
 //               and have the same swizzle: one addition each
@@ -19,11 +19,11 @@
 
 namespace flash_v2 {
 
-// Elements: 32 bits count the bytes between the rows of a copy. Rows of 128 elements and 65,535 heads stay below it.
+// In elements. The bytes between two rows of a copy must fit in 32 bits. 65,535 heads of 128 elements stay below the limit.
 constexpr int tuned_max_row_stride = 1 << 23;
 
-// Bytes from the start of rows to a chunk 16 · step columns beyond the one at `bytes`, which has the same row and is one of the
-// first 16 columns' two.
+// The byte offset of the chunk 16 · step columns to the right of the chunk at offset `bytes`. That chunk is in the same row,
+// and is one of the two chunks of the row's first 16 columns.
 
 // [doc: columns_beyond]
 template <int dim>

@@ -11,8 +11,8 @@
 //
 //   Smem   as in `rows_32`
 //
-// What to expect: 64 multiplications of O a lane and tile become one vote at dim 64, and 128 at dim 128, because m moves in the
-// first tiles alone. The shuffles for the maximum of a row go, too: a lane compares its own maximum with m.
+// What to expect: for each lane and tile one vote replaces 64 multiplications of O at dim 64, or 128 at dim 128, because m
+// moves only in the first tiles. The shuffles for the maximum of a row disappear, too: a lane compares its own maximum with m.
 #pragma once
 
 #include "steps/05_flash_v2/10_rows_32.cuh"

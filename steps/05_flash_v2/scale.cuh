@@ -29,7 +29,7 @@ __device__ void apply_sign(T (&q)[rows][dim], float scale) {
   }
 }
 
-// What brings the scores of such a Q to base 2. Not 0, even where the scale is: masks make −∞ of a score, and 0 · ∞ is NaN.
+// Brings the scores of such a Q to base 2. It is never 0, even if the scale is: a masked score is −∞, and 0 · ∞ is NaN.
 __device__ inline float magnitude(float scale) { return fmaxf(fabsf(scale) * device::log2_e, FLT_TRUE_MIN); }
 
 // The FMA does not round the product s · scale_log2, but m is such a product, rounded. So all probabilities of a row are wrong

@@ -116,8 +116,8 @@ __device__ inline float quad_sum(float x) {
   return x + __shfl_xor_sync(all_lanes, x, 2);
 }
 
-// O divided by the acc, and LSE, of a warp's 16 rows from `row` on. o[p][e] belongs to row e / 2, column 8 p + 2 t + e % 2;
-// l of the states is this lane's share. `whole`: dim is 8 · pieces, and rows of O begin at multiples of four bytes.
+// Stores O = acc / l, and LSE, of a warp's 16 rows from `row` on. acc[p][e] belongs to row e / 2, column 8 p + 2 t + e % 2. l
+// in the states is this lane's share. `whole`: dim is 8 · frags, and rows of O begin at multiples of four bytes.
 template <class T, bool whole, int frags>
 __device__ inline void finish_rows(const float (&acc)[frags][4], const SoftmaxState (&states)[2], const AttentionShape& shape,
                                    const QueryTile& tile, int row, const Heads<T>& o, float* lse) {

@@ -13,7 +13,7 @@ struct TunedTile {
   static constexpr int keys = dim <= 128 ? 64 : 32;
   static constexpr bool keeps_q = dim <= 64;
   static constexpr int chunks = dim / chunk;  // of a row
-  // All threads copy `pass` rows in `kinds` copies each; so many rows further down a chunk has the same place in its row.
+  // All threads copy `pass` rows in `kinds` copies each. `pass` rows further down, a chunk has the same place in its row.
   static constexpr int kinds = dim == 96 ? 3 : dim == 256 ? 2 : 1;
   static constexpr int pass = tile_threads * kinds / chunks;
   static_assert(pass % 8 == 0);               // the swizzle repeats

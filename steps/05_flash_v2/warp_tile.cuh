@@ -36,8 +36,8 @@ __device__ std::uint32_t word_of_column(const T (&v)[tile_keys][dim], int key, i
   return word;
 }
 
-// Brings scores to base 2. The product is rounded by itself: nvcc would make one FMA of it and of the subtraction of the
-// maximum behind it, and then the maximum, which is a rounded product, would no longer be one of the scores (scale.cuh).
+// Brings scores to base 2. The product is rounded separately. Otherwise nvcc would join it with the later subtraction of the
+// maximum into one FMA. The maximum, a rounded product, would then no longer be one of the scores (scale.cuh).
 template <int frags>
 __device__ void multiply_scores(float (&s)[frags][4], float scale_log2) {
 #pragma unroll

@@ -1,6 +1,6 @@
-// Exercise 2 of step 02, mended. The wait counts groups, not k-tiles. A thread that closed a group only after it had copied a
-// k-tile had too few of them at the last k-tile: the one group still in flight was that k-tile's, and "at most one" let it be.
-// An empty group for each k-tile that does not exist keeps the count right.
+// Exercise 2 of step 02, solved. The wait counts groups, not k-tiles. A thread that commits a group only after copying a k-tile
+// has too few groups at the last k-tile. The one group in flight is then that k-tile's own, and "at most one" does not wait for
+// it. An empty group for each k-tile that does not exist keeps the count right.
 #pragma once
 
 #include "steps/02_tiled_gemm/07_pipeline.cuh"

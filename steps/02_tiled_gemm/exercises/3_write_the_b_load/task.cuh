@@ -1,9 +1,9 @@
 // Exercise 3 of step 02: B's fragments, without bank conflicts.
 //
-// This is the kernel of `tensor_cores` with k in steps of 32, so that half as much shared memory does. A row of a tile is 64
-// bytes: four chunks, and two rows to the 32 banks. Yours to write are two functions. load_b() gives each lane the address of
-// the 16 bytes that ldmatrix reads for it. place() says where a chunk lies; as it stands nothing moves, and every second row
-// meets on the same banks. The grader wants the right C, and as few wavefronts in shared memory as there can be, for stores and
+// This is the kernel of `tensor_cores` with k in steps of 32, so that half as much shared memory is enough. A row of a tile is
+// 64 bytes: four chunks, and two rows fill the 32 banks. You write two functions. load_b() gives each lane the address of the
+// 16 bytes that ldmatrix reads for it. place() says where a chunk lies; so far it moves nothing, and every second row has its
+// chunks on the same banks. The grader wants the right C, and as few wavefronts in shared memory as possible, for stores and
 // loads.
 #pragma once
 
