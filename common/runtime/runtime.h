@@ -130,8 +130,8 @@ std::vector<Finding> take_findings();  // those since the last call
 void set_counting(bool on);
 
 enum class Space { global, shared };
-// Plain loads and stores; cp.async from global to shared memory, through L1 (.ca) or past it (.cg); ldmatrix.
-enum class Op { load, store, copy_through_l1, copy_past_l1, matrix_load };
+// Plain loads and stores; cp.async from global to shared memory, through L1 (.ca) or past it (.cg); ldmatrix; stmatrix; red.
+enum class Op { load, store, copy_through_l1, copy_past_l1, matrix_load, matrix_store, reduction };
 
 // The accesses of one line of the source, of one kind. A request is one access, made together by lanes of one warp.
 struct LineCounters {
@@ -180,7 +180,7 @@ struct TraceEvent {
   unsigned bytes = 0;          // that each lane moves
   TracedAddresses global;      // without offsets if it accesses none
   std::uint64_t sectors = 0;
-  TracedAddresses shared;  // of ldmatrix: the rows, by the lanes that give them
+  TracedAddresses shared;  // of ldmatrix and stmatrix: the rows, by the lanes that give them
   std::uint64_t wavefronts = 0;
   std::uint64_t wavefronts_ideal = 0;
 };

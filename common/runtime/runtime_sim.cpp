@@ -113,7 +113,9 @@ Op op_of(const simt::LineCounters& line) {
     case simt::Form::copy_past_l1:
       return Op::copy_past_l1;
     case simt::Form::matrix:
-      return Op::matrix_load;
+      return line.store ? Op::matrix_store : Op::matrix_load;
+    case simt::Form::reduction:
+      return Op::reduction;
     default:
       return line.store ? Op::store : Op::load;
   }

@@ -3,8 +3,11 @@
 #include <link.h>
 
 #include <algorithm>
+#include <bit>
+#include <cmath>
 #include <sstream>
 
+#include "common/simt/collectives.h"
 #include "common/simt/cuda.h"
 #include "common/simt/symbols.h"
 
@@ -208,14 +211,25 @@ void observe_device(Lane& lane, const Access& access) {
 
 void observe_matrix_row(Lane& lane, const Access& row) {
   SharedArena& arena = lane.block->arena();
+  const bool load = row.kind == Kind::read;
   if (!arena.contains(row.address)) {
-    report(lane, "wild read", row.pc,
-           [] { return std::string("ldmatrix reads shared memory, and this address lies elsewhere"); });
+    report(lane, std::string("wild ") + verb(row.kind), row.pc, [&] {
+      return std::string(load ? "ldmatrix reads" : "stmatrix writes") + " shared memory, and this address lies elsewhere";
+    });
     lane.block->stop(lane);
   }
-  if (row.address % row.bytes != 0 || !all_marked(arena.shadow(row.address), row.bytes, allocated | written)) [[unlikely]] {
+  const std::uint8_t needed = load ? allocated | written : allocated;
+  if (row.address % row.bytes != 0 || !all_marked(arena.shadow(row.address), row.bytes, needed)) [[unlikely]] {
     observe_fault(lane, row);
   }
+}
+
+void observe_matrix_row_stored(Lane& lane, std::uintptr_t row) {
+  constexpr std::uint32_t bytes = 16;
+  std::uint8_t* const shadow = lane.block->arena().shadow(row);
+  if (!all_marked(shadow, bytes, allocated)) return;  // was reported
+  std::memset(shadow, shadow_after_store, bytes);
+  lane.block->count_store();
 }
 
 void observe_matrix_part(Lane& lane, const Access& part) {
@@ -248,6 +262,24 @@ bool observe_async(Lane& lane, const AsyncCopy& copy) {
   if (copy.from % copy.bytes != 0) say("misaligned read", describe_target(lane, copy.from) + " is not a multiple of that");
   if (copy.source_bytes > 0) observe(lane, {copy.from, copy.source_bytes, Kind::read, false, copy.pc, Scope::thread, true});
   observe(lane, {copy.to, copy.bytes, Kind::write, false, copy.pc, Scope::thread, true});
+  return true;
+}
+
+bool observe_reduction(Lane& lane, const Access& access) {
+  if (!Heap::contains(access.address)) {
+    report(lane, "wild write", access.pc,
+           [] { return std::string("red.global adds to device memory, and this address lies elsewhere"); });
+    lane.block->stop(lane);
+  }
+  if (lane.counting) {
+    await_issue(lane, {lane.lane(), access.address, access.bytes, Kind::write, Form::reduction, access.pc});
+  }
+  const std::uint8_t* const shadow = Heap::shadow(access.address);
+  if (!all_marked(shadow, access.bytes, allocated)) return observe_fault(lane, access);
+  if (!all_marked(shadow, access.bytes, written)) {  // it reads what it adds to
+    observe_fault(lane, {access.address, access.bytes, Kind::read, false, access.pc});
+  }
+  observe(lane, access);
   return true;
 }
 
@@ -313,6 +345,32 @@ void report_atomic_store(const void* address, std::size_t bytes, Scope scope, co
     const auto at = reinterpret_cast<std::uintptr_t>(address);
     observe(*lane, {at, static_cast<std::uint32_t>(bytes), Kind::write, true, pc, scope});
     flag_stored(*lane, at, scope, true);
+  }
+}
+
+namespace {
+
+// As red.add.f32 on device memory treats subnormal numbers, whatever the kernel was compiled for.
+float flushed(float x) { return std::fpclassify(x) == FP_SUBNORMAL ? std::copysign(0.0f, x) : x; }
+
+}  // namespace
+
+void red_add(float* to, int elements, float a, float b, float c, float d) {
+  Lane& lane = lane_or_die();
+  const auto at = reinterpret_cast<std::uintptr_t>(to);
+  const auto bytes = static_cast<std::uint32_t>(4 * elements);
+  constexpr Scope scope = Scope::device;
+  if (!observe_reduction(lane, {at, bytes, Kind::write, true, __builtin_return_address(0), scope})) return;
+  const float values[4] = {a, b, c, d};
+  for (int i = 0; i < elements; ++i) {  // each an atomic of its own; other workers may add at the same time
+    const std::uintptr_t address = at + 4 * static_cast<std::uintptr_t>(i);
+    flag_stored(lane, address, scope, true);
+    auto* const bits = reinterpret_cast<std::uint32_t*>(address);
+    std::uint32_t old = __atomic_load_n(bits, __ATOMIC_RELAXED);
+    std::uint32_t sum;
+    do {
+      sum = std::bit_cast<std::uint32_t>(flushed(flushed(std::bit_cast<float>(old)) + flushed(values[i])));
+    } while (!__atomic_compare_exchange_n(bits, &old, sum, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED));
   }
 }
 

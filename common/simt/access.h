@@ -29,9 +29,13 @@ void observe_device(Lane& lane, const Access& access);
 // be copied.
 bool observe_async(Lane& lane, const AsyncCopy& copy);
 void observe_landing(Lane& lane, const AsyncCopy& copy);
-// A row of ldmatrix, which must lie in shared memory; and a part of it, read by the lane that gets it.
+// A row of ldmatrix or stmatrix, which must lie in shared memory; and a part of it, read by the lane that gets it, or written
+// by the lane that holds it. What stmatrix stores counts as written from the moment when all lanes have come.
 void observe_matrix_row(Lane& lane, const Access& row);
 void observe_matrix_part(Lane& lane, const Access& part);
+void observe_matrix_row_stored(Lane& lane, std::uintptr_t row);
+// An atomic without a result, which must go to device memory. False if nothing can be added there.
+bool observe_reduction(Lane& lane, const Access& access);
 void observe_division_by_zero(Lane& lane, const void* pc);
 // While counting: waits until the warp issues the access.
 void await_issue(Lane& lane, const PendingAccess& access);

@@ -113,6 +113,25 @@ std::uint64_t sectors_past_l1(std::span<const PendingAccess> copies) {
   return filled.size();
 }
 
+// Of atomics without a result: the 32-byte sectors that they touch; but lanes that add to one word do not share a sector, each
+// of them sends its own. (Not measured by us. Others' profiles of such kernels, with the same metric, say so: 16 sectors of an
+// instruction whose 32 lanes add 16 bytes each side by side, and one for each lane where all add to one word.)
+std::uint64_t sectors_of_reductions(std::span<const PendingAccess> request) {
+  std::map<std::uintptr_t, std::uint64_t> lanes_of_word;
+  for (const PendingAccess& access : request) {
+    const std::uintptr_t end = (access.address + access.bytes + bank_bytes - 1) / bank_bytes;
+    for (std::uintptr_t word = access.address / bank_bytes; word < end; ++word) ++lanes_of_word[word];
+  }
+  std::map<std::uintptr_t, std::uint64_t> times;  // that a sector is sent
+  for (const auto& [word, lanes] : lanes_of_word) {
+    std::uint64_t& most = times[word * bank_bytes / sector_bytes];
+    most = std::max(most, lanes);
+  }
+  std::uint64_t sectors = 0;
+  for (const auto& [sector, count] : times) sectors += count;
+  return sectors;
+}
+
 Cost Counters::request(std::span<const PendingAccess> lanes) {
   const PendingAccess& first = lanes.front();
   Counts& counts = sites_[{first.pc, first.form, first.kind, first.bytes}];
@@ -132,10 +151,18 @@ Cost Counters::request(std::span<const PendingAccess> lanes) {
   const std::span<const PendingAccess> asking = is_copy(first.form) ? std::span<const PendingAccess>(readers) : lanes;
   if (!asking.empty()) {
     ++counts.requests;
-    cost.sectors = first.form == Form::copy_past_l1 ? sectors_past_l1(asking) : sectors_of(asking);
+    cost.sectors = first.form == Form::copy_past_l1 ? sectors_past_l1(asking)
+                   : first.form == Form::reduction  ? sectors_of_reductions(asking)
+                                                    : sectors_of(asking);
     counts.sectors += cost.sectors;
   }
   for (const PendingAccess& access : lanes) Footprint::mark(access);
+  if (first.form == Form::reduction) {  // L2 reads what it adds to
+    for (PendingAccess access : lanes) {
+      access.kind = Kind::read;
+      Footprint::mark(access);
+    }
+  }
   if (is_copy(first.form)) {  // and its other end, a store to shared memory
     std::vector<PendingAccess> stores(lanes.begin(), lanes.end());
     for (PendingAccess& store : stores) {
@@ -148,15 +175,16 @@ Cost Counters::request(std::span<const PendingAccess> lanes) {
   return cost;
 }
 
-Wavefronts Counters::matrix_load(const void* pc, std::span<const std::uintptr_t> rows) {
-  Counts& counts = sites_[{pc, Form::matrix, Kind::read, 16}];
+Wavefronts Counters::matrices(const void* pc, Kind kind, std::span<const std::uintptr_t> rows) {
+  Counts& counts = sites_[{pc, Form::matrix, kind, 16}];
   ++counts.instructions;
   ++counts.requests;
   Wavefronts total{};
-  for (std::size_t first = 0; first < rows.size();
-       first += 8) {  // one wavefront for each matrix, if its rows lie in different banks
+  // One wavefront for each matrix, if its rows lie in different banks. (Of ldmatrix that is measured:
+  // tests/simt/calibration_ampere.cu. Of stmatrix, in both forms, it is assumed.)
+  for (std::size_t first = 0; first < rows.size(); first += 8) {
     std::array<PendingAccess, 8> matrix;
-    for (std::size_t r = 0; r < 8; ++r) matrix[r] = {static_cast<int>(r), rows[first + r], 16, Kind::read, Form::matrix, pc};
+    for (std::size_t r = 0; r < 8; ++r) matrix[r] = {static_cast<int>(r), rows[first + r], 16, kind, Form::matrix, pc};
     total += {most_in_a_bank(matrix), 1};
   }
   counts.wavefronts += total;

@@ -56,8 +56,8 @@ class Counters {
   Cost request(std::span<const PendingAccess> lanes);  // by lanes of one warp, at one place in the code
   void barrier(std::uint64_t warps) { barriers_ += warps; }
   void shuffle() { ++shuffles_; }
-  Wavefronts matrix_load(const void* pc,
-                         std::span<const std::uintptr_t> rows);  // ldmatrix; rows of 16 bytes, 8 for each matrix
+  // ldmatrix, or stmatrix; rows of 16 bytes, 8 for each matrix.
+  Wavefronts matrices(const void* pc, Kind kind, std::span<const std::uintptr_t> rows);
   void tensor_instruction() { ++tensor_instructions_; }
   void add(const Counters& other);
   KernelCounters result(const Launch& launch) const;

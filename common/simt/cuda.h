@@ -49,7 +49,10 @@ void fence(Scope scope);
 
 // One lane's part in the instructions of ptx.h.
 void ldmatrix(std::uint32_t* registers, const void* row, int matrices, bool transposed, const std::source_location& where);
-void mma(float* c, const std::uint32_t* a, const std::uint32_t* b, int k, bool bfloat, const std::source_location& where);
+void stmatrix(void* row, const std::uint32_t* registers, int matrices, bool transposed, const std::source_location& where);
+void mma(float* d, const std::uint32_t* a, const std::uint32_t* b, const float* c, int k, bool bfloat,
+         const std::source_location& where);
+void red_add(float* to, int elements, float a, float b, float c, float d);  // 1, 2 or 4 elements, the others are ignored
 void cp_async(void* to, const void* from, std::uint32_t bytes, std::uint32_t source_bytes, bool past_l1);
 void cp_async_commit_group();
 void cp_async_wait_group(int pending);

@@ -44,17 +44,33 @@ inline constexpr bool is_mma_operand = std::is_same_v<T, __half> || std::is_same
   simt::ldmatrix(r, row, 4, true, where);
 }
 
+[[gnu::always_inline]] inline void stmatrix_x4(void* row, const std::uint32_t (&r)[4],
+                                               const std::source_location where = std::source_location::current()) {
+  simt::stmatrix(row, r, 4, false, where);
+}
+[[gnu::always_inline]] inline void stmatrix_x4_trans(void* row, const std::uint32_t (&r)[4],
+                                                     const std::source_location where = std::source_location::current()) {
+  simt::stmatrix(row, r, 4, true, where);
+}
+
 template <class T>
 [[gnu::always_inline]] inline void mma_m16n8k16(float (&c)[4], const std::uint32_t (&a)[4], const std::uint32_t (&b)[2],
                                                 const std::source_location where = std::source_location::current()) {
   static_assert(is_mma_operand<T>, "__half or __nv_bfloat16");
-  simt::mma(c, a, b, 16, std::is_same_v<T, __nv_bfloat16>, where);
+  simt::mma(c, a, b, c, 16, std::is_same_v<T, __nv_bfloat16>, where);
+}
+template <class T>
+[[gnu::always_inline]] inline void mma_m16n8k16(float (&d)[4], const std::uint32_t (&a)[4], const std::uint32_t (&b)[2],
+                                                const float (&c)[4],
+                                                const std::source_location where = std::source_location::current()) {
+  static_assert(is_mma_operand<T>, "__half or __nv_bfloat16");
+  simt::mma(d, a, b, c, 16, std::is_same_v<T, __nv_bfloat16>, where);
 }
 template <class T>
 [[gnu::always_inline]] inline void mma_m16n8k8(float (&c)[4], const std::uint32_t (&a)[2], const std::uint32_t (&b)[1],
                                                const std::source_location where = std::source_location::current()) {
   static_assert(is_mma_operand<T>, "__half or __nv_bfloat16");
-  simt::mma(c, a, b, 8, std::is_same_v<T, __nv_bfloat16>, where);
+  simt::mma(c, a, b, c, 8, std::is_same_v<T, __nv_bfloat16>, where);
 }
 
 [[gnu::always_inline]] inline void cp_async_4(void* to, const void* from, int source_bytes = 4) {
@@ -72,6 +88,12 @@ template <class T>
 template <int pending>
 inline void cp_async_wait_group() {
   simt::cp_async_wait_group(pending);
+}
+
+[[gnu::always_inline]] inline void red_add_f32(float* to, float x) { simt::red_add(to, 1, x, 0.0f, 0.0f, 0.0f); }
+[[gnu::always_inline]] inline void red_add_v2_f32(float* to, float a, float b) { simt::red_add(to, 2, a, b, 0.0f, 0.0f); }
+[[gnu::always_inline]] inline void red_add_v4_f32(float* to, float a, float b, float c, float d) {
+  simt::red_add(to, 4, a, b, c, d);
 }
 
 inline float ex2_approx_ftz(float x) {

@@ -81,8 +81,8 @@ void launch(const Launch& launch);
 // ---- counters ----
 
 // Plain loads and stores of device and of shared memory; cp.async.ca, which goes through L1, and cp.async.cg, which does not;
-// ldmatrix.
-enum class Form { global, shared, copy_through_l1, copy_past_l1, matrix };
+// ldmatrix and stmatrix; red, an atomic on device memory without a result.
+enum class Form { global, shared, copy_through_l1, copy_past_l1, matrix, reduction };
 
 // The accesses of one line of the source, of one kind. A request is one access by the lanes of one warp that make it together.
 struct LineCounters {
@@ -131,7 +131,7 @@ struct TraceEvent {
   unsigned bytes = 0;               // that each lane moves
   TracedAddresses global = {};      // without offsets if it accesses none
   std::uint64_t sectors = 0;        // of device memory
-  TracedAddresses shared = {};      // of ldmatrix: the rows, by the lanes that give them
+  TracedAddresses shared = {};      // of ldmatrix and stmatrix: the rows, by the lanes that give them
   std::uint64_t wavefronts = 0;     // of shared memory
   std::uint64_t wavefronts_ideal = 0;
 };

@@ -18,6 +18,8 @@ const char* op_of(const PendingAccess& access) {
       return "cp.async.ca";
     case Form::copy_past_l1:
       return "cp.async.cg";
+    case Form::reduction:
+      return "red.global.add";
     default:
       return load ? "ld.global" : "st.global";
   }

@@ -8,32 +8,13 @@
 #include "common/device/ptx/mma.cuh"
 #include "common/device/ptx/shared_memory.cuh"
 #include "common/runtime/launch.h"
+#include "tests/simt/conformance_buffers.h"
 #include "tests/simt/conformance_kernels.h"
 
 namespace conformance {
 namespace {
 
 using runtime::launch;
-
-template <class T>
-runtime::Buffer upload(const std::string& name, const std::vector<T>& values) {
-  runtime::Buffer buffer(name, values.size() * sizeof(T));
-  buffer.upload(values.data(), values.size() * sizeof(T));
-  return buffer;
-}
-
-template <class T>
-std::vector<T> download(const runtime::Buffer& buffer) {
-  runtime::synchronize();
-  std::vector<T> values(buffer.bytes() / sizeof(T));
-  buffer.download(values.data(), buffer.bytes());
-  return values;
-}
-
-template <class T>
-runtime::Buffer zeros(const std::string& name, std::size_t count) {
-  return upload(name, std::vector<T>(count, T{}));
-}
 
 __global__ void builtins_kernel(unsigned* out) {  // [threads, 12]
   const unsigned block = (blockIdx.z * gridDim.y + blockIdx.y) * gridDim.x + blockIdx.x;
@@ -326,6 +307,24 @@ __global__ void multiply_kernel(const std::uint32_t* a,  // [32, k / 4]
   for (int i = 0; i < 4; ++i) c[4 * lane + i] = c_mine[i];
 }
 
+template <class T>
+__global__ void multiply_from_kernel(const std::uint32_t* a,  // [32, 4]
+                                     const std::uint32_t* b,  // [32, 2]
+                                     float* c,                // [32, 4]
+                                     float* d) {              // [32, 4]
+  const int lane = threadIdx.x;
+  std::uint32_t a_mine[4], b_mine[2];
+  float c_mine[4], d_mine[4] = {-1.0f, -1.0f, -1.0f, -1.0f};
+  for (int i = 0; i < 4; ++i) a_mine[i] = a[4 * lane + i];
+  for (int i = 0; i < 2; ++i) b_mine[i] = b[2 * lane + i];
+  for (int i = 0; i < 4; ++i) c_mine[i] = c[4 * lane + i];
+  ptx::mma_m16n8k16<T>(d_mine, a_mine, b_mine, c_mine);
+  for (int i = 0; i < 4; ++i) {
+    c[4 * lane + i] = c_mine[i];
+    d[4 * lane + i] = d_mine[i];
+  }
+}
+
 struct CopySmem {
   alignas(16) std::uint32_t words[1024][4];  // each thread's 16 bytes
 };
@@ -591,6 +590,14 @@ std::vector<float> multiply(Operand type, int k, const std::vector<std::uint32_t
                               : (half ? multiply_kernel<__half, 8> : multiply_kernel<__nv_bfloat16, 8>);
   launch(kernel, {1, 32}, left.as<const std::uint32_t>(), right.as<const std::uint32_t>(), out.as<float>());
   return download<float>(out);
+}
+
+Multiplied multiply_from(Operand type, const std::vector<std::uint32_t>& a, const std::vector<std::uint32_t>& b,
+                         const std::vector<float>& c) {
+  const runtime::Buffer left = upload("a", a), right = upload("b", b), from = upload("c", c), to = zeros<float>("d", c.size());
+  const auto kernel = type == Operand::half ? multiply_from_kernel<__half> : multiply_from_kernel<__nv_bfloat16>;
+  launch(kernel, {1, 32}, left.as<const std::uint32_t>(), right.as<const std::uint32_t>(), from.as<float>(), to.as<float>());
+  return {download<float>(from), download<float>(to)};
 }
 
 std::vector<std::uint8_t> copy_async(int bytes, bool past_l1, const std::vector<std::uint8_t>& from,

@@ -49,6 +49,12 @@ std::vector<std::uint32_t> load_matrices(int matrices, bool transposed, const st
 enum class Operand { half, bfloat };
 std::vector<float> multiply(Operand type, int k, const std::vector<std::uint32_t>& a, const std::vector<std::uint32_t>& b,
                             const std::vector<float>& c);
+// The same m16n8k16, with D apart from C.
+struct Multiplied {
+  std::vector<float> c, d;  // afterwards
+};
+Multiplied multiply_from(Operand type, const std::vector<std::uint32_t>& a, const std::vector<std::uint32_t>& b,
+                         const std::vector<float>& c);
 // cp.async: thread t copies `bytes` bytes from 16 t on, of which it reads source_bytes[t]; then it reads its neighbour's
 // (t ^ 1). Past L1 only 16 bytes can go. Returns [threads, bytes].
 std::vector<std::uint8_t> copy_async(int bytes, bool past_l1, const std::vector<std::uint8_t>& from,
@@ -60,6 +66,24 @@ std::vector<int> copy_groups(const std::vector<int>& values);
 // Tiles of 64 numbers, copied three stages ahead by 64 threads; each thread adds up what lies opposite in the tile. Returns
 // [64].
 std::vector<int> copy_pipeline(const std::vector<int>& tiles);
+
+// ---- conformance_kernels.sm_90a.cu: a device below compute capability 9.0 has no kernels for these ----
+
+// stmatrix.x4 by one warp into 64 rows of 8 elements, all ones before. `registers` is [32, 4]; lane l gives the address of row
+// row_of_lane[l]. Returns the rows: [64, 8].
+std::vector<std::uint16_t> store_matrices(bool transposed, const std::vector<std::uint32_t>& registers,
+                                          const std::vector<int>& row_of_lane);
+// stmatrix.x4 by the first of two warps, a barrier, ldmatrix.x4 of the same rows by the second one. Returns its registers: [32,
+// 4].
+std::vector<std::uint32_t> matrices_there_and_back(bool stored_transposed, bool loaded_transposed,
+                                                   const std::vector<std::uint32_t>& registers);
+// stmatrix.x4 of four matrices that lie side by side in rows of 128 bytes, by one warp: in the order of the columns, or each
+// chunk of 16 bytes at chunk ^ (row % 8). Returns what a plain read finds: [8, 64] 16-bit elements, register m of lane l at its
+// place.
+std::vector<std::uint16_t> store_rows(bool swizzled, const std::vector<std::uint32_t>& registers);
+// red.add of 1, 2 or 4 floats: thread t of blocks of 64 adds values[width t …] to the sums at width × slot_of_thread[t]. All
+// sums are 0 before. Returns [slots, width].
+std::vector<float> reduce(int width, int slots, const std::vector<float>& values, const std::vector<int>& slot_of_thread);
 
 std::string printed();  // what a kernel printed: "thread 0: 0.5\n" … for four threads
 

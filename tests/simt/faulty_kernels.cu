@@ -5,6 +5,7 @@
 #include "common/device/memory.cuh"
 #include "common/device/ptx/barrier.cuh"
 #include "common/device/ptx/mma.cuh"
+#include "common/device/ptx/red.cuh"
 #include "common/device/ptx/shared_memory.cuh"
 #include "common/runtime/launch.h"
 #include "tests/simt/faulty_kernels.h"
@@ -338,6 +339,98 @@ __global__ void race_in_helpers(float* values,  // [64]
 }
 
 __device__ float sum_of(const std::uint32_t (&r)[4]) { return static_cast<float>(r[0] + r[1] + r[2] + r[3]); }
+
+// A lane's registers of four matrices.
+__device__ void set_fragment(std::uint32_t (&r)[4], float value) {
+  for (std::uint32_t m = 0; m < 4; ++m) r[m] = m + static_cast<std::uint32_t>(value);
+}
+
+template <bool mended>
+__global__ void stored_at_odd_place(float* o) {  // [32]
+  auto& smem = device::shared_storage<MatrixSmem>();
+  const int t = threadIdx.x;
+  std::uint32_t r[4];
+  set_fragment(r, t);
+  ptx::stmatrix_x4(&smem.rows[t][mended || t < 31 ? 0 : 1], r);  // fault: stored_at_odd_place
+  o[t] = 1.0f;
+}
+
+template <bool mended>
+__global__ void stored_past_shared(float* o) {  // [32]
+  auto& smem = device::shared_storage<MatrixSmem>();
+  const int t = threadIdx.x;
+  std::uint32_t r[4];
+  set_fragment(r, t);
+  ptx::stmatrix_x4_trans(smem.rows[mended ? t : t + 1], r);  // fault: stored_past_shared
+  o[t] = 1.0f;
+}
+
+template <bool mended>
+__global__ void stored_in_device_memory(float* o) {  // [128]
+  auto& smem = device::shared_storage<MatrixSmem>();
+  const int t = threadIdx.x;
+  std::uint32_t r[4];
+  set_fragment(r, t);
+  ptx::stmatrix_x4(mended ? smem.rows[t] : &o[4 * t], r);  // fault: stored_in_device_memory
+  o[t] = 1.0f;
+}
+
+template <bool mended>
+__global__ void stored_at_two_places(float* o) {  // [32]
+  auto& smem = device::shared_storage<MatrixSmem>();
+  const int t = threadIdx.x;
+  std::uint32_t r[4];
+  set_fragment(r, t);
+  if (mended || t < 16) {
+    ptx::stmatrix_x4(smem.rows[t], r);
+  } else {
+    ptx::stmatrix_x4(smem.rows[t], r);  // fault: stored_at_two_places
+  }
+  o[t] = 1.0f;
+}
+
+// The last row is stored behind its place, in shared memory that the struct does not use.
+template <bool mended>
+__global__ void row_not_stored(float* o) {  // [32]
+  auto& smem = device::shared_storage<MatrixSmem>();
+  const int t = threadIdx.x;
+  std::uint32_t r[4];
+  set_fragment(r, t);
+  ptx::stmatrix_x4(smem.rows[mended || t < 31 ? t : 32], r);
+  __syncwarp();                        // the rows are stored
+  if (t < 32) o[t] = smem.rows[t][0];  // fault: row_not_stored
+}
+
+template <bool mended>
+__global__ void sum_at_odd_place(float* o) {  // [128]
+  const int t = threadIdx.x;
+  if (t < 31) ptx::red_add_v4_f32(&o[4 * t + (mended ? 0 : 2)], 1.0f, 2.0f, 3.0f, 4.0f);  // fault: sum_at_odd_place
+}
+
+template <bool mended>
+__global__ void sum_over_end(float* o) {  // [128]
+  const int t = threadIdx.x;
+  ptx::red_add_v2_f32(&o[2 * (mended ? t : t + 33)], 1.0f, 2.0f);  // fault: sum_over_end
+}
+
+template <bool mended>
+__global__ void sum_in_shared(float* o) {  // [128]
+  auto& smem = device::shared_storage<MatrixSmem>();
+  const int t = threadIdx.x;
+  smem.rows[t][0] = 0.0f;
+  ptx::red_add_f32(mended ? &o[t] : &smem.rows[t][0], 1.0f);  // fault: sum_in_shared
+}
+
+template <bool mended>
+__global__ void sum_not_cleared(float* scratch,  // [32], not written before
+                                float* o) {      // [32]
+  const int t = threadIdx.x;
+  if (mended || t != 6) scratch[t] = 0.0f;
+  __syncwarp();                                                             // the sums are 0
+  if (t < 8) ptx::red_add_v4_f32(&scratch[4 * t], 1.0f, 1.0f, 1.0f, 1.0f);  // fault: sum_not_cleared
+  __syncwarp();                                                             // the sums are there
+  o[t] = mended ? scratch[t] : 1.0f;
+}
 
 template <bool mended>
 __global__ void matrix_at_odd_place(float* o) {  // [32]
@@ -862,6 +955,89 @@ __global__ void matrix_to_one_place(const float* q,  // [128]
   o[t] = 1.0f;
 }
 
+template <bool mended>
+__global__ void stored_without_barrier(const float* q,  // [128]
+                                       float* o) {      // [64]
+  auto& smem = device::shared_storage<MatrixSmem>();
+  const int t = threadIdx.x;
+  std::uint32_t r[4];
+  set_fragment(r, q[t]);
+  if (t < 32) ptx::stmatrix_x4(smem.rows[t], r);  // one: stored_without_barrier
+  if (mended) __syncthreads();
+  if (t >= 32) ptx::ldmatrix_x4(r, smem.rows[t - 32]);  // other: stored_without_barrier
+  o[t] = sum_of(r);
+}
+
+// Within a warp, too: what a lane loads transposed others have stored.
+template <bool mended>
+__global__ void stored_and_transposed(const float* q,  // [128]
+                                      float* o) {      // [64]
+  auto& smem = device::shared_storage<MatrixSmem>();
+  const int t = threadIdx.x;
+  if (t >= 32) return;
+  std::uint32_t r[4];
+  set_fragment(r, q[t]);
+  ptx::stmatrix_x4(smem.rows[t], r);  // one: stored_and_transposed
+  if (mended) __syncwarp();
+  ptx::ldmatrix_x4_trans(r, smem.rows[t]);  // other: stored_and_transposed
+  o[t] = sum_of(r);
+}
+
+template <bool mended>
+__global__ void stored_before_read(const float* q,  // [128]
+                                   float* o) {      // [64]
+  auto& smem = device::shared_storage<MatrixSmem>();
+  const int t = threadIdx.x;
+  for (int i = t; i < 128; i += 64) smem.rows[i / 4][i % 4] = q[i];
+  __syncthreads();  // the rows are written
+  std::uint32_t r[4] = {};
+  if (t < 32) ptx::ldmatrix_x4(r, smem.rows[t]);  // one: stored_before_read
+  if (mended) __syncthreads();
+  if (t >= 32) ptx::stmatrix_x4_trans(smem.rows[t - 32], r);  // other: stored_before_read
+  o[t] = sum_of(r);
+}
+
+template <bool mended>
+__global__ void stored_by_two_warps(const float* q,  // [128]
+                                    float* o) {      // [64]
+  auto& smem = device::shared_storage<MatrixSmem>();
+  const int t = threadIdx.x;
+  std::uint32_t r[4];
+  set_fragment(r, q[t]);
+  if (t < 32) ptx::stmatrix_x4(smem.rows[t], r);  // one: stored_by_two_warps
+  if (mended) __syncthreads();
+  if (t >= 32) ptx::stmatrix_x4(smem.rows[t % 32], r);  // other: stored_by_two_warps
+  o[t] = 1.0f;
+}
+
+// Two lanes of one instruction give the same row.
+template <bool mended>
+__global__ void stored_to_one_row(const float* q,  // [128]
+                                  float* o) {      // [64]
+  auto& smem = device::shared_storage<MatrixSmem>();
+  const int t = threadIdx.x;
+  if (t >= 32) return;
+  std::uint32_t r[4];
+  set_fragment(r, q[t]);
+  ptx::stmatrix_x4(smem.rows[mended || t != 5 ? t : 4], r);  // one: stored_to_one_row  // other: stored_to_one_row
+  o[t] = 1.0f;
+}
+
+template <bool mended>
+__global__ void stored_under_copy(const float* q,  // [128]
+                                  float* o) {      // [64]
+  auto& smem = device::shared_storage<MatrixSmem>();
+  const int t = threadIdx.x;
+  if (t < 32) ptx::cp_async_16(smem.rows[t], &q[4 * t]);  // one: stored_under_copy
+  if (mended) ptx::cp_async_wait_all();
+  __syncthreads();  // all have waited, or not
+  std::uint32_t r[4];
+  set_fragment(r, q[t]);
+  if (t < 32) ptx::stmatrix_x4(smem.rows[t], r);  // other: stored_under_copy
+  ptx::cp_async_wait_all();
+  o[t] = 1.0f;
+}
+
 // ---- races between blocks, on device memory ----
 
 template <bool mended>
@@ -1168,6 +1344,26 @@ __global__ void read_beside_red(float* values,  // [64]
   o[t] = values[t % 2];  // other: read_beside_red
 }
 
+template <bool mended>
+__global__ void read_beside_vector_red(float* values,  // [64]
+                                       float* o) {     // [64]
+  const int t = threadIdx.x;
+  ptx::red_add_v4_f32(&values[4 * (t % 2)], 1.0f, 2.0f, 3.0f, 4.0f);  // one: read_beside_vector_red
+  if (mended) __syncthreads();
+  o[t] = values[7];  // other: read_beside_vector_red
+}
+
+template <bool mended>
+__global__ void write_beside_vector_red(float* values,  // [64]
+                                        float* o) {     // [64]
+  const int t = threadIdx.x;
+  if (t == 33) values[3] = 0.0f;  // one: write_beside_vector_red
+  if (mended) __syncthreads();
+  ptx::red_add_v2_f32(&values[2], 0.0f, 0.0f);  // other: write_beside_vector_red
+  ptx::red_add_f32(&values[2], 1.0f);
+  o[t] = t;
+}
+
 // Each adds, and one of them reads its own sum, which the other's may not be in.
 template <bool mended>
 __global__ void own_red(float* values,  // [64]
@@ -1349,6 +1545,12 @@ void run_two_warps() {
 }
 
 template <auto kernel>
+void run_on_larger_output() {
+  const runtime::Buffer o = zeros("o", 128);
+  launch(kernel, {1, 32, sizeof(MatrixSmem)}, o.as<float>());
+}
+
+template <auto kernel>
 void run_on_scratch() {
   runtime::Buffer scratch("scratch", 128);
   scratch.poison();
@@ -1457,6 +1659,23 @@ const std::vector<Fault>& faults() {
        TWINS(run_on_input_and_output, copy_from_shared, float, float)},
       {"copy_of_too_much", "cp.async misuse", "cp.async of 4 bytes: reads 8 of them",
        TWINS(run_on_input_and_output, copy_of_too_much, float, float)},
+      {"stored_at_odd_place", "misaligned write", "MatrixSmem::rows[31][1], not a multiple of 16",
+       TWINS(run_on_output, stored_at_odd_place, 32, matrices + 16)},
+      {"stored_past_shared", "out-of-bounds write", "write of 16 bytes, 0 bytes past the end of shared memory (512 bytes)",
+       TWINS(run_on_output, stored_past_shared, 32, matrices)},
+      {"stored_in_device_memory", "wild write", "stmatrix writes shared memory, and this address lies elsewhere",
+       TWINS(run_on_larger_output, stored_in_device_memory)},
+      {"stored_at_two_places", "divergent instruction", "stmatrix.x4 is one instruction of the warp, reached at two places",
+       TWINS(run_on_output, stored_at_two_places, 32, matrices)},
+      {"row_not_stored", "uninitialised read", "MatrixSmem::rows[31][0]",
+       TWINS(run_on_output, row_not_stored, 32, matrices + 16)},
+      {"sum_at_odd_place", "misaligned write", "write of 16 bytes at byte ", TWINS(run_on_larger_output, sum_at_odd_place)},
+      {"sum_over_end", "out-of-bounds write", "write of 8 bytes, 0 bytes past the end of 'o' (512 bytes)",
+       TWINS(run_on_larger_output, sum_over_end)},
+      {"sum_in_shared", "wild write", "red.global adds to device memory, and this address lies elsewhere",
+       TWINS(run_on_larger_output, sum_in_shared)},
+      {"sum_not_cleared", "uninitialised read", "read of 16 bytes from byte 24 of 'scratch' (128 bytes)",
+       TWINS(run_on_scratch, sum_not_cleared)},
       {"matrix_at_odd_place", "misaligned read", "not a multiple of 16",
        TWINS(run_on_output, matrix_at_odd_place, 32, matrices)},
       {"matrix_past_shared", "out-of-bounds read", "0 bytes past the end of shared memory (512 bytes)",
@@ -1523,6 +1742,12 @@ const std::vector<Race>& races() {
       {"matrix_under_copy", "MatrixSmem::rows[", TWINS(run_two_warps, matrix_under_copy)},
       {"matrix_before_reuse", "MatrixSmem::rows[", TWINS(run_two_warps, matrix_before_reuse)},
       {"matrix_to_one_place", "FragmentSmem::fragment[", TWINS(run_two_warps, matrix_to_one_place)},
+      {"stored_without_barrier", "MatrixSmem::rows[", TWINS(run_two_warps, stored_without_barrier)},
+      {"stored_and_transposed", "MatrixSmem::rows[", TWINS(run_two_warps, stored_and_transposed)},
+      {"stored_before_read", "MatrixSmem::rows[", TWINS(run_two_warps, stored_before_read)},
+      {"stored_by_two_warps", "MatrixSmem::rows[", TWINS(run_two_warps, stored_by_two_warps)},
+      {"stored_to_one_row", "MatrixSmem::rows[4]", TWINS(run_two_warps, stored_to_one_row)},
+      {"stored_under_copy", "MatrixSmem::rows[", TWINS(run_two_warps, stored_under_copy)},
       {"copy_of_next_block", "of 'o' (384 bytes)", TWINS(run_three_blocks, copy_of_next_block)},
       {"flag_before_wait", "byte 0 of 'o' (384 bytes)", TWINS(run_three_counting_blocks, flag_before_wait)},
       {"blocks_share_output", "of 'o' (384 bytes)", TWINS(run_three_blocks, blocks_share_output)},
@@ -1551,6 +1776,8 @@ const std::vector<Race>& races() {
       {"device_copy_before_wait", "of 'values' (256 bytes)", TWINS(run_one_block, device_copy_before_wait)},
       {"race_in_helpers", "of 'values' (256 bytes)", TWINS(run_one_block, race_in_helpers)},
       {"read_beside_red", "of 'values' (256 bytes)", TWINS(run_one_block, read_beside_red)},
+      {"read_beside_vector_red", "byte 28 of 'values' (256 bytes)", TWINS(run_one_block, read_beside_vector_red)},
+      {"write_beside_vector_red", "byte 12 of 'values' (256 bytes)", TWINS(run_one_block, write_beside_vector_red)},
       {"own_red", "byte 0 of 'values' (256 bytes)", TWINS(run_one_block, own_red, 2)},
       {"write_beside_red", "byte 0 of 'values' (256 bytes)", TWINS(run_one_block, write_beside_red)},
       {"plain_beside_global_atomic", "of 'counter' (4 bytes)", TWINS(run_three_counting_blocks, plain_beside_global_atomic)},

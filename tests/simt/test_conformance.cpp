@@ -63,9 +63,10 @@ std::uint16_t bits_of(conformance::Operand type, float value) {
   return type == conformance::Operand::half ? problem::fp16_bits(value) : problem::bf16_bits(value);
 }
 
-// C += A · B by a warp. A is [16, k], B [k, 8], C [16, 8]; values that the type holds exactly.
+// C += A · B by a warp, or D = A · B + C with D and C apart. A is [16, k], B [k, 8], C [16, 8]; values that the type holds
+// exactly.
 std::vector<float> multiplied(conformance::Operand type, int k, const std::vector<float>& a, const std::vector<float>& b,
-                              const std::vector<float>& c) {
+                              const std::vector<float>& c, bool apart = false) {
   const auto depth = static_cast<std::size_t>(k);
   std::vector<std::uint32_t> a_registers(32 * depth / 4), b_registers(32 * depth / 8);
   std::vector<float> c_registers(32 * 4), result(16 * 8);
@@ -87,7 +88,14 @@ std::vector<float> multiplied(conformance::Operand type, int k, const std::vecto
       c_registers[4 * l + static_cast<std::size_t>(i)] = c[at.row * 8 + at.column];
     }
   }
-  const std::vector<float> out = conformance::multiply(type, k, a_registers, b_registers, c_registers);
+  std::vector<float> out;
+  if (apart) {
+    const conformance::Multiplied both = conformance::multiply_from(type, a_registers, b_registers, c_registers);
+    REQUIRE(both.c == c_registers);
+    out = both.d;
+  } else {
+    out = conformance::multiply(type, k, a_registers, b_registers, c_registers);
+  }
   for (int lane = 0; lane < 32; ++lane) {
     for (int i = 0; i < 4; ++i) {
       const Place at = in_c(lane, i);
@@ -303,7 +311,7 @@ TEST_CASE("ldmatrix gives each lane the elements that the PTX ISA names, in all 
   no_findings();
 }
 
-TEST_CASE("mma.sync multiplies small integers exactly, in both types and depths") {
+TEST_CASE("mma.sync multiplies small integers exactly, in both types and depths, with D in place of C or apart from it") {
   for (const conformance::Operand type : {conformance::Operand::half, conformance::Operand::bfloat}) {
     for (const int k : {8, 16}) {
       const auto depth = static_cast<std::size_t>(k);
@@ -328,6 +336,7 @@ TEST_CASE("mma.sync multiplies small integers exactly, in both types and depths"
       INFO("type " << static_cast<int>(type) << ", k " << k);
       const auto both = [&](const std::vector<float>& left, const std::vector<float>& right, const std::vector<float>& sum) {
         REQUIRE(multiplied(type, k, left, right, sum) == expected(left, right, sum));
+        if (k == 16) REQUIRE(multiplied(type, k, left, right, sum, true) == expected(left, right, sum));
       };
       both(identity_a, b, zero);
       both(a, identity_b, zero);

@@ -1,4 +1,6 @@
 // The conformance kernels under a hundred schedules, traced under some of them: correct kernels are never reported.
+#include <functional>
+
 #include "common/runtime/runtime.h"
 #include "tests/catch.h"
 #include "tests/simt/conformance_kernels.h"
@@ -11,6 +13,10 @@ TEST_CASE("no conformance kernel is reported under a hundred schedules") {
   const std::vector<std::uint32_t> fragments(32 * 4);
   const std::vector<std::uint8_t> bytes(16 * 96, 1);
   const std::vector<int> sizes(96, 3);
+  const std::vector<float> addends(4 * 500, 1.0f);
+  std::vector<int> slots(500), own_rows(32);
+  for (std::size_t t = 0; t < slots.size(); ++t) slots[t] = static_cast<int>(t % 5);
+  for (std::size_t lane = 0; lane < 32; ++lane) own_rows[lane] = static_cast<int>(lane);
   const runtime::AsyncMode modes[] = {runtime::AsyncMode::late, runtime::AsyncMode::eager, runtime::AsyncMode::random};
   for (std::uint64_t seed = 1; seed <= 100; ++seed) {
     runtime::configure({seed, modes[seed % 3], static_cast<int>(seed / 3 % 3)});
@@ -39,14 +45,99 @@ TEST_CASE("no conformance kernel is reported under a hundred schedules") {
     conformance::copy_async(16, seed % 2 == 0, bytes, sizes);
     const std::vector<int> groups = conformance::copy_groups({1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12});
     const std::vector<int> sums = conformance::copy_pipeline(tiles);
+    conformance::store_matrices(seed % 2 == 0, fragments, own_rows);
+    conformance::store_rows(seed % 2 == 0, fragments);
+    conformance::matrices_there_and_back(seed % 2 == 0, seed % 3 == 0, fragments);
+    conformance::multiply_from(conformance::Operand::bfloat, fragments, std::vector<std::uint32_t>(32 * 2),
+                               std::vector<float>(32 * 4));
+    std::vector<std::vector<float>> reduced;
+    for (const int width : {1, 2, 4}) {
+      reduced.push_back(conformance::reduce(width, 5, {addends.begin(), addends.begin() + 500 * width}, slots));
+    }
     const std::vector<runtime::Finding> findings = runtime::take_findings();
     CHECK(runtime::take_traces().empty() == (seed % 10 != 0));
     INFO("seed " << seed << ": " << (findings.empty() ? "" : findings[0].text));
     REQUIRE(findings.empty());
     REQUIRE(groups == std::vector<int>{1, 2, 3, 3, 4, 11, 7, 8, 15, 9, 10, 23});  // whenever the copies land
     REQUIRE(sums == std::vector<int>(64, 36));
+    for (std::size_t i = 0; i < 3; ++i) REQUIRE(reduced[i] == std::vector<float>(std::size_t{5} << i, 100.0f));
   }
   runtime::configure({});
+}
+
+namespace {
+
+// The lines of one kind in what one launch counted.
+std::vector<runtime::LineCounters> counted(runtime::Op op, const std::function<void()>& run,
+                                           runtime::KernelCounters* all = nullptr) {
+  runtime::set_counting(true);
+  runtime::take_counters();
+  run();
+  runtime::set_counting(false);
+  const std::vector<runtime::KernelCounters> kernels = runtime::take_counters();
+  REQUIRE(kernels.size() == 1);
+  if (all != nullptr) *all = kernels[0];
+  std::vector<runtime::LineCounters> lines = kernels[0].lines;
+  std::erase_if(lines, [&](const runtime::LineCounters& line) { return line.op != op; });
+  return lines;
+}
+
+}  // namespace
+
+TEST_CASE("an stmatrix is one request, and needs a wavefront for each matrix unless its rows share banks") {
+  const std::vector<std::uint32_t> fragments(32 * 4);
+  const auto wavefronts = [&](const std::function<void()>& run) {
+    const auto lines = counted(runtime::Op::matrix_store, run);
+    REQUIRE(lines.size() == 1);
+    CHECK(lines[0].space == runtime::Space::shared);
+    CHECK(lines[0].bytes == 16);
+    CHECK(lines[0].requests == 1);
+    CHECK(lines[0].sectors == 0);
+    CHECK(lines[0].wavefronts_ideal == 4);
+    return lines[0].wavefronts;
+  };
+  CHECK(wavefronts([&] { conformance::store_rows(true, fragments); }) == 4);    // chunks at chunk ^ (row % 8)
+  CHECK(wavefronts([&] { conformance::store_rows(false, fragments); }) == 32);  // all rows of a matrix in the same four banks
+  std::vector<int> rows(32);
+  for (const int stride : {1, 2}) {
+    for (std::size_t lane = 0; lane < 32; ++lane) rows[lane] = stride * static_cast<int>(lane);
+    for (const bool transposed : {false, true}) {
+      const auto run = [&] { conformance::store_matrices(transposed, fragments, rows); };
+      CHECK(wavefronts(run) == 4 * static_cast<std::uint64_t>(stride));
+    }
+  }
+}
+
+TEST_CASE(
+    "a red is one request whatever its width, of as many sectors as it touches, but one for each lane that adds to one word") {
+  std::vector<int> own(64), shared(64), scattered(64);
+  for (std::size_t t = 0; t < 64; ++t) {
+    own[t] = static_cast<int>(t);
+    shared[t] = 0;
+    scattered[t] = static_cast<int>(t) * 16;
+  }
+  for (const int width : {1, 2, 4}) {
+    const std::vector<float> values(64 * static_cast<std::size_t>(width), 1.0f);
+    const auto bytes = 4 * static_cast<std::uint64_t>(width);
+    const auto sectors = [&](int slots, const std::vector<int>& slot_of_thread) {
+      runtime::KernelCounters all;
+      const auto lines = counted(
+          runtime::Op::reduction, [&] { conformance::reduce(width, slots, values, slot_of_thread); }, &all);
+      REQUIRE(lines.size() == 1);
+      CHECK(lines[0].space == runtime::Space::global);
+      CHECK(lines[0].bytes == bytes);
+      CHECK(lines[0].requests == 2);  // by two warps
+      CHECK(lines[0].wavefronts == 0);
+      for (const runtime::LineCounters& line : all.lines) CHECK(line.op != runtime::Op::store);
+      CHECK(all.bytes_stored == 32 * (slots == 1 ? 1 : slots == 64 ? 2 * bytes : 64));  // each sector once
+      CHECK(all.bytes_loaded == all.bytes_stored + 64 * (4 + bytes));                   // the sums, the slots and the values
+      return lines[0].sectors;
+    };
+    INFO("width " << width);
+    CHECK(sectors(64, own) == 64 * bytes / 32);
+    CHECK(sectors(1, shared) == 64);
+    CHECK(sectors(64 * 16, scattered) == 64);
+  }
 }
 
 TEST_CASE("lanes whose predicate is false wait with the others: one request of the warp in each round") {

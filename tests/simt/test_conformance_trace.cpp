@@ -103,3 +103,34 @@ TEST_CASE("ldmatrix is traced with the lanes that give rows, and mma with all") 
   }
   CHECK(find(traces[1], "mma.m16n8k8.bf16").lanes == full);
 }
+
+TEST_CASE("stmatrix is traced with its rows, and red with the places that it adds to") {
+  std::vector<int> places(32);
+  for (std::size_t lane = 0; lane < 32; ++lane) places[lane] = 2 * static_cast<int>(lane);
+  runtime::set_tracing(true);
+  conformance::store_matrices(true, std::vector<std::uint32_t>(32 * 4), places);
+  conformance::reduce(4, 64, std::vector<float>(32 * 4), places);
+  runtime::set_tracing(false);
+  const std::vector<runtime::KernelTrace> traces = runtime::take_traces();
+  REQUIRE(traces.size() == 2);
+  const auto find = [](const runtime::KernelTrace& trace, const std::string& op) {
+    for (const runtime::TraceEvent& event : trace.events) {
+      if (event.op == op) return event;
+    }
+    FAIL("there is no " << op);
+    return runtime::TraceEvent{};
+  };
+  const runtime::TraceEvent store = find(traces[0], "stmatrix.x4.trans");
+  CHECK(store.lanes == full);
+  CHECK(store.bytes == 16);
+  CHECK(store.wavefronts == 8);
+  const runtime::TraceEvent red = find(traces[1], "red.global.add");
+  CHECK(red.lanes == full);
+  CHECK(red.bytes == 16);
+  CHECK(red.global.first == "sums");
+  CHECK(red.sectors == 32);
+  for (std::size_t lane = 0; lane < 32; ++lane) {
+    CHECK(store.shared.offsets[lane] == std::optional<std::int64_t>(32 * lane));
+    CHECK(red.global.offsets[lane] == std::optional<std::int64_t>(32 * lane));
+  }
+}

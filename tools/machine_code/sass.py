@@ -23,13 +23,15 @@ from dataclasses import dataclass, field
 from tools.machine_code.code_listing import Missing, function_name, in_source_order
 from tools.machine_code.hooks import Follower
 
-# What the names of Nsight Compute's metrics for each space and direction contain. (Of cp.async, the simulator estimates sectors and
-# wavefronts for reasons of its own: the requests say what nvcc made of it.)
+# What the names of Nsight Compute's metrics for each space and direction contain. (Of cp.async, stmatrix and red, the simulator estimates
+# sectors and wavefronts for reasons of its own: the requests, or instructions, say what nvcc made of it.)
 METRICS = {("global", "load"): "_mem_global_op_ld.", ("global", "store"): "_mem_global_op_st.",
            ("shared", "load"): "_mem_shared_op_ld.", ("shared", "store"): "_mem_shared_op_st.",
-           ("shared", "ldmatrix"): "_mem_shared_op_ldsm.",
+           ("shared", "ldmatrix"): "_mem_shared_op_ldsm.", ("shared", "stmatrix"): "_inst_executed_op_shared_stsm.",
+           ("global", "red"): "_inst_executed_op_global_red.",
            ("global", "cp.async.ca"): "_requests_pipe_lsu_mem_global_op_ldgsts_cache_access.",
            ("global", "cp.async.cg"): "_requests_pipe_lsu_mem_global_op_ldgsts_cache_bypass."}  # fmt: skip
+RED = ("global", "red")  # also what nvcc makes of an atomicAdd() without a result, and those the simulator does not count
 MULTIPLICATIONS = {"FFMA", "FMUL", "DFMA", "DMUL"}
 
 
@@ -156,6 +158,8 @@ def self_reporting(instruction, code):
 def compare(name, kernel, counted, beside):
     """The rows of a kernel (sass_code.Kernel), in the order of the source."""
     machine = by_line(kernel, counted)
+    if not any((space, op) == RED for _, space, op in counted.lines):
+        machine = {key: accesses for key, accesses in machine.items() if key[1:] != RED}
     rows = []
     for key in sorted({*machine, *counted.lines}, key=lambda key: (in_source_order(key[0]), key[1:])):
         place, space, op = key

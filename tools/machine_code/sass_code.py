@@ -23,12 +23,13 @@ from tools.machine_code.code_listing import (
 ACCESSES = {
     "LDG": [("global", "load")], "STG": [("global", "store")],
     "LDS": [("shared", "load")], "STS": [("shared", "store")],
-    "LDSM": [("shared", "ldmatrix")], "STSM": [("shared", "store")],
+    "LDSM": [("shared", "ldmatrix")], "STSM": [("shared", "stmatrix")],
     "LDGSTS": [("global", "cp.async.ca")], "LDGSTS past L1": [("global", "cp.async.cg")],
     "LD": [("generic", "load")], "ST": [("generic", "store")],
     "LDL": [("local", "load")], "STL": [("local", "store")],
+    "REDG": [("global", "red")], "RED": [("global", "red")],  # the same, from sm_90 on and before
 }  # fmt: skip
-WIDTHS = {"U8": 1, "S8": 1, "U16": 2, "S16": 2, "64": 8, "128": 16}
+WIDTHS = {"U8": 1, "S8": 1, "U16": 2, "S16": 2, "64": 8, "128": 16, "F64": 8, "F32x2": 8, "F32x4": 16}
 
 
 @dataclass(frozen=True)

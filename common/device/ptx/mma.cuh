@@ -1,9 +1,10 @@
-// mma.sync: C += A · B by a warp, with 16-bit operands (__half or __nv_bfloat16) and sums in fp32
+// mma.sync: C += A · B by a warp, with 16-bit operands (__half or __nv_bfloat16) and sums in fp32; or D = A · B + C, for sums
+// that do not begin where they end
 //
-// A is 16 × K, B is K × 8, C is 16 × 8. Of lane l:
+// A is 16 × K, B is K × 8, C and D are 16 × 8. Of lane l:
 //   A, element i (2 in each register)   row g + 8 (i / 2 % 2), column 2t + i % 2 + 8 (i / 4)
 //   B, element i                        row (k) 2t + i % 2 + 8 (i / 2), column (n) g
-//   C, element i                        row g + 8 (i / 2), column 2t + i % 2
+//   C and D, element i                  row g + 8 (i / 2), column 2t + i % 2
 // All lanes of the warp must make the call. PTX ISA, "mma", matrix fragments for m16n8k16 and m16n8k8.
 //
 // l is the lane, g = l / 4 and t = l % 4; a register holds two elements of 16 bits, the low half first.
@@ -41,6 +42,24 @@ __device__ inline void mma_m16n8k16(float (&c)[4], const std::uint32_t (&a)[4], 
         "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
         : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
         : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+  }
+}
+
+template <class T>
+__device__ inline void mma_m16n8k16(float (&d)[4], const std::uint32_t (&a)[4], const std::uint32_t (&b)[2],
+                                    const float (&c)[4]) {
+  static_assert(is_mma_operand<T>, "__half or __nv_bfloat16");
+  if constexpr (std::is_same_v<T, __half>) {
+    asm volatile(
+        "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%10, %11, %12, %13};"
+        : "=f"(d[0]), "=f"(d[1]), "=f"(d[2]), "=f"(d[3])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]), "f"(c[0]), "f"(c[1]), "f"(c[2]), "f"(c[3]));
+  } else {
+    asm volatile(
+        "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%10, %11, %12, "
+        "%13};"
+        : "=f"(d[0]), "=f"(d[1]), "=f"(d[2]), "=f"(d[3])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]), "f"(c[0]), "f"(c[1]), "f"(c[2]), "f"(c[3]));
   }
 }
 

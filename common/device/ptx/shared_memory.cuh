@@ -1,11 +1,19 @@
-// Instructions that address shared memory: ldmatrix and cp.async. They stand in one file with the address that both take: nvcc
-// gives lines of a helper from another file the wrong name, and `make sass` could not tell whose access an instruction is.
+// Instructions that address shared memory: ldmatrix, stmatrix and cp.async. They stand in one file with the address that all of
+// them take: nvcc gives lines of a helper from another file the wrong name, and `make sass` could not tell whose access an
+// instruction is.
 //
 // ldmatrix: 8 × 8 matrices of 16-bit elements from shared memory to the registers of a warp
 //
 // Lane 8 m + r gives the address of row r of matrix m: 16 bytes, a multiple of 16. Register m of lane l gets the elements
 // [g][2t] and [g][2t + 1] of matrix m; with .trans [2t][g] and [2t + 1][g]. That is how mma.sync wants its operands. Addresses
 // of lanes beyond the last matrix are ignored. All lanes of the warp must make the call. PTX ISA, "ldmatrix".
+//
+// stmatrix: the same way back, from registers to shared memory
+//
+// Lane 8 m + r gives the address of row r of matrix m, as above. Register m of lane l holds the elements [g][2t] and [g][2t +
+// 1] of matrix m, which are the places of mma.sync's sums once two of them are rounded to 16 bits; with .trans [2t][g] and [2t
+// + 1][g]. All lanes of the warp must make the call. From sm_90 on: kernels that use it stand in NAME.sm_90a.cu. PTX ISA,
+// "stmatrix".
 //
 // l is the lane, g = l / 4 and t = l % 4; a register holds two elements of 16 bits, the low half first.
 //
@@ -39,6 +47,8 @@ using simt::ptx::ldmatrix_x2;
 using simt::ptx::ldmatrix_x2_trans;
 using simt::ptx::ldmatrix_x4;
 using simt::ptx::ldmatrix_x4_trans;
+using simt::ptx::stmatrix_x4;
+using simt::ptx::stmatrix_x4_trans;
 
 #else
 
@@ -75,6 +85,17 @@ __device__ inline void ldmatrix_x4_trans(std::uint32_t (&r)[4], const void* row)
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
                : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
                : "r"(shared_address(row))
+               : "memory");
+}
+
+__device__ inline void stmatrix_x4(void* row, const std::uint32_t (&r)[4]) {
+  asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(shared_address(row)), "r"(r[0]),
+               "r"(r[1]), "r"(r[2]), "r"(r[3])
+               : "memory");
+}
+__device__ inline void stmatrix_x4_trans(void* row, const std::uint32_t (&r)[4]) {
+  asm volatile("stmatrix.sync.aligned.m8n8.x4.trans.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(shared_address(row)), "r"(r[0]),
+               "r"(r[1]), "r"(r[2]), "r"(r[3])
                : "memory");
 }
 

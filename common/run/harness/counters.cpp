@@ -27,6 +27,10 @@ const char* name(Op op) {
       return "cp.async.cg";
     case Op::matrix_load:
       return "ldmatrix";
+    case Op::matrix_store:
+      return "stmatrix";
+    case Op::reduction:
+      return "red";
   }
   __builtin_unreachable();
 }
@@ -68,8 +72,13 @@ bool has_copies(const KernelCounters& counters) {
 constexpr const char* copies_vary =
     "in how many wavefronts a cp.async stores what lies scattered is not modelled, nor what its own sector metrics add to that";
 
-// Of cp.async, ldmatrix and mma.sync, where the kernel has them.
-std::vector<Metric> ampere_metrics(const KernelCounters& counters, const std::vector<Estimate>& estimates) {
+// In kernels with stmatrix: how it passes through the banks was assumed to be as with ldmatrix.
+constexpr const char* matrix_stores_assumed =
+    "wavefronts of stmatrix are those that an ldmatrix would need: not measured on a GPU";
+constexpr const char* reductions_assumed = "how the lanes of a red share sectors was not measured by us on a GPU";
+
+// Of cp.async, ldmatrix, stmatrix, mma.sync and red, where the kernel has them.
+std::vector<Metric> further_metrics(const KernelCounters& counters, const std::vector<Estimate>& estimates) {
   std::vector<Metric> all;
   const std::string wavefronts = "sm__sass_l1tex_data_pipe_lsu_wavefronts_mem_shared_op_";
   std::uint64_t copies = 0, copy_wavefronts = 0;
@@ -95,6 +104,21 @@ std::vector<Metric> ampere_metrics(const KernelCounters& counters, const std::ve
     all.push_back({"smsp__sass_inst_executed_op_ldsm.sum", loads, ""});
     all.push_back({wavefronts + "ldsm.sum", needed, ""});
     all.push_back({"sm__sass_l1tex_data_bank_conflicts_pipe_lsu_mem_shared_op_ldsm.sum", needed - ideal, ""});
+  }
+  if (const std::uint64_t stores = sum(counters, Space::shared, Op::matrix_store, &LineCounters::requests)) {
+    const std::uint64_t needed = sum(counters, Space::shared, Op::matrix_store, &LineCounters::wavefronts);
+    const std::uint64_t ideal = sum(counters, Space::shared, Op::matrix_store, &LineCounters::wavefronts_ideal);
+    all.push_back({"smsp__sass_inst_executed_op_shared_stsm.sum", stores, ""});
+    all.push_back({wavefronts + "stsm.sum", needed, matrix_stores_assumed});
+    all.push_back(
+        {"sm__sass_l1tex_data_bank_conflicts_pipe_lsu_mem_shared_op_stsm.sum", needed - ideal, matrix_stores_assumed});
+  }
+  if (const std::uint64_t reductions = sum(counters, Space::global, Op::reduction, &LineCounters::requests)) {
+    const std::uint64_t sectors = sum(counters, Space::global, Op::reduction, &LineCounters::sectors);
+    all.push_back({"smsp__sass_inst_executed_op_global_red.sum", reductions,
+                   reason_for(counters, estimates, Space::global, Op::reduction)});
+    all.push_back({"l1tex__t_requests_pipe_lsu_mem_global_op_red.sum", reductions, reductions_assumed});
+    all.push_back({"l1tex__t_sectors_pipe_lsu_mem_global_op_red.sum", sectors, reductions_assumed});
   }
   if (counters.tensor_instructions > 0) {
     all.push_back({"sm__inst_executed_pipe_tensor_op_hmma.sum", counters.tensor_instructions, ""});
@@ -128,6 +152,9 @@ std::vector<Metric> metrics(const KernelCounters& counters, const std::vector<Es
     all.push_back({"l1tex__t_sectors_pipe_lsu_mem_global_op" + suffix, total(&LineCounters::sectors), reason});
   }
   std::string shared_reason = has_copies(counters) ? copies_vary : "";
+  if (shared_reason.empty() && sum(counters, Space::shared, Op::matrix_store, &LineCounters::requests) > 0) {
+    shared_reason = matrix_stores_assumed;
+  }
   for (const Op op : {Op::load, Op::store}) {
     const std::string suffix = op == Op::load ? "_ld.sum" : "_st.sum";
     const std::string reason = reason_for(counters, estimates, Space::shared, op);
@@ -139,7 +166,7 @@ std::vector<Metric> metrics(const KernelCounters& counters, const std::vector<Es
   all.push_back({"memory_l1_wavefronts_shared_ideal", sum(counters, &LineCounters::wavefronts_ideal), shared_reason});
   all.push_back({"sass__inst_executed_per_opcode.BAR", counters.barriers, ""});
   all.push_back({"sass__inst_executed_per_opcode.SHFL", counters.shuffles, ""});
-  const std::vector<Metric> more = ampere_metrics(counters, estimates);
+  const std::vector<Metric> more = further_metrics(counters, estimates);
   all.insert(all.end(), more.begin(), more.end());
   return all;
 }
@@ -229,7 +256,7 @@ void print_counters(std::ostream& out, const std::vector<KernelCounters>& launch
     for (const LineCounters& line : launch.lines) {
       const bool global = line.space == Space::global;
       const bool plain = line.op == Op::load || line.op == Op::store;
-      const bool banks = !global || !plain;  // a cp.async has both ends
+      const bool banks = !global || (!plain && line.op != Op::reduction);  // a cp.async has both ends
       lines.add({line.where, base_name(launch.kernel),
                  (plain ? std::string(name(line.space)) + ' ' : "") + name(line.op) + ' ' + std::to_string(line.bytes) + " B",
                  std::to_string(line.requests), global ? ratio(line.sectors, line.requests) : "-",

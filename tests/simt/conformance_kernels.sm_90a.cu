@@ -1,0 +1,136 @@
+// Of the conformance kernels those with instructions that begin with compute capability 9.0.
+#include "common/device/block.cuh"
+#include "common/device/memory.cuh"
+#include "common/device/ptx/red.cuh"
+#include "common/device/ptx/shared_memory.cuh"
+#include "common/runtime/launch.h"
+#include "tests/simt/conformance_buffers.h"
+#include "tests/simt/conformance_kernels.h"
+
+namespace conformance {
+namespace {
+
+using runtime::launch;
+
+constexpr int matrix_rows = 64;
+
+struct MatrixSmem {
+  alignas(16) std::uint32_t rows[matrix_rows][4];
+};
+
+template <bool transposed>
+__global__ void store_matrices_kernel(const std::uint32_t* registers,  // [32, 4]
+                                      const int* row_of_lane,          // [32]
+                                      std::uint32_t* rows) {           // [matrix_rows, 4]
+  auto& smem = device::shared_storage<MatrixSmem>();
+  const int lane = threadIdx.x;
+  for (int i = lane; i < 4 * matrix_rows; i += 32) smem.rows[i / 4][i % 4] = 0xffffffffu;
+  __syncwarp();  // the rows are filled before some of them are written again
+  std::uint32_t r[4];
+  for (int m = 0; m < 4; ++m) r[m] = registers[4 * lane + m];
+  void* const row = smem.rows[row_of_lane[lane]];
+  if constexpr (transposed) {
+    ptx::stmatrix_x4_trans(row, r);
+  } else {
+    ptx::stmatrix_x4(row, r);
+  }
+  __syncwarp();  // the matrices are written
+  for (int i = lane; i < 4 * matrix_rows; i += 32) rows[i] = smem.rows[i / 4][i % 4];
+}
+
+template <bool stored_transposed, bool loaded_transposed>
+__global__ void there_and_back_kernel(const std::uint32_t* in,  // [32, 4]
+                                      std::uint32_t* out) {     // [32, 4]
+  auto& smem = device::shared_storage<MatrixSmem>();
+  const int lane = threadIdx.x % 32;
+  std::uint32_t r[4];
+  if (threadIdx.x < 32) {
+    for (int m = 0; m < 4; ++m) r[m] = in[4 * lane + m];
+    if constexpr (stored_transposed) {
+      ptx::stmatrix_x4_trans(smem.rows[lane], r);
+    } else {
+      ptx::stmatrix_x4(smem.rows[lane], r);
+    }
+  }
+  __syncthreads();  // the matrices are written before the other warp reads them
+  if (threadIdx.x >= 32) {
+    if constexpr (loaded_transposed) {
+      ptx::ldmatrix_x4_trans(r, smem.rows[lane]);
+    } else {
+      ptx::ldmatrix_x4(r, smem.rows[lane]);
+    }
+    for (int m = 0; m < 4; ++m) out[4 * lane + m] = r[m];
+  }
+}
+
+struct WideSmem {
+  alignas(16) std::uint32_t rows[8][32];  // of 128 bytes: all banks
+};
+
+template <bool swizzled>
+__global__ void store_rows_kernel(const std::uint32_t* registers,  // [32, 4]
+                                  std::uint32_t* out) {            // [8, 32]
+  auto& smem = device::shared_storage<WideSmem>();
+  const int lane = threadIdx.x;
+  for (int i = lane; i < 8 * 32; i += 32) smem.rows[i / 32][i % 32] = 0xffffffffu;
+  __syncwarp();  // the rows are filled before the first half of each is written again
+  std::uint32_t r[4];
+  for (int m = 0; m < 4; ++m) r[m] = registers[4 * lane + m];
+  const auto chunk_at = [](int row, int chunk) { return swizzled ? chunk ^ row : chunk; };
+  ptx::stmatrix_x4(&smem.rows[lane % 8][4 * chunk_at(lane % 8, lane / 8)], r);
+  __syncwarp();  // the matrices are written
+  for (int row = 0; row < 8; ++row) out[32 * row + lane] = smem.rows[row][4 * chunk_at(row, lane / 4) + lane % 4];
+}
+
+template <int width>
+__global__ void reduce_kernel(int count,
+                              const float* values,        // [count, width]
+                              const int* slot_of_thread,  // [count]
+                              float* sums) {              // [slots, width]
+  const int thread = blockIdx.x * blockDim.x + threadIdx.x;
+  if (thread >= count) return;
+  const float* const mine = values + width * thread;
+  float* const to = sums + width * slot_of_thread[thread];
+  if constexpr (width == 1) ptx::red_add_f32(to, mine[0]);
+  if constexpr (width == 2) ptx::red_add_v2_f32(to, mine[0], mine[1]);
+  if constexpr (width == 4) ptx::red_add_v4_f32(to, mine[0], mine[1], mine[2], mine[3]);
+}
+
+}  // namespace
+
+std::vector<std::uint16_t> store_matrices(bool transposed, const std::vector<std::uint32_t>& registers,
+                                          const std::vector<int>& row_of_lane) {
+  const runtime::Buffer in = upload("registers", registers), order = upload("row_of_lane", row_of_lane);
+  const runtime::Buffer out = zeros<std::uint16_t>("rows", 8 * matrix_rows);
+  launch(transposed ? store_matrices_kernel<true> : store_matrices_kernel<false>, {1, 32, sizeof(MatrixSmem)},
+         in.as<const std::uint32_t>(), order.as<const int>(), out.as<std::uint32_t>());
+  return download<std::uint16_t>(out);
+}
+
+std::vector<std::uint32_t> matrices_there_and_back(bool stored_transposed, bool loaded_transposed,
+                                                   const std::vector<std::uint32_t>& registers) {
+  const runtime::Buffer in = upload("registers", registers), out = zeros<std::uint32_t>("out", registers.size());
+  const auto kernel = stored_transposed
+                          ? (loaded_transposed ? there_and_back_kernel<true, true> : there_and_back_kernel<true, false>)
+                          : (loaded_transposed ? there_and_back_kernel<false, true> : there_and_back_kernel<false, false>);
+  launch(kernel, {1, 64, sizeof(MatrixSmem)}, in.as<const std::uint32_t>(), out.as<std::uint32_t>());
+  return download<std::uint32_t>(out);
+}
+
+std::vector<std::uint16_t> store_rows(bool swizzled, const std::vector<std::uint32_t>& registers) {
+  const runtime::Buffer in = upload("registers", registers), out = zeros<std::uint16_t>("rows", 8 * 64);
+  launch(swizzled ? store_rows_kernel<true> : store_rows_kernel<false>, {1, 32, sizeof(WideSmem)}, in.as<const std::uint32_t>(),
+         out.as<std::uint32_t>());
+  return download<std::uint16_t>(out);
+}
+
+std::vector<float> reduce(int width, int slots, const std::vector<float>& values, const std::vector<int>& slot_of_thread) {
+  const runtime::Buffer in = upload("values", values), order = upload("slot_of_thread", slot_of_thread);
+  const runtime::Buffer sums = zeros<float>("sums", static_cast<std::size_t>(slots * width));
+  const int count = static_cast<int>(slot_of_thread.size());
+  const auto kernel = width == 1 ? reduce_kernel<1> : width == 2 ? reduce_kernel<2> : reduce_kernel<4>;
+  launch(kernel, {device::ceil_div(count, 64), 64}, count, in.as<const float>(), order.as<const int>(), sums.as<float>());
+  return download<float>(sums);
+}
+
+}  // namespace conformance

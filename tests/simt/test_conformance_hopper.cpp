@@ -1,0 +1,131 @@
+// stmatrix and the vector forms of red, on a GPU of compute capability 9.0 and on the simulator: both must give these answers.
+#include <cmath>
+#include <limits>
+#include <numeric>
+
+#include "common/runtime/runtime.h"
+#include "tests/catch.h"
+#include "tests/simt/conformance_kernels.h"
+
+namespace {
+
+// The simulator has no compute capability, and runs all that it knows.
+bool device_is_older() {
+  const int capability = runtime::properties().compute_capability;
+  return capability != 0 && capability < 90;
+}
+
+void no_findings() {
+  for (const runtime::Finding& finding : runtime::take_findings()) FAIL(finding.text);
+}
+
+// Lane l's register m: two elements of 16 bits, all of them different.
+std::vector<std::uint32_t> fragments() {
+  std::vector<std::uint32_t> registers(32 * 4);
+  for (std::uint32_t i = 0; i < registers.size(); ++i) registers[i] = (0x1000 + 2 * i) | (0x1001 + 2 * i) << 16;
+  return registers;
+}
+
+// Element [row][column] of matrix m, of which thread 4 row + p holds the pair p, low half first. With .trans the matrix is
+// transposed before it is stored.
+std::uint16_t element(const std::vector<std::uint32_t>& registers, bool transposed, std::size_t m, std::size_t row,
+                      std::size_t column) {
+  if (transposed) std::swap(row, column);
+  const std::uint32_t pair = registers[4 * (4 * row + column / 2) + m];
+  return static_cast<std::uint16_t>(pair >> (column % 2 == 0 ? 0 : 16));
+}
+
+}  // namespace
+
+TEST_CASE("stmatrix stores each lane's elements where the PTX ISA says, in both forms, and touches no other row") {
+  if (device_is_older()) return;
+  const std::vector<std::uint32_t> registers = fragments();
+  std::vector<std::vector<int>> orders(3, std::vector<int>(32));
+  for (int lane = 0; lane < 32; ++lane) {
+    const auto l = static_cast<std::size_t>(lane);
+    orders[0][l] = lane;
+    orders[1][l] = 63 - 2 * lane;   // backwards, every second row
+    orders[2][l] = lane * 29 % 64;  // scattered
+  }
+  for (const bool transposed : {false, true}) {
+    for (const std::vector<int>& order : orders) {
+      std::vector<std::uint16_t> expected(64 * 8, 0xffff);
+      for (std::size_t lane = 0; lane < 32; ++lane) {
+        for (std::size_t column = 0; column < 8; ++column) {
+          expected[8 * static_cast<std::size_t>(order[lane]) + column] =
+              element(registers, transposed, lane / 8, lane % 8, column);
+        }
+      }
+      INFO("transposed " << transposed << ", first row " << order[0]);
+      REQUIRE(conformance::store_matrices(transposed, registers, order) == expected);
+    }
+  }
+  no_findings();
+}
+
+TEST_CASE("what stmatrix stores ldmatrix loads, transposed if one of the two is") {
+  if (device_is_older()) return;
+  const std::vector<std::uint32_t> registers = fragments();
+  for (const bool stored : {false, true}) {
+    for (const bool loaded : {false, true}) {
+      const std::vector<std::uint32_t> out = conformance::matrices_there_and_back(stored, loaded, registers);
+      for (std::size_t lane = 0; lane < 32; ++lane) {
+        for (std::size_t m = 0; m < 4; ++m) {
+          const bool transposed = stored != loaded;
+          const std::uint32_t low = element(registers, transposed, m, lane / 4, 2 * (lane % 4));
+          const std::uint32_t high = element(registers, transposed, m, lane / 4, 2 * (lane % 4) + 1);
+          INFO("stored " << stored << ", loaded " << loaded << ", lane " << lane << ", matrix " << m);
+          REQUIRE(out[4 * lane + m] == (low | high << 16));
+        }
+      }
+    }
+  }
+  no_findings();
+}
+
+TEST_CASE("stmatrix into swizzled rows and a swizzled read give the plain matrix") {
+  if (device_is_older()) return;
+  const std::vector<std::uint32_t> registers = fragments();
+  for (const bool swizzled : {false, true}) {
+    const std::vector<std::uint16_t> rows = conformance::store_rows(swizzled, registers);
+    for (std::size_t row = 0; row < 8; ++row) {
+      for (std::size_t column = 0; column < 64; ++column) {
+        const bool inside = column < 32;
+        INFO("swizzled " << swizzled << ", row " << row << ", column " << column);
+        REQUIRE(rows[64 * row + column] == (inside ? element(registers, false, column / 8, row, column % 8) : 0xffff));
+      }
+    }
+  }
+  no_findings();
+}
+
+TEST_CASE("red.add of one, two and four floats loses nothing, whoever adds to whom") {
+  if (device_is_older()) return;
+  constexpr std::size_t threads = 1000;  // the last block is not full
+  for (const std::size_t width : {1u, 2u, 4u}) {
+    for (const std::size_t slots : {std::size_t{1}, std::size_t{7}, threads}) {
+      std::vector<float> values(threads * width), expected(slots * width);
+      std::vector<int> slot_of_thread(threads);
+      for (std::size_t t = 0; t < threads; ++t) {
+        slot_of_thread[t] = static_cast<int>(t * 13 % slots);
+        for (std::size_t i = 0; i < width; ++i) {
+          values[width * t + i] = static_cast<float>((width * t + i) % 29) - 9.0f;
+          expected[width * (t * 13 % slots) + i] += values[width * t + i];
+        }
+      }
+      INFO("width " << width << ", slots " << slots);
+      REQUIRE(conformance::reduce(static_cast<int>(width), static_cast<int>(slots), values, slot_of_thread) == expected);
+    }
+  }
+  no_findings();
+}
+
+TEST_CASE("red.add on device memory takes subnormal numbers for 0, those it adds and those it gets") {
+  if (device_is_older()) return;
+  constexpr float least = std::numeric_limits<float>::min();
+  CHECK(conformance::reduce(1, 1, {least / 2, least / 2}, {0, 0}) == std::vector<float>{0.0f});
+  CHECK(conformance::reduce(1, 1, {1.5f * least, -least}, {0, 0}) == std::vector<float>{0.0f});
+  CHECK(conformance::reduce(2, 1, {least, least / 2}, {0}) == std::vector<float>{least, 0.0f});
+  CHECK(conformance::reduce(4, 1, {1.0f, -0.0f, INFINITY, -least / 4}, {0}) == std::vector<float>{1.0f, 0.0f, INFINITY, 0.0f});
+  no_findings();
+}
