@@ -49,12 +49,20 @@ double value_for(Dtype dtype, float value, double truth) {
   return std::copysign(std::max(beyond_largest(dtype), std::abs(truth)), value);
 }
 
+// What an element may be besides its truth.
+struct NonFinite {
+  bool may_overflow = false;
+  bool nan_for_infinity = false;
+  bool any = false;
+};
+
 // How an element breaks the rule "finite", given its truth; empty where it keeps it.
-std::string fault_beside(double truth, bool may_overflow, bool nan_for_infinity, Dtype dtype, float value) {
+std::string fault_beside(double truth, NonFinite allowed, Dtype dtype, float value) {
   const auto must_be = [&] { return "is " + short_number(value) + " where it must be " + short_number(truth); };
+  if (allowed.any && !std::isfinite(truth)) return std::isfinite(value) ? must_be() : "";
   if (std::isnan(truth)) return std::isnan(value) ? "" : must_be();
-  if (may_overflow && !std::isfinite(value)) return "";
-  if (std::isinf(truth)) return value == truth || (nan_for_infinity && std::isnan(value)) ? "" : must_be();
+  if (allowed.may_overflow && !std::isfinite(value)) return "";
+  if (std::isinf(truth)) return value == truth || (allowed.nan_for_infinity && std::isnan(value)) ? "" : must_be();
   const bool near_limit = std::abs(truth) >= 0.5 * beyond_largest(dtype);
   return std::isfinite(value) || (near_limit && std::isinf(value)) ? "" : "is " + short_number(value);
 }
@@ -302,7 +310,8 @@ TensorVerdict judge(const Output& output, const Expected& expected) {
           "sizes and overflow must have the shape of the values, or be none");
   TensorVerdict verdict = judge_elements(output, [&](std::int64_t i, float value) {
     const bool may_overflow = !expected.may_overflow.empty() && expected.may_overflow[i];
-    return fault_beside(expected.truth[i], may_overflow, expected.nan_for_infinity, output.dtype, value);
+    return fault_beside(expected.truth[i], {may_overflow, expected.nan_for_infinity, expected.any_non_finite}, output.dtype,
+                        value);
   });
   const std::int64_t roundings = expected.size.empty() ? row_count(output) : std::ssize(output.values);
   require(expected.rounding.empty() || std::ssize(expected.rounding) == roundings, output,
@@ -358,8 +367,8 @@ TensorVerdict judge_lse(const Output& output, std::span<const double> truth, Dty
   require(output.cols == 1 && output.dtype == Dtype::fp32, output, "LSE is one fp32 number a row");
   require(truth.size() == output.values.size(), output, "truth must have the shape of the values");
   require(rounding.empty() || rounding.size() == truth.size(), output, "there must be one rounding error a row");
-  TensorVerdict verdict = judge_elements(
-      output, [&](std::int64_t i, float value) { return fault_beside(truth[i], false, false, Dtype::fp32, value); });
+  TensorVerdict verdict =
+      judge_elements(output, [&](std::int64_t i, float value) { return fault_beside(truth[i], {}, Dtype::fp32, value); });
   if (!verdict.pass) return verdict;
 
   verdict.max_error = verdict.worst_ratio = verdict.mean_error = 0;

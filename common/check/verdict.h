@@ -5,7 +5,7 @@
 // The rules, in the order in which they are tried:
 //   written   no element still bears the poison that the buffer was filled with before the launch
 //   finite    every element is finite, or exactly what the contract asks for (O = 0 and LSE = −∞ where a query sees no key);
-//             where the truth is NaN it is NaN, where the truth is infinite it is that infinity
+//             where the truth is NaN it is NaN, where the truth is infinite it is that infinity (in gradients: any of these)
 //   row       max |out − truth| ≤ factor · max(the baseline's error in that row, floor); factor 2, for gradients 3
 //   mean      mean |out − truth| ≤ 1.5 · max(the baseline's mean error, the mean floor): a bias hides below a row's maximum
 // A row in which fp32 may overflow on the way to the scores must be written, and is held to nothing else.
@@ -96,6 +96,8 @@ struct Expected {
   // shared by the row's elements. It is allowed beside all the rest. None: 0.
   std::function<double(std::int64_t, std::span<const double>)> reach = {};
   bool nan_for_infinity = false;  // NaN is right for ±∞, too: an honest factor may round to 0, and 0 · ∞ is NaN
+  // Where the truth is NaN or ±∞, either is right, whatever its sign: gradients, where ∞ − ∞ depends on the order of sums.
+  bool any_non_finite = false;
   double factor = output_factor;
 };
 

@@ -58,6 +58,59 @@ KernelCost linear_cost(std::string kernel, double rows, double in, double out) {
   return {std::move(kernel), 2 * rows * in * out, sizeof(float) * (rows * in + out * in + out), sizeof(float) * rows * out};
 }
 
+namespace {
+
+struct BackwardCounts : Counts {
+  double pairs;       // bytes of P, dP or dS in fp32
+  double sums;        // bytes of dQ's sums
+  double statistics;  // bytes of LSE and D
+};
+BackwardCounts backward_counts(const Backward& shape) {
+  const Counts c = counts(shape);
+  const double to_fp32 = sizeof(float) / static_cast<double>(bytes(shape.dtype));
+  return {c, c.s * to_fp32, c.q * to_fp32, 2 * c.lse};
+}
+
+}  // namespace
+
+KernelCost prepare_cost(const Backward& shape, bool with_sums) {
+  const BackwardCounts c = backward_counts(shape);
+  return {"prepare_rows", 2 * c.q / static_cast<double>(bytes(shape.dtype)), 2 * c.o + c.lse,
+          c.statistics + (with_sums ? c.sums : 0)};
+}
+
+KernelCost pairs_cost(const Backward& shape, std::string kernel, bool of_p) {
+  const BackwardCounts c = backward_counts(shape);
+  return {std::move(kernel), 2 * shape.dim * c.live, c.q + c.k + (of_p ? c.lse : 0), c.pairs};
+}
+
+KernelCost softmax_gradient_cost(const Backward& shape) {
+  const BackwardCounts c = backward_counts(shape);
+  return {"row_softmax_gradient", 2 * c.live, 2 * c.pairs + c.lse, c.pairs};
+}
+
+KernelCost over_queries_cost(const Backward& shape) {
+  const BackwardCounts c = backward_counts(shape);
+  return {"over_queries", 2 * shape.dim * c.live, c.pairs + c.q, c.k};
+}
+
+KernelCost over_keys_cost(const Backward& shape) {
+  const BackwardCounts c = backward_counts(shape);
+  return {"over_keys", 2 * shape.dim * c.live, c.pairs + c.k, c.q};
+}
+
+KernelCost backward_cost(const Backward& shape, std::string kernel, int products, BackwardResult result) {
+  const BackwardCounts c = backward_counts(shape);
+  const double keys = result == BackwardResult::dq ? 0 : c.k + c.v;
+  const double queries = result == BackwardResult::dk_dv ? 0 : result == BackwardResult::dq ? c.q : c.sums;
+  return {std::move(kernel), 2 * products * shape.dim * c.live, 2 * c.q + c.k + c.v + c.statistics, keys + queries};
+}
+
+KernelCost convert_cost(const Backward& shape, std::string kernel) {
+  const BackwardCounts c = backward_counts(shape);
+  return {std::move(kernel), c.q / static_cast<double>(bytes(shape.dtype)), c.sums, c.q};
+}
+
 KernelCost gemm_cost(const Gemm& shape, std::string kernel) {
   const double c = static_cast<double>(bytes(shape.dtype)) * shape.batch * shape.m * shape.n;
   return {std::move(kernel), shape.flops(), shape.compulsory_bytes() - c, c};

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "common/problem/attention.h"
+#include "common/problem/backward.h"
 #include "common/problem/gemm.h"
 #include "common/problem/softmax.h"
 
@@ -27,6 +28,18 @@ KernelCost pv_cost(const Attention& shape);       // 2 · dim per live pair; rea
 KernelCost transpose_cost(const Attention& shape);                               // K to [batch, kv_heads, dim, seq_k]
 KernelCost flash_cost(const Attention& shape, std::string kernel = "flash");     // all three in one: S and P stay on the chip
 KernelCost linear_cost(std::string kernel, double rows, double in, double out);  // y = x Wᵀ + b in fp32
+
+// The kernels of the backward pass, named as step 06 names them. P, dP, dS and the sums of dQ are fp32.
+KernelCost prepare_cost(const Backward& shape, bool with_sums);  // D and LSE in base 2: reads O, dO, LSE; sets the sums to 0
+KernelCost pairs_cost(const Backward& shape, std::string kernel,
+                      bool of_p);                         // 2 · dim per live pair: P from Q, K; dP from dO, V
+KernelCost softmax_gradient_cost(const Backward& shape);  // 2 per live pair; reads P, dP; writes dS
+KernelCost over_queries_cost(const Backward& shape);      // 2 · dim per live pair; dV from P and dO, dK from dS and Q
+KernelCost over_keys_cost(const Backward& shape);         // 2 · dim per live pair; dQ from dS and K
+enum class BackwardResult { dk_dv, dq, all };             // `all`: dK, dV, and dQ's sums
+// So many products of 2 · dim per live pair, in one kernel: reads Q, K, V, dO, LSE and D.
+KernelCost backward_cost(const Backward& shape, std::string kernel, int products, BackwardResult result);
+KernelCost convert_cost(const Backward& shape, std::string kernel);  // reads dQ's sums, writes dQ
 
 KernelCost gemm_cost(const Gemm& shape, std::string kernel = "gemm");  // of one kernel that reads A and B and writes C
 

@@ -4,6 +4,7 @@
 #include <cstdint>
 
 #include "common/problem/attention.h"
+#include "common/problem/backward.h"
 #include "common/problem/gemm.h"
 #include "common/problem/softmax.h"
 
@@ -101,6 +102,14 @@ AttentionInputs make_inputs(const Attention& unresolved, std::uint64_t seed, Inp
   if (kind == InputKind::one_hot) point_at_keys(in.q, in.k, shape, stream(3));
   if (kind == InputKind::uniform) repeat_first_row(in.k, shape);
   return in;
+}
+
+BackwardInputs make_inputs(const Backward& unresolved, std::uint64_t seed, InputKind kind) {
+  const Backward shape = resolve(unresolved);
+  AttentionInputs in = make_inputs(static_cast<const Attention&>(shape), seed, kind);
+  Tensor d_o(in.q.shape);
+  fill(d_o, stream_of(seed, 4), shape.dtype, unchanged);  // 0 to 3 are those of the forward pass
+  return {std::move(in.q), std::move(in.k), std::move(in.v), std::move(d_o)};
 }
 
 GemmInputs make_inputs(const Gemm& unresolved, std::uint64_t seed, GemmInputKind kind) {

@@ -4,97 +4,12 @@
 #include <cmath>
 #include <limits>
 #include <numbers>
-#include <type_traits>
 
-#include "common/reference/parts.h"
+#include "common/reference/attention_parts.h"
 #include "common/reference/sample.h"
 
 namespace reference {
 namespace {
-
-// sums[r] = Σ_d a[d] · b[r][d], each sum in the order of d. Eight rows go side by side, because one sum alone would wait for
-// the latency of every addition; the last group repeats the last row and drops the copies.
-template <class Real, class A, class B>
-void dots(const A* a,  // [dim]
-          const B* b,  // [rows, dim]
-          int rows, int dim,
-          Real* sums) {  // [rows]
-  constexpr int group = 8;
-  for (int r = 0; r < rows; r += group) {
-    const B* row[group];
-    for (int i = 0; i < group; ++i) row[i] = b + static_cast<std::int64_t>(std::min(r + i, rows - 1)) * dim;
-    Real sum[group] = {};
-    for (int d = 0; d < dim; ++d) {
-      const Real x = static_cast<Real>(a[d]);
-      for (int i = 0; i < group; ++i) sum[i] += x * static_cast<Real>(row[i][d]);
-    }
-    std::copy_n(sum, std::min(group, rows - r), sums + r);
-  }
-}
-
-// y += factor · x, both [dim].
-template <class Real, class In>
-void add_scaled(Real factor, const In* x, int dim, Real* y) {
-  for (int d = 0; d < dim; ++d) y[d] += factor * static_cast<Real>(x[d]);
-}
-
-// Scores become probabilities, in place; returns their LSE. The truth gives every finite score a probability above 0: rounded
-// to 0 it would turn an infinity of V into a NaN.
-template <class Real>
-Real softmax(std::vector<Real>& scores) {
-  constexpr Real infinity = std::numeric_limits<Real>::infinity();
-  constexpr Real least = std::is_same_v<Real, double> ? std::numeric_limits<Real>::min() : Real{0};
-  const bool defined = std::all_of(scores.begin(), scores.end(), [](Real s) { return s < infinity; });
-  const Real max = defined ? *std::max_element(scores.begin(), scores.end()) : std::numeric_limits<Real>::quiet_NaN();
-  if (!(max > -infinity)) {
-    std::fill(scores.begin(), scores.end(), defined ? Real{0} : max);
-    return max;
-  }
-  Real sum = 0;
-  for (Real& s : scores) {
-    s = s == -infinity ? Real{0} : std::max(std::exp(s - max), least);
-    sum += s;
-  }
-  for (Real& s : scores) s /= sum;
-  return max + std::log(sum);
-}
-
-std::int64_t q_size(const AttentionSpec& spec) {
-  return static_cast<std::int64_t>(spec.batch) * spec.heads * spec.seq_q * spec.dim;
-}
-
-std::int64_t kv_size(const AttentionSpec& spec) {
-  return static_cast<std::int64_t>(spec.batch) * spec.kv_heads * spec.seq_k * spec.dim;
-}
-
-template <class In>
-struct Inputs {
-  std::span<const In> q, k, v;
-};
-
-template <class In>
-void require_valid(const AttentionSpec& spec, const Inputs<In>& in) {
-  require(std::min({spec.batch, spec.heads, spec.kv_heads, spec.seq_q, spec.seq_k, spec.dim}) >= 1, "every extent must be ≥ 1");
-  require(spec.heads % spec.kv_heads == 0, "kv_heads must divide heads");
-  require_size(in.q, q_size(spec), "q");
-  require_size(in.k, kv_size(spec), "k");
-  require_size(in.v, kv_size(spec), "v");
-}
-
-// Where the first key of a query head's key/value head lies in K and V.
-std::int64_t kv_offset(const AttentionSpec& spec, int batch, int head) {
-  const int kv_head = head / (spec.heads / spec.kv_heads);
-  return (static_cast<std::int64_t>(batch) * spec.kv_heads + kv_head) * spec.seq_k * spec.dim;
-}
-
-// The scores [visible keys] of one row.
-template <class Real, class In>
-std::vector<Real> scores_of(const AttentionSpec& spec, KeyRange keys, const In* q_row, const In* k_first) {
-  std::vector<Real> scores(keys.count());
-  dots(q_row, k_first, keys.count(), spec.dim, scores.data());
-  for (Real& s : scores) s *= static_cast<Real>(spec.scale);
-  return scores;
-}
 
 // o += p · v, both [dim], where an infinity stays one, even times 0: kernels that take it out of V and put it back into O, so
 // that it does not reach rows that must not see it, do not know p there. (0 · NaN is NaN anyway.)
@@ -136,8 +51,6 @@ Attended<Real> attend_rows(const AttentionSpec& spec, const std::vector<Row>& ro
   return result;
 }
 
-constexpr auto keep_double = [](double x) { return x; };
-
 template <class In>
 Forward forward_in_double(const AttentionSpec& spec, const std::vector<Row>& rows, const Inputs<In>& in) {
   auto [o, lse] = attend_rows<double>(spec, rows, in, keep_double);
@@ -163,16 +76,6 @@ RoundedScores rounded_scores(const AttentionSpec& spec, const Row& row, std::spa
   for (int j = 0; j < keys.count(); ++j) result.errors[j] = per_norm * key_norms[first / spec.dim + j];
   return result;
 }
-
-std::vector<double> norms_of_keys(const AttentionSpec& spec, std::span<const float> k) {
-  std::vector<double> norms(k.size() / spec.dim);
-  parallel_for(std::ssize(norms), [&](std::int64_t key) { norms[key] = norm(&k[key * spec.dim], spec.dim); });
-  return norms;
-}
-
-// scale, log2 e, scale · log2 e, that times a score; ln 2, that times the maximum: what LSE's way to base 2 and back rounds.
-// Most of it is the same in all rows of a launch, so it is no random walk.
-constexpr int base_2_roundings = 6;
 
 // How far LSE moves if every score is too small, or too large, by its error.
 double lse_rounding(const RoundedScores& row, double lse) {
@@ -213,49 +116,6 @@ void add_rounding(const AttentionSpec& spec, const RoundedScores& row, std::span
     result.sum[at] = std::sqrt(keys) * fp32_unit * sizes[d] + lost[d];
     result.may_overflow[at] = plain[d] * 0x1p8 >= std::numeric_limits<float>::max();
   }
-}
-
-// What one query adds to the gradients. dk_first and dv_first are the gradients of its first visible key and value.
-template <class In>
-void add_gradients(const AttentionSpec& spec, KeyRange keys, const In* q_row, const In* k_first, const In* v_first,
-                   const In* do_row, double* dq_row, double* dk_first, double* dv_first) {
-  std::vector<double> p = scores_of<double>(spec, keys, q_row, k_first);
-  softmax(p);
-  std::vector<double> dp(p.size());
-  dots(do_row, v_first, keys.count(), spec.dim, dp.data());
-  double row_sum = 0;  // D of the papers: equal to rowsum(dO ∘ O)
-  for (int j = 0; j < keys.count(); ++j) row_sum += p[j] * dp[j];
-  for (int j = 0; j < keys.count(); ++j) {
-    const double ds = spec.scale * p[j] * (dp[j] - row_sum);
-    const std::int64_t key = static_cast<std::int64_t>(j) * spec.dim;
-    add_scaled(ds, k_first + key, spec.dim, dq_row);
-    add_scaled(ds, q_row, spec.dim, dk_first + key);
-    add_scaled(p[j], do_row, spec.dim, dv_first + key);
-  }
-}
-
-template <class In>
-Gradients backward_in_double(const AttentionSpec& spec, const Inputs<In>& in, std::span<const In> d_o) {
-  require_valid(spec, in);
-  require_size(d_o, q_size(spec), "d_o");
-  Gradients grad{std::vector<double>(in.q.size()), std::vector<double>(in.k.size()), std::vector<double>(in.v.size())};
-  const int group = spec.heads / spec.kv_heads;
-
-  // One key/value head at a time owns its dK and dV; the queries that share it follow one another.
-  parallel_for(static_cast<std::int64_t>(spec.batch) * spec.kv_heads, [&](std::int64_t kv) {
-    const int batch = static_cast<int>(kv / spec.kv_heads);
-    const int first_head = static_cast<int>(kv % spec.kv_heads) * group;
-    for (int head = first_head; head < first_head + group; ++head) {
-      for (int query = 0; query < spec.seq_q; ++query) {
-        const KeyRange keys = visible_keys(spec, query);
-        if (keys.empty()) continue;
-        const std::int64_t q = flat_index(spec, {batch, head, query}) * spec.dim;
-        const std::int64_t k = kv_offset(spec, batch, head) + static_cast<std::int64_t>(keys.begin) * spec.dim;
-        add_gradients(spec, keys, &in.q[q], &in.k[k], &in.v[k], &d_o[q], &grad.dq[q], &grad.dk[k], &grad.dv[k]);
-      }
-    }
-  });
-  return grad;
 }
 
 template <class Real, class In>
@@ -436,7 +296,7 @@ Rounding fp32_rounding(const AttentionSpec& spec, const std::vector<Row>& rows, 
   const std::size_t elements = rows.size() * spec.dim;
   Rounding result{std::vector<double>(elements), std::vector<double>(elements), std::vector<std::uint8_t>(elements),
                   std::vector<double>(rows.size())};
-  const std::vector<double> norms = norms_of_keys(spec, k);
+  const std::vector<double> norms = norms_of_rows(spec, k);
   parallel_for(std::ssize(rows), [&](std::int64_t r) {
     if (!std::isfinite(truth.lse[r])) return;
     add_rounding(spec, rounded_scores(spec, rows[r], q, k, norms), v, &truth.o[r * spec.dim], truth.lse[r], r, result);
@@ -446,7 +306,7 @@ Rounding fp32_rounding(const AttentionSpec& spec, const std::vector<Row>& rows, 
 
 ScoreRounding::ScoreRounding(const AttentionSpec& spec, std::span<const float> q, std::span<const float> k,
                              std::span<const float> v)
-    : spec_(spec), q_(q), k_(k), v_(v), key_norms_(norms_of_keys(spec, k)) {
+    : spec_(spec), q_(q), k_(k), v_(v), key_norms_(norms_of_rows(spec, k)) {
   require_valid(spec, Inputs<float>{q, k, v});
 }
 
@@ -487,16 +347,6 @@ double ScoreRounding::Outcomes::reach(std::span<const double> direction) const {
     if (!(sum / weights > mean * (1 + 1e-12))) return mean;
     mean = sum / weights;
   }
-}
-
-Gradients backward(const AttentionSpec& spec, std::span<const float> q, std::span<const float> k, std::span<const float> v,
-                   std::span<const float> d_o) {
-  return backward_in_double(spec, Inputs<float>{q, k, v}, d_o);
-}
-
-Gradients backward(const AttentionSpec& spec, std::span<const double> q, std::span<const double> k, std::span<const double> v,
-                   std::span<const double> d_o) {
-  return backward_in_double(spec, Inputs<double>{q, k, v}, d_o);
 }
 
 std::vector<double> linear(const LinearShape& shape, std::span<const float> x, std::span<const float> weight,

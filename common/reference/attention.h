@@ -1,5 +1,6 @@
-// The truth: attention, its gradients and a whole multi-head layer, in double precision and as plainly as they can be written.
-// Beside it the baseline: what an honest implementation gets in the kernel's own dtype. A kernel is judged by both.
+// The truth: attention and a whole multi-head layer, in double precision and as plainly as they can be written (gradients are
+// in backward.h). Beside it the baseline: what an honest implementation gets in the kernel's own dtype. A kernel is judged by
+// both.
 //
 // Every tensor is dense and in C order; the shape stands behind each parameter. A span of another length throws
 // std::invalid_argument.
@@ -131,20 +132,6 @@ class ScoreRounding {
   std::span<const float> q_, k_, v_;
   std::vector<double> key_norms_;
 };
-
-struct Gradients {
-  std::vector<double> dq;  // [batch, heads, seq_q, dim]
-  std::vector<double> dk;  // [batch, kv_heads, seq_k, dim]
-  std::vector<double> dv;  // [batch, kv_heads, seq_k, dim]
-};
-
-// Gradients of Σ dO ∘ O in double (FlashAttention-2, section 2.2): dV = Pᵀ dO, dP = dO Vᵀ, dS = P ∘ (dP − rowsum(P ∘ dP)),
-// dQ = scale · dS K, dK = scale · dSᵀ Q. dK and dV sum over the query heads that share a key/value head. A row without keys
-// adds nothing. d_o [batch, heads, seq_q, dim], the others as in forward().
-Gradients backward(const AttentionSpec& spec, std::span<const float> q, std::span<const float> k, std::span<const float> v,
-                   std::span<const float> d_o);
-Gradients backward(const AttentionSpec& spec, std::span<const double> q, std::span<const double> k, std::span<const double> v,
-                   std::span<const double> d_o);
 
 // y[row][o] = Σ_i x[row][i] · weight[o][i] + bias[o]: the weights lie [out, in] as PyTorch stores them, nothing is transposed.
 struct LinearShape {

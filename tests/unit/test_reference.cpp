@@ -1,5 +1,5 @@
-// The reference is tested against numbers worked by hand, against attention written out as a double loop, against finite
-// differences, and against the output of a real model.
+// The reference is tested against numbers worked by hand, against attention written out as a double loop, and against the
+// output of a real model; its gradients in test_backward_reference.cpp.
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -442,86 +442,6 @@ TEST_CASE("visible keys at the extremes of every int") {
   CHECK(range(long_keys, 0) == std::pair(most - 1, most));
   const AttentionSpec tall_causal{.seq_q = most, .seq_k = 1, .causal = true};
   CHECK(reference::visible_keys(tall_causal, most - 2).empty());
-}
-
-// ---- backward ----
-
-namespace {
-
-double loss(const AttentionSpec& s, const Tensors<double>& t, const std::vector<double>& d_o) {
-  const std::vector<double> o = forward(s, t).o;
-  double sum = 0;
-  for (std::size_t i = 0; i < o.size(); ++i) sum += d_o[i] * o[i];
-  return sum;
-}
-
-// Central differences of the loss in every element of one of the tensors.
-std::vector<double> differences(const AttentionSpec& s, Tensors<double> t, std::vector<double> Tensors<double>::*tensor,
-                                const std::vector<double>& d_o) {
-  constexpr double step = 1e-5;
-  std::vector<double> slopes;
-  for (double& x : t.*tensor) {
-    const double at = x;
-    x = at + step;
-    const double above = loss(s, t, d_o);
-    x = at - step;
-    const double below = loss(s, t, d_o);
-    x = at;
-    slopes.push_back((above - below) / (2 * step));
-  }
-  return slopes;
-}
-
-}  // namespace
-
-TEST_CASE("backward agrees with finite differences: causal, window, GQA, rows without keys") {
-  unsigned seed = 11;
-  for (const AttentionSpec& s : specs) {
-    const auto t = random_tensors<double>(s, seed += 10);
-    const auto d_o = normal_numbers<double>(t.q.size(), seed + 5);
-    const reference::Gradients grad = reference::backward(s, t.q, t.k, t.v, d_o);
-    INFO("seq " << s.seq_q << " x " << s.seq_k << ", heads " << s.heads << " over " << s.kv_heads);
-    CHECK(max_difference(grad.dq, differences(s, t, &Tensors<double>::q, d_o)) < 1e-8);
-    CHECK(max_difference(grad.dk, differences(s, t, &Tensors<double>::k, d_o)) < 1e-8);
-    CHECK(max_difference(grad.dv, differences(s, t, &Tensors<double>::v, d_o)) < 1e-8);
-  }
-}
-
-TEST_CASE("with one key dV is dO, and dQ and dK are zero") {
-  const reference::Gradients grad = reference::backward(AttentionSpec{}, std::vector<float>{2}, std::vector<float>{3},
-                                                        std::vector<float>{5}, std::vector<float>{7});
-  CHECK(grad.dq == std::vector<double>{0});
-  CHECK(grad.dk == std::vector<double>{0});
-  CHECK(grad.dv == std::vector<double>{7});
-}
-
-TEST_CASE("rows without keys and keys without rows have zero gradients") {
-  const AttentionSpec tall{.seq_q = 4, .seq_k = 2, .causal = true};
-  auto t = random_tensors(tall, 2);
-  t.q[0] = quiet_nan;  // sees no key, so nothing sees it
-  const reference::Gradients grad = reference::backward(tall, t.q, t.k, t.v, normal_numbers(4, 9));
-  CHECK(grad.dq[0] == 0);
-  CHECK(grad.dq[1] == 0);
-  for (const double x : grad.dk) CHECK(std::isfinite(x));
-
-  const AttentionSpec narrow{.seq_q = 2, .seq_k = 6, .window = 2};  // queries at keys 4 and 5: key 0 is not seen
-  const auto n = random_tensors(narrow, 3);
-  const reference::Gradients unseen = reference::backward(narrow, n.q, n.k, n.v, normal_numbers(2, 9));
-  CHECK(unseen.dk[0] == 0);
-  CHECK(unseen.dv[0] == 0);
-  CHECK(unseen.dv[3] != 0);
-}
-
-TEST_CASE("float and double inputs give the same gradients") {
-  const AttentionSpec s = specs[2];
-  const auto t = random_tensors(s, 4);
-  const auto d_o = normal_numbers(t.q.size(), 8);
-  const auto widened = [](const std::vector<float>& x) { return std::vector<double>(x.begin(), x.end()); };
-  const reference::Gradients a = reference::backward(s, t.q, t.k, t.v, d_o);
-  const reference::Gradients b = reference::backward(s, widened(t.q), widened(t.k), widened(t.v), widened(d_o));
-  CHECK(a.dq == b.dq);
-  CHECK(a.dk == b.dk);
-  CHECK(a.dv == b.dv);
 }
 
 // ---- linear and layer ----

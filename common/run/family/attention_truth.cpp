@@ -18,10 +18,6 @@ constexpr double most_flops_for_all_rows = 2e9;
 constexpr float infinity = std::numeric_limits<float>::infinity();
 constexpr double minus_infinity = -std::numeric_limits<double>::infinity();
 
-reference::AttentionSpec spec_of(const problem::Attention& a) {
-  return {a.batch, a.heads, a.kv_heads, a.seq_q, a.seq_k, a.dim, a.causal, a.window, *a.scale};
-}
-
 // What is asked of the rows that are compared. A row with a NaN among its scores has one whatever else overflows.
 std::vector<RowRule> compared_rules(const reference::AttentionSpec& spec, const std::vector<reference::Row>& rows,
                                     const reference::Forward& truth, std::span<const float> q, std::span<const float> k) {
@@ -97,6 +93,10 @@ double largest_size(const Tensor& tensor) {
 }
 
 }  // namespace
+
+reference::AttentionSpec spec_of(const problem::Attention& a) {
+  return {a.batch, a.heads, a.kv_heads, a.seq_q, a.seq_k, a.dim, a.causal, a.window, *a.scale};
+}
 
 reference::Round round_to_dtype(Dtype dtype) {
   switch (dtype) {
