@@ -34,11 +34,27 @@ struct AttentionShape {
     return causal ? clamped(own_key(i) + 1) : seq_k;
   }
 
+  // The other way round: key j is seen by the queries first_query(j) … end_query(j) − 1. Both grow with j.
+  __host__ __device__ int first_query(int j) const {
+    if (!causal && window == 0) return 0;
+    return clamped(std::int64_t{own_query(j)} - (causal ? 0 : window - 1), seq_q);
+  }
+  __host__ __device__ int end_query(int j) const {
+    return window > 0 ? clamped(std::int64_t{own_query(j)} + window, seq_q) : seq_q;
+  }
+
  private:
-  // A number of keys: at least 0, at most all.
+  // The query beside key j.
+  __host__ __device__ int own_query(int j) const { return j + (seq_q - seq_k); }
+
+  // A number of keys, or of queries: at least 0, at most all.
   template <class Int>
   __host__ __device__ int clamped(Int keys) const {
-    return keys < 0 ? 0 : keys < seq_k ? static_cast<int>(keys) : seq_k;
+    return clamped(keys, seq_k);
+  }
+  template <class Int>
+  __host__ __device__ static int clamped(Int n, int all) {
+    return n < 0 ? 0 : n < all ? static_cast<int>(n) : all;
   }
 };
 

@@ -33,6 +33,9 @@ struct PlainCommand {
     const auto truth = std::make_shared<const typename Family::Truth>(request.shape, *request.inputs);
     return [truth](const std::vector<NamedTensor>& outputs) { return Family::judge(*truth, outputs); };
   }
+  // The inputs that a program computes from the others.
+  template <class Step, class Request>
+  static void complete(const Step&, Request&) {}
   template <class Variant, class Request>
   static Prediction predict(const Variant& variant, const Request& request) {
     return run::predict(variant, request.shape);
@@ -69,7 +72,8 @@ int run_request(const Step& step, typename Command::Request& request, const Comm
     require_memory(variant->name, programs.back().arrays);
   }
   if (simulated) runtime::configure(options.sim);
-  if (request.seed) request.inputs = problem::make_inputs(request.shape, *request.seed);
+  if (request.seed) request.inputs = make_inputs(request.shape, *request.seed);
+  Command::complete(step, request);
 
   const Judge judge = options.check ? Command::judge(request) : Judge();
   std::vector<Result> results;

@@ -5,12 +5,13 @@
 #include <variant>
 
 #include "common/run/family/attention.h"
+#include "common/run/family/backward.h"
 #include "common/run/family/gemm.h"
 #include "common/run/family/softmax.h"
 
 namespace run {
 
-using AnyStep = std::variant<const AttentionStep*, const GemmStep*, const SoftmaxStep*>;
+using AnyStep = std::variant<const AttentionStep*, const GemmStep*, const SoftmaxStep*, const BackwardStep*>;
 
 AnyStep this_step();
 
@@ -33,5 +34,6 @@ const auto& variant_named(const OneStep& step, const std::string& name) {
 int step_main(int argc, char** argv, const AttentionStep& step);
 int step_main(int argc, char** argv, const GemmStep& step);
 int step_main(int argc, char** argv, const SoftmaxStep& step);
+int step_main(int argc, char** argv, const BackwardStep& step);
 
 }  // namespace run

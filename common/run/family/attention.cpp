@@ -1,5 +1,6 @@
 #include "common/run/family/attention.h"
 
+#include "common/run/family/heads.h"
 #include "common/run/harness/text.h"
 
 namespace run {
@@ -29,14 +30,6 @@ std::string unsupported(const AttentionSupport& supports, const problem::Attenti
   return "";
 }
 
-// Whether every row, of `element` bytes an element, begins at a multiple of `bytes`.
-template <bool Const>
-bool has_rows_at(const device::AnyHeads<Const>& x, std::int64_t bytes, std::int64_t element) {
-  const auto is_multiple = [&](std::int64_t address) { return address % bytes == 0; };
-  return is_multiple(static_cast<std::int64_t>(reinterpret_cast<std::uintptr_t>(x.data))) &&
-         is_multiple(x.batch_stride * element) && is_multiple(x.head_stride * element) && is_multiple(x.row_stride * element);
-}
-
 std::string refused(const std::string& what, const AttentionSupport& supports) {
   return "does not support " + what + "; it supports " + to_string(supports);
 }
@@ -56,35 +49,19 @@ std::optional<std::string> refusal(const AttentionSupport& supports, const probl
   return refused(what, supports);
 }
 
+std::optional<std::string> refusal_of_rows(const AttentionSupport& supports, bool fit) {
+  if (fit) return std::nullopt;
+  return refused("rows that begin elsewhere than at multiples of " + std::to_string(supports.row_alignment) + " bytes",
+                 supports);
+}
+
 std::optional<std::string> refusal(const AttentionSupport& supports, const AttentionLaunch& launch) {
-  const std::int64_t bytes = supports.row_alignment;
   const auto element = static_cast<std::int64_t>(problem::bytes(launch.shape.dtype));
-  const auto fits = [&](const auto& x) { return has_rows_at(x, bytes, element); };
-  if (fits(launch.q) && fits(launch.k) && fits(launch.v) && fits(launch.o)) return std::nullopt;
-  return refused("rows that begin elsewhere than at multiples of " + std::to_string(bytes) + " bytes", supports);
+  const auto fits = [&](const auto& x) { return has_rows_at(x, supports.row_alignment, element); };
+  return refusal_of_rows(supports, fits(launch.q) && fits(launch.k) && fits(launch.v) && fits(launch.o));
 }
 
 // ---- arrays ----
-
-namespace {
-
-// The strides of a [batch, heads, rows, dim] array, in elements: of batch entries, heads and rows.
-std::vector<std::int64_t> heads_strides(std::int64_t heads, std::int64_t rows, std::int64_t dim, Layout layout) {
-  // Gaps of whole 16-byte pieces, so that rows which start at such a piece still do; or the opposite of that.
-  const std::int64_t padded_dim = layout.odd ? dim + 1 + dim % 2 : layout.gaps ? dim + 16 : dim;
-  const std::int64_t padded_rows = layout.gaps || layout.odd ? rows + 3 : rows;
-  const std::int64_t batch = heads * padded_rows * padded_dim;
-  if (layout.tokens_first) return {batch, padded_dim, heads * padded_dim};
-  return {batch, padded_rows * padded_dim, padded_dim};
-}
-
-template <bool Const>
-device::AnyHeads<Const> heads_of(const DeviceArrays& arrays, std::string_view name) {
-  const auto& strides = arrays.strides(name);
-  return {arrays.data(name), strides[0], strides[1], strides[2]};
-}
-
-}  // namespace
 
 Arrays AttentionFamily::arrays(const Problem& a, Layout layout) {
   const auto queries = heads_strides(a.heads, a.seq_q, a.dim, layout), keys = heads_strides(a.kv_heads, a.seq_k, a.dim, layout);

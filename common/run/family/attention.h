@@ -49,7 +49,8 @@ struct AttentionLaunch {
   device::AttentionShape device_shape() const { return run::device_shape(shape); }
 };
 
-// The same for where a launch's rows lie, which the shape does not say.
+// The same for where a launch's rows lie, which the shape does not say; and given whether all of them lie as they must.
+std::optional<std::string> refusal_of_rows(const AttentionSupport& supports, bool fit);
 std::optional<std::string> refusal(const AttentionSupport& supports, const AttentionLaunch& launch);
 
 struct AttentionFamily {

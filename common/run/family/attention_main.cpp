@@ -19,19 +19,7 @@ struct AttentionCommand : PlainCommand<AttentionCommand> {
            input_text(request.seed, request.folder);
   }
 
-  static nlohmann::ordered_json problem_json(const problem::Attention& a) {
-    return {{"family", "attention"},
-            {"batch", a.batch},
-            {"heads", a.heads},
-            {"kv_heads", a.kv_heads},
-            {"seq_q", a.seq_q},
-            {"seq_k", a.seq_k},
-            {"dim", a.dim},
-            {"causal", a.causal},
-            {"window", a.window},
-            {"scale", *a.scale},
-            {"dtype", problem::name(a.dtype)}};
-  }
+  static nlohmann::ordered_json problem_json(const problem::Attention& a) { return attention_json(a); }
 
   // ---- with --layer, the whole layer around each variant ----
 
@@ -67,6 +55,20 @@ struct AttentionCommand : PlainCommand<AttentionCommand> {
 };
 
 }  // namespace
+
+nlohmann::ordered_json attention_json(const problem::Attention& a) {
+  return {{"family", "attention"},
+          {"batch", a.batch},
+          {"heads", a.heads},
+          {"kv_heads", a.kv_heads},
+          {"seq_q", a.seq_q},
+          {"seq_k", a.seq_k},
+          {"dim", a.dim},
+          {"causal", a.causal},
+          {"window", a.window},
+          {"scale", *a.scale},
+          {"dtype", problem::name(a.dtype)}};
+}
 
 int step_main(int argc, char** argv, const AttentionStep& step) { return family_main<AttentionCommand>(argc, argv, step); }
 

@@ -18,7 +18,9 @@ Attention with_options(Attention shape, const AttentionFlags& flags) {
   return shape;
 }
 
-AttentionRequest generated(const AttentionFlags& flags, const Attention& defaults, std::uint64_t seed) {
+}  // namespace
+
+Attention asked_shape(const AttentionFlags& flags, const Attention& defaults) {
   Attention shape = with_options(defaults, flags);
   shape.batch = flags.batch.value_or(defaults.batch);
   shape.heads = flags.heads.value_or(defaults.heads);
@@ -26,21 +28,27 @@ AttentionRequest generated(const AttentionFlags& flags, const Attention& default
   shape.seq_q = flags.seq_q.value_or(defaults.seq_q);
   shape.seq_k = flags.seq_k.value_or(flags.seq_q.value_or(defaults.seq_k));
   shape.dim = flags.dim.value_or(defaults.dim);
-  return {.shape = problem::resolve(shape), .seed = seed, .folder = {}, .inputs = {}, .layer = {}};
+  return problem::resolve(shape);
 }
 
-AttentionRequest from_folder(const AttentionFlags& flags, const Attention& defaults, const std::filesystem::path& folder) {
+Attention shape_of_files(const AttentionFlags& flags, const Attention& defaults, const std::vector<std::int64_t>& q,
+                         const std::vector<std::int64_t>& k, const std::filesystem::path& folder) {
   Attention shape = with_options(defaults, flags);
-  problem::AttentionInputs in = read_attention_inputs(folder, shape.dtype);
-  const auto& q = in.q.shape;
-  const auto& k = in.k.shape;
   shape.batch = fixed_by_file("--batch", flags.batch, q[0], folder);
   shape.heads = fixed_by_file("--heads", flags.heads, q[1], folder);
   shape.kv_heads = fixed_by_file("--kv-heads", flags.kv_heads, k[1], folder);
   shape.seq_q = fixed_by_file("--seq-q", flags.seq_q, q[2], folder);
   shape.seq_k = fixed_by_file("--seq-k", flags.seq_k, k[2], folder);
   shape.dim = fixed_by_file("--dim", flags.dim, q[3], folder);
-  return {.shape = problem::resolve(shape), .seed = {}, .folder = folder, .inputs = std::move(in), .layer = {}};
+  return problem::resolve(shape);
+}
+
+namespace {
+
+AttentionRequest from_folder(const AttentionFlags& flags, const Attention& defaults, const std::filesystem::path& folder) {
+  problem::AttentionInputs in = read_attention_inputs(folder, flags.dtype.value_or(defaults.dtype));
+  const Attention shape = shape_of_files(flags, defaults, in.q.shape, in.k.shape, folder);
+  return {.shape = shape, .seed = {}, .folder = folder, .inputs = std::move(in), .layer = {}};
 }
 
 AttentionRequest from_layer(const AttentionFlags& flags, const CommonOptions& options, const std::filesystem::path& folder) {
@@ -69,7 +77,7 @@ AttentionRequest from_layer(const AttentionFlags& flags, const CommonOptions& op
 
 }  // namespace
 
-void add_attention_flags(CLI::App& app, AttentionFlags& flags) {
+void add_shape_flags(CLI::App& app, AttentionFlags& flags) {
   add_whole_number(app, "--batch", flags.batch, 1, "batch entries");
   add_whole_number(app, "--heads", flags.heads, 1, "query heads");
   add_whole_number(app, "--kv-heads", flags.kv_heads, 1, "key/value heads (default: as many as heads)");
@@ -80,6 +88,10 @@ void add_attention_flags(CLI::App& app, AttentionFlags& flags) {
   add_whole_number(app, "--window", flags.window, 1, "query i sees the keys j with |i + seq_k − seq_q − j| < N");
   add_number(app, "--scale", flags.scale, "factor on Q·Kᵀ (default: 1/√dim)");
   add_dtype(app, flags.dtype);
+}
+
+void add_attention_flags(CLI::App& app, AttentionFlags& flags) {
+  add_shape_flags(app, flags);
   app.add_option("--layer", flags.layer, "run the whole layer in DIR: x.npy, its weights and biases; writes y.npy")
       ->type_name("DIR");
 }
@@ -88,7 +100,11 @@ AttentionRequest make_request(const AttentionStep& step, const AttentionFlags& f
   if (flags.layer && !step.linear) throw InputError("--layer: " + step.name + " does not carry the whole layer");
   if (flags.layer) return from_layer(flags, options, *flags.layer);
   if (options.input) return from_folder(flags, step.default_shape, *options.input);
-  return generated(flags, step.default_shape, options.seed.value_or(default_seed));
+  return {.shape = asked_shape(flags, step.default_shape),
+          .seed = options.seed.value_or(default_seed),
+          .folder = {},
+          .inputs = {},
+          .layer = {}};
 }
 
 }  // namespace run

@@ -2,7 +2,9 @@
 #pragma once
 
 #include <filesystem>
+#include <nlohmann/json_fwd.hpp>
 #include <optional>
+#include <vector>
 
 #include "common/problem/attention.h"
 #include "common/run/cli/options.h"
@@ -10,6 +12,8 @@
 #include "common/run/family/attention_truth.h"
 
 namespace run {
+
+nlohmann::ordered_json attention_json(const problem::Attention& shape);  // as docs/result.schema.json has it
 
 struct AttentionFlags {
   std::optional<int> batch, heads, kv_heads, seq_q, seq_k, dim, window;
@@ -19,7 +23,16 @@ struct AttentionFlags {
   std::optional<std::filesystem::path> layer;
 };
 
+void add_shape_flags(CLI::App& app, AttentionFlags& flags);  // all but --layer
 void add_attention_flags(CLI::App& app, AttentionFlags& flags);
+
+// What the flags ask for, resolved: without files, and where q [batch, heads, seq_q, dim] and k [batch, kv_heads, seq_k, dim]
+// of files fix the extents. Throws InputError for a flag that contradicts them, std::invalid_argument for a shape that cannot
+// be.
+problem::Attention asked_shape(const AttentionFlags& flags, const problem::Attention& defaults);
+problem::Attention shape_of_files(const AttentionFlags& flags, const problem::Attention& defaults,
+                                  const std::vector<std::int64_t>& q, const std::vector<std::int64_t>& k,
+                                  const std::filesystem::path& folder);
 
 // Either a seed, or inputs from a folder, or a layer from a folder.
 struct AttentionRequest {

@@ -74,7 +74,7 @@ template <class Family>
 Outcome execute(const Variant<Family>& variant, const typename Family::Problem& requested,
                 const typename Family::Inputs& inputs, const ExecuteOptions& options = {},
                 const typename Family::Truth* truth = nullptr) {
-  const typename Family::Problem shape = problem::resolve(requested);
+  const typename Family::Problem shape = resolve(requested);
   require_supported(variant, shape);
   const Judge judge = [&](const std::vector<NamedTensor>& outputs) {
     return truth ? Family::judge(*truth, outputs) : Family::judge(typename Family::Truth(shape, inputs), outputs);

@@ -1,0 +1,71 @@
+#include "common/run/family/backward.h"
+
+#include <algorithm>
+
+#include "common/run/family/heads.h"
+
+namespace run {
+
+using problem::Dtype;
+
+std::optional<std::string> refusal(const AttentionSupport& supports, const BackwardLaunch& l) {
+  const auto element = static_cast<std::int64_t>(problem::bytes(l.shape.dtype));
+  const auto fits = [&](const auto& x) { return has_rows_at(x, supports.row_alignment, element); };
+  return refusal_of_rows(
+      supports, fits(l.q) && fits(l.k) && fits(l.v) && fits(l.o) && fits(l.d_o) && fits(l.dq) && fits(l.dk) && fits(l.dv));
+}
+
+Arrays BackwardFamily::arrays(const Problem& a, Layout layout) {
+  const std::vector<std::int64_t> query_rows = {a.batch, a.heads, a.seq_q, a.dim},
+                                  key_rows = {a.batch, a.kv_heads, a.seq_k, a.dim};
+  const auto queries = heads_strides(a.heads, a.seq_q, a.dim, layout), keys = heads_strides(a.kv_heads, a.seq_k, a.dim, layout);
+  return {input("q", a.dtype, query_rows, queries),
+          input("k", a.dtype, key_rows, keys),
+          input("v", a.dtype, key_rows, keys),
+          input("o", a.dtype, query_rows, queries),
+          input("lse", Dtype::fp32, {a.batch, a.heads, a.seq_q}),
+          input("do", a.dtype, query_rows, queries),
+          output("dq", a.dtype, query_rows, queries),
+          output("dk", a.dtype, key_rows, keys),
+          output("dv", a.dtype, key_rows, keys)};
+}
+
+std::vector<Given> BackwardFamily::given(const Inputs& in) {
+  return {{"q", &in.q}, {"k", &in.k}, {"v", &in.v}, {"o", &in.o}, {"lse", &in.lse}, {"do", &in.d_o}};
+}
+
+BackwardLaunch BackwardFamily::bind(const Problem& a, const DeviceArrays& arrays) {
+  return {.shape = a,
+          .q = heads_of<true>(arrays, "q"),
+          .k = heads_of<true>(arrays, "k"),
+          .v = heads_of<true>(arrays, "v"),
+          .o = heads_of<true>(arrays, "o"),
+          .d_o = heads_of<true>(arrays, "do"),
+          .lse = arrays.get<float>("lse"),
+          .dq = heads_of<false>(arrays, "dq"),
+          .dk = heads_of<false>(arrays, "dk"),
+          .dv = heads_of<false>(arrays, "dv"),
+          .arrays = arrays};
+}
+
+std::vector<check::TensorVerdict> BackwardFamily::judge(const Truth& truth, const std::vector<NamedTensor>& outputs) {
+  return truth.judge(outputs[0].tensor, outputs[1].tensor, outputs[2].tensor);
+}
+
+void run_forward(const BackwardStep& step, const problem::Backward& shape, problem::BackwardInputs& in) {
+  const auto& variants = step.forward->variants;
+  const auto serves = [&](const AttentionVariant& v) { return !refusal(v.supports, shape) && v.demonstration.empty(); };
+  auto chosen = std::find_if(variants.begin(), variants.end(),
+                             [&](const AttentionVariant& v) { return v.name == step.forward->default_variant && serves(v); });
+  if (chosen == variants.end()) chosen = std::find_if(variants.begin(), variants.end(), serves);
+  if (chosen == variants.end()) {
+    throw std::invalid_argument(step.forward->name + " has no variant that makes O and LSE of this; it needs " +
+                                *refusal(variants.back().supports, shape));
+  }
+  const problem::AttentionInputs forward{in.q, in.k, in.v};
+  Outcome outcome = execute(*chosen, shape, forward, {.check = false});
+  in.o = outcome.output("o");
+  in.lse = outcome.output("lse");
+}
+
+}  // namespace run
