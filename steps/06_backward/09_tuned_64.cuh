@@ -1,0 +1,117 @@
+// 06_backward, tuned_64: addresses made once, copies between the mma, dP from −D on.
+// Predecessor: 08_keys_32.cuh
+//
+// Three things are left beside the mma of `keys_32`.
+//
+//   addresses   all ldmatrix of a lane are at one of two places of a 16 × 16 block, and a step of 16 columns is an XOR: two
+//               offsets serve every tile. The copies of a thread are whole passes of rows apart: one pointer each for Q and dO
+//   copies      go out between the steps of Sᵀ, not all at once: the load-store unit takes the ldmatrix of the mma in between
+//   −D          is where the accumulators of dPᵀ begin: the first mma takes it as C, and dS is one product
+//
+// What to expect: the same bound and fewer instructions: one stmatrix for four stores, 64 additions for a lane and tile less,
+// addresses out of the loop. 1.15 times `keys_32`, 360 TFLOP/s.
+#pragma once
+
+#include "steps/06_backward/08_keys_32.cuh"
+#include "steps/06_backward/lane_offsets.cuh"
+
+namespace backward {
+
+// Grid: x over tiles of keys, y over key/value heads, z over the batch. Blocks of tile_threads.
+template <class T, int dim, bool on_90>
+__global__ void __launch_bounds__(tile_threads, 2) backward_tuned_64(AttentionShape shape,
+                                                                     Heads<const T> q,    // [batch, heads, seq_q, dim]
+                                                                     Heads<const T> k,    // [batch, kv_heads, seq_k, dim]
+                                                                     Heads<const T> v,    // [batch, kv_heads, seq_k, dim]
+                                                                     Heads<const T> d_o,  // [batch, heads, seq_q, dim]
+                                                                     RowStatistics rows,
+                                                                     float* dq_sums,  // [batch, heads, padded, dim], in blocks
+                                                                     Heads<T> dk,     // [batch, kv_heads, seq_k, dim]
+                                                                     Heads<T> dv) {   // [batch, kv_heads, seq_k, dim]
+  auto& smem = device::shared_storage<Keys32Smem<T, dim>>();
+  const int warp = __shfl_sync(all_lanes, threadIdx.x / 32, 0), lane = threadIdx.x % 32;
+  const int first_key = blockIdx.x * wide_keys, kv_head = blockIdx.y, batch = blockIdx.z;
+  const float scale_log2 = shape.scale * device::log2_e;
+  const int warp_key = 16 * slices * warp;
+  const QueryTiles tiles = query_tiles(shape, first_key, wide_keys, tile_rows);
+  const LaneOffsets<T, dim> at;           // in tiles of dim columns
+  const LaneOffsets<T, tile_rows> ds_at;  // in dS
+
+  // ---- prologue: K, V and the first tile ----
+  const int first_head = kv_head * (shape.heads / shape.kv_heads), end_head = first_head + shape.heads / shape.kv_heads;
+  copy_tile<tile_threads>(smem.k, k, batch, kv_head, first_key, shape.seq_k);
+  copy_tile<tile_threads>(smem.v, v, batch, kv_head, first_key, shape.seq_k);
+  StageCopies<tile_threads, T, tile_rows, dim> copies(q, d_o);
+  const auto begin_head = [&](int head) { copies.begin(shape, q, d_o, rows, batch, head, tiles.begin * tile_rows); };
+  begin_head(first_head);
+  if (tiles.begin == tiles.end) copies.end();
+  copies.copy_share(smem.stage[0].q, smem.stage[0].d_o, 0, 1);
+  copies.copy_statistics(smem.stage[0].lse2, smem.stage[0].minus_delta);
+  ptx::cp_async_commit_group();
+  float* before = nullptr;  // sums of the tile whose dQ is left
+  int stage_index = 0;      // of Q and dO, and of dS
+  float acc_dk[slices][dim / 8][4] = {}, acc_dv[slices][dim / 8][4] = {};
+
+  // dQ += dS K of a tile, whose dS lies in this buffer, to its sums: 32 queries × dim / 2 by each warp.
+  const auto add_dq = [&](int buffer, float* sums) {
+    const int row = warp / 2 * 32, column = warp % 2 * (dim / 2);
+    float acc[slices][dim / 16][4] = {};
+    multiply_tile_columns(acc, ds_at, smem.ds[buffer], row, at, smem.k, column);
+    add_slices<on_90, dim>(sums, row, column, acc);
+  };
+
+  const auto attend_tile = [&](int head, int tile, auto is_masked) {
+    auto& stage = smem.stage[stage_index];
+    auto& next_stage = smem.stage[stage_index ^ 1];
+    ptx::cp_async_wait_group<0>();
+    __syncthreads();  // the tile has come for everyone; dS of the tile before is written; everyone has left what is filled now
+    copies.advance(tiles, tile, head, end_head, begin_head);
+    copies.copy_statistics(next_stage.lse2, next_stage.minus_delta);
+#pragma unroll
+    for (int part = 0; part < tile_rows; part += part_rows) {
+      float s[slices][part_rows / 8][4] = {}, dp[slices][part_rows / 8][4];
+      std::uint32_t frag[part_rows / 16][slices][4];  // of P, later of dS
+                                                      // S^T = K Q^T, and the copies
+      at.multiply_rows(s, smem.k, warp_key, stage.q, part, nullptr, [&](int step) {
+        if (part == 0) copies.copy_share(next_stage.q, next_stage.d_o, step, dim / 16);
+      });
+      // P = exp2(S - LSE)
+#pragma unroll
+      for (int n = 0; n < slices; ++n) {
+        exponentiate(s[n], &stage.lse2[part], scale_log2);
+        if constexpr (decltype(is_masked)::value) {
+          mask_probabilities(s[n], shape, first_key + warp_key + 16 * n + lane / 4, tile * tile_rows + part);
+        }
+      }
+      // dV += P^T dO
+      pack_slices<T>(frag, s);
+      at.multiply_kept(acc_dv, frag, stage.d_o, part);
+      // dP^T - D = V dO^T - D, dS = P (dP - D)
+      at.multiply_rows(dp, smem.v, warp_key, stage.d_o, part, stage.minus_delta, [](int) {});
+      times(dp, s);
+      pack_slices<T>(frag, dp);
+      store_slices<on_90>(ds_at, smem.ds[stage_index], warp_key, part, frag);
+      // dK += dS^T Q
+      at.multiply_kept(acc_dk, frag, stage.q, part);
+    }
+    ptx::cp_async_commit_group();
+    if (before != nullptr) add_dq(stage_index ^ 1, before);
+    before = &dq_sums[rows.at(shape, batch, head, tile * tile_rows) * dim];
+    stage_index ^= 1;
+  };
+  for_each_tile(shape, tiles, kv_head, attend_tile);
+
+  ptx::cp_async_wait_all();  // of K and V, where no query sees them
+  if (before != nullptr) {
+    __syncthreads();  // dS of the last tile is written
+    add_dq(stage_index ^ 1, before);
+  }
+  int* flag = rows.flag(shape, batch, kv_head);
+#pragma unroll
+  for (int s = 0; s < slices; ++s) {
+    store_rows(dk, batch, kv_head, first_key + warp_key + 16 * s, shape.seq_k, shape.scale, acc_dk[s], flag);
+    store_rows(dv, batch, kv_head, first_key + warp_key + 16 * s, shape.seq_k, 1.0f, acc_dv[s], flag);
+  }
+}
+
+}  // namespace backward

@@ -1,0 +1,98 @@
+// Step 06, host side: the launches of the tensor-core rungs. Shared by step.cu and by what is compiled for compute
+// capability 9.0 alone.
+#pragma once
+
+#include <type_traits>
+
+#include "common/run/family/any_step.h"
+#include "steps/06_backward/05_fragment_order.cuh"
+#include "steps/06_backward/host.h"
+
+namespace backward {
+
+// Calls f(T{}) with the element type of the problem.
+template <class F>
+void with_16_bit_type(problem::Dtype dtype, F f) {
+  if (dtype == problem::Dtype::fp16) return f(__half{});
+  f(__nv_bfloat16{});
+}
+
+// A compile-time constant as an argument.
+template <int n>
+using Constant = std::integral_constant<int, n>;
+
+// Calls f with the first of these constants that is at least `value`.
+template <int n, int... more, class F>
+auto with_at_least(int value, F f) {
+  if constexpr (sizeof...(more) > 0) {
+    if (value > n) return with_at_least<more...>(value, f);
+  }
+  return f(Constant<n>{});
+}
+
+// A rung whose blocks have tiles of keys, for one type and one head dim: its kernel, the shared memory, the keys and the
+// threads of a block, and the kernel that makes dQ of its sums.
+template <class S, int block_keys, int block_threads>
+struct Block {
+  using Smem = S;
+  static constexpr int keys = block_keys, threads = block_threads;
+};
+
+// A thread for 16 columns of a row.
+template <class T>
+void launch_convert_blocks(const run::BackwardLaunch& l) {
+  runtime::launch(convert_blocks<T>,
+                  {.grid = grid_of(ceil_div<std::int64_t>(std::int64_t{l.shape.seq_q} * (l.shape.dim / 16), convert_threads),
+                                   l.shape.heads, l.shape.batch),
+                   .block = convert_threads},
+                  l.device_shape(), l.arrays.get<float>("dq_sums"), statistics_of(l), l.dq.as<T>());
+}
+
+template <template <class, int> class Rung, int... dims>
+void launch_rung(const run::BackwardLaunch& l) {
+  with_16_bit_type(l.shape.dtype, [&]<class T>(T) {
+    float* dq_sums = l.arrays.get<float>("dq_sums");
+    launch_prepare<T>(l, dq_sums);
+    with_at_least<dims...>(l.shape.dim, [&](auto dim) {
+      using K = Rung<T, dim>;
+      runtime::launch(K::kernel,
+                      {.grid = grid_of(ceil_div(l.shape.seq_k, K::keys), l.shape.kv_heads, l.shape.batch),
+                       .block = K::threads,
+                       .shared_bytes = sizeof(typename K::Smem)},
+                      l.device_shape(), l.q.as<const T>(), l.k.as<const T>(), l.v.as<const T>(), l.d_o.as<const T>(),
+                      statistics_of(l), dq_sums, l.dk.as<T>(), l.dv.as<T>());
+      if constexpr (K::by_lane) {
+        launch_convert_blocks<T>(l);
+      } else {
+        launch_convert<T>(l);
+      }
+      launch_repair<T>(l);
+    });
+  });
+}
+template <template <class, int> class Rung, int... dims>
+std::size_t rung_bytes(const problem::Backward& a) {
+  return with_at_least<dims...>(a.dim, [](auto dim) { return sizeof(typename Rung<__half, dim>::Smem); });
+}
+
+// A rung as a variant needs it.
+struct Rung {
+  void (*launch)(const run::BackwardLaunch&);
+  std::size_t (*shared_bytes)(const problem::Backward&);
+  const char* convert;  // the kernel that makes dQ of its sums
+};
+template <template <class, int> class R, int first, int... more>
+Rung rung_of() {
+  return {launch_rung<R, first, more...>, rung_bytes<R, first, more...>,
+          R<__half, first>::by_lane ? "convert_blocks" : "convert_dq"};
+}
+
+// Those whose instructions need compute capability 9.0: rungs.sm_90a.cu.
+Rung fragment_order();
+Rung transposed();
+Rung pipeline();
+Rung keys_32();
+Rung tuned_64();
+Rung tuned_128();
+
+}  // namespace backward

@@ -1,0 +1,114 @@
+// Step 06: which tiles of queries a tile of keys needs, masks and their edges, and the loop over tiles and heads.
+#pragma once
+
+#include <climits>
+#include <type_traits>
+
+#include "steps/06_backward/rows.cuh"
+
+namespace backward {
+
+// Which tiles of `queries` queries a tile of keys needs: begin … end − 1; none where begin = end. Every query of the tiles
+// free_begin … free_end − 1 sees every key. Tiles before them are cut by the causal diagonal or by a window, tiles behind
+// them by a window.
+struct QueryTiles {
+  int begin, free_begin, free_end, end;
+};
+// [doc: query_tiles]
+__host__ __device__ inline QueryTiles query_tiles(const AttentionShape& shape, int first_key, int keys, int queries) {
+  const bool ragged = first_key + keys > shape.seq_k;  // keys that do not exist: all tiles have a mask
+  const int last_key = (ragged ? shape.seq_k : first_key + keys) - 1;
+  const int first = shape.first_query(first_key), last = shape.end_query(last_key);  // who sees some key
+  if (first >= last) return {0, 0, 0, 0};
+  const int begin = first / queries, end = (last + queries - 1) / queries;
+  // Who sees every key: both ends of the queries that see a key grow with the key. Queries beyond the last see nothing by their
+  // LSE.
+  const int free_begin = (shape.first_query(last_key) + queries - 1) / queries;
+  const int free_last = shape.end_query(first_key);
+  const int free_end = free_last == shape.seq_q ? end : free_last / queries;
+  if (ragged || free_begin >= free_end) return {begin, end, end, end};
+  return {begin, free_begin, free_end, end};
+}
+// [/doc: query_tiles]
+
+// ---- the loop ----
+
+// Calls attend_tile(head, tile, masked) for each tile of each head that shares the keys. `masked` is std::true_type at the
+// edges, and std::false_type between them: so the compiler makes two bodies, and the second one has no code for masks.
+template <class AttendTile>
+__device__ inline void for_each_tile(const AttentionShape& shape, const QueryTiles& tiles, int kv_head,
+                                     const AttendTile& attend_tile) {
+  const int group = shape.heads / shape.kv_heads;
+#pragma unroll 1
+  for (int head = kv_head * group; head < (kv_head + 1) * group; ++head) {
+    int tile = tiles.begin;
+#pragma unroll 1
+    for (; tile < tiles.free_begin; ++tile) attend_tile(head, tile, std::true_type{});
+#pragma unroll 1
+    for (; tile < tiles.free_end; ++tile) attend_tile(head, tile, std::false_type{});
+#pragma unroll 1
+    for (; tile < tiles.end; ++tile) attend_tile(head, tile, std::true_type{});
+  }
+}
+
+// A tile in the order of that loop.
+struct TileOfHead {
+  int head, tile;
+  int end_head;
+  bool there;  // the loop has it
+};
+__device__ inline TileOfHead first_tile(const AttentionShape& shape, const QueryTiles& tiles, int kv_head) {
+  const int group = shape.heads / shape.kv_heads;
+  return {kv_head * group, tiles.begin, (kv_head + 1) * group, tiles.begin < tiles.end};
+}
+__device__ inline void advance(TileOfHead& at, const QueryTiles& tiles) {
+  if (++at.tile < tiles.end) return;
+  at.tile = tiles.begin;
+  if (++at.head == at.end_head) at.there = false;
+}
+
+// ---- masks ----
+
+// Probabilities of pairs that are masked become 0. p[n][e] belongs to key `key` + 8 (e / 2), query `row` + 8 n + 2 t + e % 2. A
+// pair is seen or not by the distance from the key to the key beside the query: a causal mask wants it from 0 on, a window
+// below the window.
+template <int frags>
+__device__ void mask_probabilities(float (&p)[frags][4], const AttentionShape& shape, int key, int row) {
+  const int most = shape.window > 0 ? shape.window - 1 : INT_MAX;
+  const int least = shape.causal ? 0 : shape.window > 0 ? -most : INT_MIN;
+  const int distance = shape.own_key(row + threadIdx.x % 4 * 2) - key;
+#pragma unroll
+  for (int n = 0; n < frags; ++n) {
+#pragma unroll
+    for (int e = 0; e < 4; ++e) {
+      const int of_pair = distance + 8 * n + e % 2 - e / 2 * 8;
+      if (of_pair < least || of_pair > most || key + e / 2 * 8 >= shape.seq_k) p[n][e] = 0.0f;
+    }
+  }
+}
+
+// Sᵀ becomes Pᵀ. s[n][e] belongs to query 8 n + 2 t + e % 2 of those whose LSE these are.
+template <int frags>
+__device__ void exponentiate(float (&s)[frags][4], const float* lse2, float scale_log2) {
+#pragma unroll
+  for (int n = 0; n < frags; ++n) {
+    const float2 of_rows = load(reinterpret_cast<const float2*>(&lse2[8 * n + threadIdx.x % 4 * 2]));
+#pragma unroll
+    for (int e = 0; e < 4; ++e) {
+      s[n][e] = device::exp2_fast(fmaf(s[n][e], scale_log2, -(e % 2 == 0 ? of_rows.x : of_rows.y)));
+    }
+  }
+}
+
+// dPᵀ becomes dSᵀ, of the same pairs.
+template <int frags>
+__device__ void times_probabilities(float (&dp)[frags][4], const float (&p)[frags][4], const float* minus_delta) {
+#pragma unroll
+  for (int n = 0; n < frags; ++n) {
+    const float2 of_rows = load(reinterpret_cast<const float2*>(&minus_delta[8 * n + threadIdx.x % 4 * 2]));
+#pragma unroll
+    for (int e = 0; e < 4; ++e) dp[n][e] = p[n][e] * (dp[n][e] + (e % 2 == 0 ? of_rows.x : of_rows.y));
+  }
+}
+
+}  // namespace backward

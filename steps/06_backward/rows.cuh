@@ -1,0 +1,117 @@
+// What all rungs of step 06 share: what is known of a row before the backward pass, and the kernels around it.
+//
+//     S = scale · Q Kᵀ     P = exp(S − LSE)     O = P V                       forward: O and LSE are kept, S and P are not
+//     dV = Pᵀ dO     dP = dO Vᵀ     dS = P ∘ (dP − D)     dQ = scale · dS K     dK = scale · dSᵀ Q
+//
+//     Q, O, dO, dQ [batch, heads, seq_q, dim]     K, V, dK, dV [batch, kv_heads, seq_k, dim]     P, dP, dS [seq_q, seq_k] a
+//     head
+//
+// D = rowsum(dO ∘ O) is one number for each query, as LSE is. Both are made ready once: LSE in base 2, because the hardware's
+// exponential is 2^x; D with its sign turned, so that it can be added. Queries are padded to whole tiles. A query that sees no
+// key, or does not exist, has LSE = +∞: then every probability 2^(s − LSE) is 0, and no kernel needs a mask for such rows.
+#pragma once
+
+#include "common/device/block.cuh"
+#include "common/device/elements.cuh"
+#include "common/device/mask.h"
+#include "common/device/memory.cuh"
+#include "common/device/online_softmax.cuh"
+
+namespace backward {
+
+using device::AttentionShape;
+using device::ceil_div;
+using device::from_float;
+using device::Heads;
+using device::load;
+using device::load_if;
+using device::packed;
+using device::store;
+using device::store_if;
+using device::to_float;
+
+constexpr unsigned all_lanes = ~0u;
+constexpr int row_padding = 128;  // queries are padded to a multiple of so many: every tile divides it
+
+// [batch, heads, padded].
+struct RowStatistics {
+  float* lse2;         // LSE · log2(e); +∞: the row has no probabilities
+  float* minus_delta;  // −D
+  int padded;          // queries of a head
+  int* not_finite;     // [batch, kv_heads]: 1 where some dQ, dK or dV may not be finite (non_finite.cuh)
+
+  __host__ __device__ std::int64_t at(const AttentionShape& shape, int batch, int head, int i) const {
+    return (std::int64_t{batch} * shape.heads + head) * padded + i;
+  }
+  __host__ __device__ int* flag(const AttentionShape& shape, int batch, int kv_head) const {
+    return &not_finite[batch * shape.kv_heads + kv_head];
+  }
+};
+
+// Raises the flag where x is NaN or infinite.
+__device__ inline void flag_non_finite(float x, int* flag) {
+  if (!(fabsf(x) < INFINITY)) atomicOr(flag, 1);
+}
+
+// The keys that a query sees: first … end − 1.
+struct RowKeys {
+  int first, end;
+  __device__ bool has(int key) const { return key >= first && key < end; }
+};
+__device__ inline RowKeys keys_of(const AttentionShape& shape, int i) {
+  if (i >= shape.seq_q) return {0, 0};
+  return {shape.first_key(i), shape.end_key(i)};
+}
+
+__device__ inline float warp_sum(float x) {
+  for (int distance = 16; distance > 0; distance /= 2) x += __shfl_xor_sync(all_lanes, x, distance);
+  return x;
+}
+
+constexpr int prepare_warps = 8;
+
+// A warp has a row: D, and LSE in base 2; dQ's sums of that row begin at 0, where there are any, and the flags at 0.
+// Grid: x over padded rows, y over heads, z over the batch. Blocks of 32 · prepare_warps.
+template <class T>
+__global__ void __launch_bounds__(32 * prepare_warps) prepare_rows(AttentionShape shape,
+                                                                   Heads<const T> o,    // [batch, heads, seq_q, dim]
+                                                                   Heads<const T> d_o,  // [batch, heads, seq_q, dim]
+                                                                   const float* lse,    // [batch, heads, seq_q]
+                                                                   RowStatistics rows,
+                                                                   float* dq_sums) {  // [batch, heads, padded, dim], or null
+  const int lane = threadIdx.x % 32, i = blockIdx.x * prepare_warps + threadIdx.x / 32;
+  const int head = blockIdx.y, batch = blockIdx.z;
+  const bool inside = i < shape.seq_q;
+  if (blockIdx.x == 0 && threadIdx.x == 0 && head < shape.kv_heads) *rows.flag(shape, batch, head) = 0;
+  float delta = 0.0f;
+  for (int t = lane; inside && t < shape.dim; t += 32) {
+    delta += to_float(load(&o.row(batch, head, i)[t])) * to_float(load(&d_o.row(batch, head, i)[t]));
+  }
+  delta = warp_sum(delta);
+  const std::int64_t at = rows.at(shape, batch, head, i);
+  if (lane == 0) {
+    const float row_lse = inside ? lse[(std::int64_t{batch} * shape.heads + head) * shape.seq_q + i] : -INFINITY;
+    const bool empty = row_lse == -INFINITY;
+    rows.lse2[at] = empty ? INFINITY : row_lse == INFINITY ? NAN : row_lse * device::log2_e;
+    rows.minus_delta[at] = empty ? 0.0f : -delta;
+  }
+  for (int t = lane; dq_sums != nullptr && t < shape.dim; t += 32) dq_sums[at * shape.dim + t] = 0.0f;
+}
+
+constexpr int convert_threads = 256;
+
+// dQ = scale · its sums. Grid: x over elements of a head, y over heads, z over the batch.
+template <class T>
+__global__ void __launch_bounds__(convert_threads) convert_dq(AttentionShape shape,
+                                                              const float* dq_sums,  // [batch, heads, padded, dim]
+                                                              RowStatistics rows,
+                                                              Heads<T> dq) {  // [batch, heads, seq_q, dim]
+  const std::int64_t e = std::int64_t{blockIdx.x} * convert_threads + threadIdx.x;
+  const int head = blockIdx.y, batch = blockIdx.z, i = static_cast<int>(e / shape.dim), t = static_cast<int>(e % shape.dim);
+  if (i >= shape.seq_q) return;
+  const float sum = shape.scale * dq_sums[rows.at(shape, batch, head, i) * shape.dim + t];
+  flag_non_finite(sum, rows.flag(shape, batch, shape.kv_head(head)));
+  store(&dq.row(batch, head, i)[t], from_float<T>(sum));
+}
+
+}  // namespace backward

@@ -1,0 +1,1 @@
+link_step(06_backward 05_flash_v2)

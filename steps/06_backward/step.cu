@@ -1,0 +1,294 @@
+// Step 06, host side: what the step offers, sizes, launches.
+#include <algorithm>
+
+#include "common/run/family/any_step.h"
+#include "steps/06_backward/01_standard.cuh"
+#include "steps/06_backward/02_recompute.cuh"
+#include "steps/06_backward/04_one_kernel.cuh"
+#include "steps/06_backward/09_tuned_64.cuh"
+#include "steps/06_backward/gradient_of_queries.cuh"
+#include "steps/06_backward/launches.h"
+
+namespace flash_v2 {
+run::AnyStep step();  // step 05's, which step.cmake links: its forward makes O and LSE
+}
+
+namespace {
+
+using namespace backward;
+using problem::Backward;
+using problem::Dtype;
+using run::AttentionSupport;
+using run::BackwardLaunch;
+using run::BackwardVariant;
+
+// Calls f(T{}) with the element type of the problem.
+template <class F>
+void with_type(Dtype dtype, F f) {
+  if (dtype == Dtype::fp32) return f(float{});
+  if (dtype == Dtype::fp16) return f(__half{});
+  f(__nv_bfloat16{});
+}
+
+// ---- what the kernels cost ----
+
+using problem::BackwardResult;
+using Costs = std::vector<problem::KernelCost>;
+
+const problem::KernelCost repair_cost = {"repair_non_finite"};  // it looks at the flags, and ends
+
+Costs standard_costs(const Backward& a) {
+  return {problem::prepare_cost(a, false),
+          problem::pairs_cost(a, "probabilities", true),
+          problem::pairs_cost(a, "row_products", false),
+          problem::softmax_gradient_cost(a),
+          problem::over_queries_cost(a),
+          problem::over_keys_cost(a),
+          problem::over_queries_cost(a)};
+}
+Costs recompute_costs(const Backward& a) {
+  return {problem::prepare_cost(a, true), problem::backward_cost(a, "backward_recompute", 5, BackwardResult::all),
+          problem::convert_cost(a, "convert_dq")};
+}
+Costs two_kernels_costs(const Backward& a) {
+  return {problem::prepare_cost(a, false), problem::backward_cost(a, "gradient_of_keys", 4, BackwardResult::dk_dv),
+          problem::backward_cost(a, "gradient_of_queries", 3, BackwardResult::dq), repair_cost};
+}
+Costs tiled_costs(const Backward& a, const std::string& kernel, const std::string& convert = "convert_blocks") {
+  return {problem::prepare_cost(a, true), problem::backward_cost(a, kernel, 5, BackwardResult::all),
+          problem::convert_cost(a, convert), repair_cost};
+}
+
+// ---- standard ----
+
+run::Arrays standard_arrays(const Backward& a) {
+  const auto pairs = [&](const char* name) { return run::scratch(name, Dtype::fp32, {a.batch, a.heads, a.seq_q, a.seq_k}); };
+  return statistics_arrays(a) + run::Arrays{pairs("p"), pairs("dp"), pairs("ds")};
+}
+
+void launch_standard(const BackwardLaunch& l) {
+  with_type(l.shape.dtype, [&]<class T>(T) {
+    const auto& a = l.shape;
+    const auto shape = l.device_shape();
+    const auto q = l.q.as<const T>(), k = l.k.as<const T>(), v = l.v.as<const T>(), d_o = l.d_o.as<const T>();
+    float *p = l.arrays.get<float>("p"), *dp = l.arrays.get<float>("dp"), *ds = l.arrays.get<float>("ds");
+    const RowStatistics rows = statistics_of(l);
+    const int tiles = ceil_div(a.seq_k, standard_keys) * ceil_div(a.seq_q, standard_rows);
+    const runtime::LaunchConfig pairs = {.grid = grid_of(tiles, a.heads, a.batch), .block = dim3(standard_keys, standard_rows)};
+    const auto elements = [&](std::int64_t rows_of_head, int heads) {
+      return runtime::LaunchConfig{
+          .grid = grid_of(ceil_div<std::int64_t>(rows_of_head * a.dim, standard_threads), heads, a.batch),
+          .block = standard_threads};
+    };
+    launch_prepare<T>(l, nullptr);
+    runtime::launch(probabilities<T>, pairs, shape, q, k, rows, p);
+    runtime::launch(row_products<T>, pairs, shape, d_o, v, dp);
+    runtime::launch(row_softmax_gradient, pairs, shape, p, dp, rows, ds);
+    runtime::launch(over_queries<T>, elements(a.seq_k, a.kv_heads), shape, p, d_o, 1.0f, l.dv.as<T>());
+    runtime::launch(over_keys<T>, elements(a.seq_q, a.heads), shape, ds, k, l.dq.as<T>());
+    runtime::launch(over_queries<T>, elements(a.seq_k, a.kv_heads), shape, ds, q, shape.scale, l.dk.as<T>());
+  });
+}
+
+// ---- recompute ----
+
+template <class F>
+auto with_columns(int dim, F f) {  // 32 columns for each lane of a warp
+  return with_at_least<2, 4, 8>(ceil_div(dim, 32), f);
+}
+
+void launch_recompute(const BackwardLaunch& l) {
+  with_type(l.shape.dtype, [&]<class T>(T) {
+    float* dq_sums = l.arrays.get<float>("dq_sums");
+    launch_prepare<T>(l, dq_sums);
+    with_columns(l.shape.dim, [&](auto columns) {
+      runtime::launch(backward_recompute<T, columns>,
+                      {.grid = grid_of(ceil_div(l.shape.seq_k, recompute_keys), l.shape.kv_heads, l.shape.batch),
+                       .block = 32 * recompute_warps,
+                       .shared_bytes = sizeof(RecomputeSmem<columns>)},
+                      l.device_shape(), l.q.as<const T>(), l.k.as<const T>(), l.v.as<const T>(), l.d_o.as<const T>(),
+                      statistics_of(l), dq_sums, l.dk.as<T>(), l.dv.as<T>());
+    });
+    launch_convert<T>(l);
+  });
+}
+std::size_t recompute_bytes(const Backward& a) {
+  return with_columns(a.dim, [](auto columns) { return sizeof(RecomputeSmem<columns>); });
+}
+
+// ---- tensor cores ----
+
+void launch_two_kernels(const BackwardLaunch& l) {
+  with_16_bit_type(l.shape.dtype, [&]<class T>(T) {
+    launch_prepare<T>(l, nullptr);
+    with_at_least<32, 64, 96, 128>(l.shape.dim, [&](auto dim) {
+      const auto& a = l.shape;
+      runtime::launch(gradient_of_keys<T, dim>,
+                      {.grid = grid_of(ceil_div(a.seq_k, tile_keys), a.kv_heads, a.batch),
+                       .block = tile_threads,
+                       .shared_bytes = sizeof(KeysSmem<T, dim>)},
+                      l.device_shape(), l.q.as<const T>(), l.k.as<const T>(), l.v.as<const T>(), l.d_o.as<const T>(),
+                      statistics_of(l), l.dk.as<T>(), l.dv.as<T>());
+      runtime::launch(gradient_of_queries<T, dim>,
+                      {.grid = grid_of(ceil_div(a.seq_q, tile_rows), a.heads, a.batch),
+                       .block = tile_threads,
+                       .shared_bytes = sizeof(QueriesSmem<T, dim>)},
+                      l.device_shape(), l.q.as<const T>(), l.k.as<const T>(), l.v.as<const T>(), l.d_o.as<const T>(),
+                      statistics_of(l), l.dq.as<T>());
+    });
+    launch_repair<T>(l);
+  });
+}
+
+template <class T, int dim>
+struct OneKernel : Block<KeysSmem<T, dim>, tile_keys, tile_threads> {
+  static constexpr auto kernel = backward_one_kernel<T, dim, SumsByRow>;
+  static constexpr bool by_lane = false;
+};
+// For compute capability 8.0.
+template <class T, int dim>
+struct Tuned64For80 : Block<Keys32Smem<T, dim>, wide_keys, tile_threads> {
+  static constexpr auto kernel = backward_tuned_64<T, dim, false>;
+  static constexpr bool by_lane = true;
+};
+template <class T, int dim>
+struct TransposedFor80 : Block<TransposedSmem<T, dim>, tile_keys, tile_threads> {
+  static constexpr auto kernel = backward_transposed<T, dim, false>;
+  static constexpr bool by_lane = true;
+};
+
+// A variant that adds up dQ in global memory.
+BackwardVariant rung(std::string name, std::string idea, const AttentionSupport& supports, std::string kernel, const Rung& rung,
+                     int compute_capability = run::least_compute_capability) {
+  return {.name = std::move(name),
+          .idea = std::move(idea),
+          .supports = supports,
+          .compute_capability = compute_capability,
+          .shared_bytes = rung.shared_bytes,
+          .scratch = sums_arrays,
+          .cost = [=](const Backward& a) { return tiled_costs(a, kernel, rung.convert); },
+          .launch = rung.launch,
+          .deterministic = false};
+}
+
+std::size_t keys_bytes(const Backward& a) {
+  return with_at_least<32, 64, 96, 128>(a.dim, [](auto dim) { return sizeof(KeysSmem<__half, dim>); });
+}
+
+const AttentionSupport tiles_16_bit = {
+    .dtypes = {Dtype::fp16, Dtype::bf16}, .dims = {32, 64, 96, 128}, .window = true, .row_alignment = 16};
+// dK and dV of 32 longer rows do not fit into the registers of a warp.
+const AttentionSupport short_rows = {
+    .dtypes = {Dtype::fp16, Dtype::bf16}, .dims = {32, 64}, .window = true, .row_alignment = 16};
+const AttentionSupport rows_of_128 = {.dtypes = {Dtype::fp16, Dtype::bf16}, .dims = {128}, .window = true, .row_alignment = 16};
+const AttentionSupport any_16_bit = {.dtypes = {Dtype::fp16, Dtype::bf16}, .window = true};
+const AttentionSupport any = {.dtypes = {Dtype::fp32, Dtype::fp16, Dtype::bf16}, .window = true};
+
+// ---- the best for a shape ----
+
+template <bool Const>
+bool has_tuned_rows(const device::AnyHeads<Const>& x) {  // of elements of 16 bits
+  return reinterpret_cast<std::uintptr_t>(x.data) % 16 == 0 && (x.batch_stride | x.head_stride | x.row_stride) % chunk == 0 &&
+         x.row_stride <= tuned_max_row_stride;
+}
+bool has_tuned_rows(const BackwardLaunch& l) {
+  return has_tuned_rows(l.q) && has_tuned_rows(l.k) && has_tuned_rows(l.v) && has_tuned_rows(l.d_o) && has_tuned_rows(l.dq) &&
+         has_tuned_rows(l.dk) && has_tuned_rows(l.dv);
+}
+bool is_tuned_dim(int dim) { return dim == 32 || dim == 64 || dim == 96 || dim == 128; }
+
+void launch_tuned(const BackwardLaunch& l) {
+  if (!is_tuned_dim(l.shape.dim) || !has_tuned_rows(l)) return launch_recompute(l);
+  (l.shape.dim <= 64 ? tuned_64() : l.shape.dim == 96 ? pipeline() : tuned_128()).launch(l);
+}
+void launch_tuned_80(const BackwardLaunch& l) {
+  if (!is_tuned_dim(l.shape.dim) || !has_tuned_rows(l)) return launch_recompute(l);
+  if (l.shape.dim <= 64) return launch_rung<Tuned64For80, 32, 64>(l);
+  launch_rung<TransposedFor80, 96, 128>(l);
+}
+std::string tuned_kernel(int dim) {
+  return dim <= 64 ? "backward_tuned_64" : dim == 96 ? "backward_pipeline" : "backward_tuned_128";
+}
+std::string tuned_80_kernel(int dim) { return dim <= 64 ? "backward_tuned_64" : "backward_transposed"; }
+// At most: rows at odd addresses go another way.
+std::size_t tuned_bytes(const Backward& a) {
+  const auto tuned = [&] { return (a.dim <= 64 ? tuned_64() : a.dim == 96 ? pipeline() : tuned_128()).shared_bytes(a); };
+  return is_tuned_dim(a.dim) ? std::max(tuned(), recompute_bytes(a)) : recompute_bytes(a);
+}
+std::size_t tuned_80_bytes(const Backward& a) {
+  if (!is_tuned_dim(a.dim)) return recompute_bytes(a);
+  return std::max(a.dim <= 64 ? rung_bytes<Tuned64For80, 32, 64>(a) : rung_bytes<TransposedFor80, 96, 128>(a),
+                  recompute_bytes(a));
+}
+
+const std::vector<BackwardVariant> variants = {
+    {.name = "standard",
+     .idea = "P, dP and dS through global memory, a kernel for each product",
+     .supports = any,
+     .scratch = standard_arrays,
+     .cost = standard_costs,
+     .launch = launch_standard},
+    {.name = "recompute",
+     .idea = "a block has a tile of keys and makes P and dS again, tile by tile; dQ is added up in global memory",
+     .supports = any,
+     .shared_bytes = recompute_bytes,
+     .scratch = sums_arrays,
+     .cost = recompute_costs,
+     .launch = launch_recompute,
+     .deterministic = false},
+    {.name = "two_kernels",
+     .idea = "all products by mma.sync; a second kernel makes dQ, with S and dP once more",
+     .supports = tiles_16_bit,
+     .shared_bytes = keys_bytes,
+     .scratch = statistics_arrays,
+     .cost = two_kernels_costs,
+     .launch = launch_two_kernels},
+    rung("one_kernel", "five products: dQ from the same dS, added up in global memory", tiles_16_bit, "backward_one_kernel",
+         rung_of<OneKernel, 32, 64, 96, 128>()),
+    rung("fragment_order", "dQ's sums lie as the lanes hold them: one red for four numbers", tiles_16_bit,
+         "backward_one_kernel", fragment_order(), 90),
+    rung("transposed", "P and dS go on in their registers; only dS goes through shared memory", tiles_16_bit,
+         "backward_transposed", transposed(), 90),
+    rung("pipeline", "copies of the next tile beside the products of this one; masks only at the edges", tiles_16_bit,
+         "backward_pipeline", pipeline(), 90),
+    rung("keys_32", "32 keys a warp: each fragment feeds four mma; dQ one tile late", short_rows, "backward_keys_32", keys_32(),
+         90),
+    rung("tuned_64", "addresses made once, copies between the mma, dP from −D on", short_rows, "backward_tuned_64", tuned_64(),
+         90),
+    rung("tuned_128", "four warps make P and dV, four make dS, dK and dQ", rows_of_128, "backward_tuned_128", tuned_128(), 90),
+    {.name = "tuned",
+     .idea = "tuned_64, tuned_128 or pipeline, by the head dim; recompute where none fits",
+     .supports = any_16_bit,
+     .compute_capability = 90,
+     .shared_bytes = tuned_bytes,
+     .scratch = sums_arrays,
+     .cost = [](const Backward& a) { return is_tuned_dim(a.dim) ? tiled_costs(a, tuned_kernel(a.dim)) : recompute_costs(a); },
+     .launch = launch_tuned,
+     .deterministic = false},
+    {.name = "tuned_80",
+     .idea = "the same for compute capability 8.0: red one by one, plain stores, tiles that fit 99 KB",
+     .supports = any_16_bit,
+     .shared_bytes = tuned_80_bytes,
+     .scratch = sums_arrays,
+     .cost =
+         [](const Backward& a) { return is_tuned_dim(a.dim) ? tiled_costs(a, tuned_80_kernel(a.dim)) : recompute_costs(a); },
+     .launch = launch_tuned_80,
+     .deterministic = false},
+};
+
+}  // namespace
+
+namespace backward {
+
+run::AnyStep step() {
+  static const run::BackwardStep step{
+      {.name = "06_backward",
+       .question = "How fast are the gradients of attention when P is computed again instead of being stored?",
+       .default_shape = {{.heads = 4, .kv_heads = 4, .seq_q = 128, .seq_k = 128, .dim = 64, .dtype = Dtype::fp16}},
+       .default_variant = "tuned",
+       .variants = variants},
+      std::get<const run::AttentionStep*>(flash_v2::step())};
+  return &step;
+}
+
+}  // namespace backward

@@ -1,0 +1,42 @@
+"""The shapes at which step 06 is measured. tools/measure/shapes.py says what each list is for."""
+
+FORWARD = "flash_v2"  # its kernel makes O and LSE
+
+FIXED = {
+    "smallest": ["--heads", "1", "--seq-q", "64", "--dim", "32"],
+    "tour": ["--heads", "12", "--seq-q", "207", "--dim", "32"],
+    "ragged": ["--heads", "6", "--kv-heads", "2", "--seq-q", "97", "--seq-k", "203", "--dim", "64", "--causal"],
+}
+
+REACHED = [  # every head dim and type; tiles without a mask between two edges; rows of any length
+    *(
+        [*flags, "--dtype", dtype]
+        for dtype in ("fp16", "bf16")
+        for flags in [
+            *(["--heads", "2", "--kv-heads", "1", "--seq-q", "150", "--seq-k", "300", "--dim", dim, "--window", "200"]
+              for dim in ("32", "64", "96", "128")),
+            *(["--heads", "1", "--seq-q", "70", "--seq-k", "140", "--dim", dim, "--causal"] for dim in ("33", "64", "128", "200", "256")),
+        ]
+    ),
+    *(["--heads", "1", "--seq-q", "40", "--dim", dim, "--dtype", "fp32"] for dim in ("64", "128", "256")),
+]
+
+PROFILED = {"4k-d128": ["--batch", "4", "--heads", "16", "--seq-q", "4096", "--dim", "128"]}
+
+SANITIZED = [
+    ["--batch", "2", "--heads", "4", "--kv-heads", "2", "--seq-q", "97", "--seq-k", "203", "--dim", "64", "--causal"],
+    ["--heads", "3", "--seq-q", "203", "--seq-k", "113", "--dim", "33", "--causal", "--dtype", "bf16"],
+    ["--heads", "2", "--seq-q", "70", "--seq-k", "300", "--dim", "64", "--window", "200"],
+    ["--heads", "2", "--seq-q", "150", "--seq-k", "280", "--dim", "128", "--causal"],
+]
+
+BENCHED = {  # 16384 tokens, heads · dim = 2048; P, dP and dS of 16k tokens would take `standard` 100 GB
+    "tour": FIXED["tour"],
+    **{
+        f"{tokens // 1024}k{'-d128' * (dim == 128)}{' causal' * causal}": [
+            "--batch", str(16384 // tokens), "--heads", str(2048 // dim), "--seq-q", str(tokens), "--dim", str(dim),
+            *["--causal"] * causal, *["--variant", "tuned"] * (tokens == 16384),
+        ]
+        for tokens in (2048, 4096, 16384) for dim in (64, 128) for causal in (False, True)
+    },
+}
