@@ -12,6 +12,7 @@ import shlex
 import shutil
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from conftest import BIN, ROOT
@@ -70,8 +71,8 @@ KERNEL = r"^__global__ void (?:__launch_bounds__\((?:[^()]|\([^()]*\))*\)\s+)?(\
 def test_every_kernel_of_the_steps_is_checked():
     for step in sorted(ROOT.glob("steps/[0-9][0-9]_*")):
         declared = {name for file in step.glob("*.cuh") for name in re.findall(KERNEL, file.read_text(), re.MULTILINE)}
-        objects = [path for source, path in x86_code.kernel_objects(BUILD) if source == str(step / "step.cu")]
-        kernels = x86_code.Code(objects[0]).kernels().values()
+        objects = [path for source, path in x86_code.kernel_objects(BUILD) if Path(source).parent == step]
+        kernels = [kernel for path in objects for kernel in x86_code.Code(path).kernels().values()]
         assert declared == {code_listing.base_name(kernel.name) for kernel in kernels}
         files = {kernel.instructions[0].place.split(":")[0] for kernel in kernels}
         assert files <= {str(file.relative_to(ROOT)) for file in step.glob("*.cuh")}
@@ -341,7 +342,8 @@ def kernel_with(*instructions):
 def counters(*lines, exact=("global", "shared"), estimate=()):
     """A report of one launch of 4 warps. Lines: (line, space, op, bytes, sites, requests)."""
     metrics = {space: [f"l1tex_mem_{space}_op_ld.sum", f"l1tex_mem_{space}_op_st.sum"] for space in ("global", "shared")}
-    metrics["shared"].append("l1tex_mem_shared_op_ldsm.sum")
+    metrics["shared"] += ["l1tex_mem_shared_op_ldsm.sum", "smsp__sass_inst_executed_op_shared_stsm.sum"]
+    metrics["global"].append("smsp__sass_inst_executed_op_global_red.sum")
     metrics["global"].append("l1tex_t_requests_pipe_lsu_mem_global_op_ldgsts_cache_bypass.sum")
     launch = {
         "kernel": "k", "grid": [2, 1, 1], "block": [64, 1, 1],
@@ -388,6 +390,28 @@ def test_copies_and_matrices_are_accesses_of_their_own():
     found = differences(kernel_with("LDGSTS.E.128 5", "LDSM.16.M88.2 6"), counters(*lines))
     assert len(found) == 3  # one past L1 is missing, one through L1 is not in the source
     assert "16 bytes in the source, 8 bytes in the machine code" in found[2]
+
+
+def test_matrices_are_stored_by_an_access_of_their_own():
+    lines = [(5, "shared", "stmatrix", 16, 1, 4)]
+    assert not differences(kernel_with("STSM.16.M88.4 5"), counters(*lines))
+    assert not differences(kernel_with("STSM.16.MT88.4 5"), counters(*lines))
+    assert "16 bytes in the source, 8 bytes in the machine code" in differences(kernel_with("STSM.16.M88.2 5"), counters(*lines))[0]
+    assert len(differences(kernel_with("STS.128 5"), counters(*lines))) == 2  # an ordinary store is another one
+
+
+@pytest.mark.parametrize(("opcode", "width"), [("REDG.E.ADD.F32.FTZ.RN.STRONG.GPU", 4), ("RED.E.ADD.F32.FTZ.RN.STRONG.GPU", 4),
+                                               ("REDG.E.ADD.F32x2.FTZ.RN.STRONG.GPU", 8), ("REDG.E.ADD.F32x4.FTZ.RN.STRONG.GPU", 16),
+                                               ("REDG.E.ADD.F64.RN.STRONG.GPU", 8), ("REDG.E.ADD.64.STRONG.GPU", 8)])  # fmt: skip
+def test_reductions_have_the_width_of_their_vector(opcode, width):
+    assert not differences(kernel_with(f"{opcode} 5"), counters((5, "global", "red", width, 1, 4)))
+    assert "the machine code has no such access" in differences(kernel_with("STG.E.128 6"), counters((5, "global", "red", width, 1, 4)))[0]
+
+
+def test_an_atomic_that_the_simulator_does_not_count_is_no_difference_unless_the_kernel_has_reductions_that_it_counts():
+    assert not differences(kernel_with("loop LDG.E 5", "REDG.E.ADD.STRONG.GPU 6"), counters(LOAD))
+    both = kernel_with("REDG.E.ADD.F32x4.FTZ.RN.STRONG.GPU 5", "REDG.E.ADD.STRONG.GPU 6")
+    assert "no such access here" in differences(both, counters((5, "global", "red", 16, 1, 4)))[0]
 
 
 def test_accesses_with_the_name_of_another_line():
@@ -548,6 +572,14 @@ def test_a_kernel_that_is_only_planned_is_rejected(gemm):
     assert sass_plan.problems_of(other_type, [gemm]) == ["gemm<__nv_bfloat16, Tile<64>>: planned, but there is no such kernel"]
     gemm.name = "ns::gemm<__half, ns::Tile<32> >"
     assert sass_plan.problems_of(PLAN, [gemm]) == ["gemm<__half, Tile<64>>: planned, but there is no such kernel"]
+
+
+def test_a_kernel_may_be_planned_for_one_architecture_alone(gemm):
+    plan = PLAN | {"kernels": {name: entry | {"arch": "sm_90a"} for name, entry in PLAN["kernels"].items()}}
+    gemm.registers = 129
+    assert len(sass_plan.problems_of(plan, [gemm], "sm_90a")) == 1
+    assert sass_plan.problems_of(plan, [], "sm_90a") == ["gemm<__half, Tile<64>>: planned, but there is no such kernel"]
+    assert sass_plan.problems_of(plan, [], "sm_80") == []
 
 
 @pytest.mark.parametrize("plan", [{}, PLAN | {"kernels": {}}])

@@ -254,6 +254,8 @@ def test_a_problem_is_described_with_what_is_special_about_it(repository):
     assert "batch 2, 12 heads, 207 queries, 9 keys, d = 32, causal" in tables.make(
         repository, "times", ["01_naive_mha"]
     )
+    write_bench(repository, "odd", problem=PROBLEM | {"family": "backward", "dtype": "fp16"}, step="06_backward")
+    assert "backward, 12 heads, 207 tokens, d = 32, fp16" in tables.make(repository, "times", ["06_backward"])
 
 
 @pytest.mark.parametrize(("name", "arguments"), [("ladder", []), ("times", ["01_naive_mha"])])

@@ -416,6 +416,20 @@ def test_the_raw_page_keeps_what_was_asked_for():
     assert ncu.values({"a.sum": "n/a", "b.pct": "12.5"}) == {"b.pct": 12.5}
 
 
+def test_kernels_that_make_inputs_are_left_out():
+    names = ["void flash_v2::flash_tuned<__half, flash_v2::Tile<64>>(int)", "void backward::prepare_rows<__half>(flash_v2::Shape)", "fill_words(int)"]
+    output = '"ID","Kernel Name","a.sum"\n"","","inst"\n' + "".join(f'"{i}","{name}","1"\n' for i, name in enumerate(names))
+    kept = lambda forward: [row["ID"] for row in ncu.launches(ncu.raw_page(output, ["a.sum"], forward))]
+    assert (kept(None), kept("flash_v2")) == (["0", "1"], ["1"])
+
+
+def test_a_step_that_takes_its_inputs_from_another_ones_kernels_says_so():
+    linked = {}
+    for file in ROOT.glob("steps/*/step.cmake"):
+        linked |= {step: other.partition("_")[2] for step, other in re.findall(r"^link_step\((\w+) (\w+)\)", file.read_text(), re.MULTILINE)}
+    assert profile_step.FORWARD == linked
+
+
 @pytest.mark.parametrize(
     ("kernel", "name"),
     [("naive_mha::linear(int, int)", "linear"), ("void step::gemm<64>(float *)", "gemm"), ("unnamed>::k(const float *)", "k"), ("k", "k")],

@@ -1,5 +1,5 @@
 """A variant as one file: it holds nothing of the project's machinery, nvcc compiles it without a warning, and its own check tells right
-from wrong. Without a GPU, three files run on the simulator: their device half is then the project's own headers, and
+from wrong. Without a GPU, four files run on the simulator: their device half is then the project's own headers, and
 tests/tools/single_file/cuda_runtime.h stands in for CUDA's calls on the host.
 """
 
@@ -24,6 +24,7 @@ ON_THE_SIMULATOR = {
     ("01", "block_softmax"): (["--heads", "2", "--seq-q", "40", "--dim", "24", "--causal", "1"], (" = expf(", " = 1.05f * expf(")),
     ("02", "tensor_cores"): (["--m", "40", "--n", "70", "--k", "72"], ("packed<T>(", "packed<T>(1.05f * ")),
     ("03", "tuned"): (["--rows", "9", "--cols", "300", "--dtype", "fp16"], ("from_float<T>(", "from_float<T>(1.05f * ")),
+    ("06", "transposed"): (["--heads", "4", "--kv-heads", "2", "--seq-q", "70", "--seq-k", "90", "--causal", "1"], ("device::exp2_fast(", "1.05f * device::exp2_fast(")),
 }
 
 
@@ -34,7 +35,7 @@ def write(*words, status=0):
 
 
 def test_it_lists_the_variants_that_the_programs_list():
-    assert {step[:2] for step, _ in VARIANTS} >= {"01", "02", "03", "04", "05"}
+    assert {step[:2] for step, _ in VARIANTS} >= {"01", "02", "03", "04", "05", "06"}
     for step in {step for step, _ in VARIANTS}:
         if (BIN / step).exists():
             listed = subprocess.run([BIN / step, "--list"], capture_output=True, text=True, check=True).stdout

@@ -23,7 +23,7 @@ def test_the_truth_of_the_attention_gives_the_models_own_output(layer):
 
 def test_each_step_of_the_ladder_is_a_stop_with_inputs_that_give_its_truth(layer):
     stops = {stop.step: stop for stop in tour.stops(layer) if stop.inputs}
-    assert [name[:2] for name in stops] == ["01", "02", "03", "04", "05"]
+    assert [name[:2] for name in stops] == ["01", "02", "03", "04", "05", "06"]
     product = stops["02_tiled_gemm"]
     np.testing.assert_allclose(product.inputs["a"] @ product.inputs["b"].T, product.truth)
     softmax = stops["03_online_softmax"]
@@ -34,6 +34,21 @@ def test_each_step_of_the_ladder_is_a_stop_with_inputs_that_give_its_truth(layer
 
 def stop_of(layer, step):
     return next(stop for stop in tour.stops(layer) if stop.step == step and stop.inputs)
+
+
+def test_the_gradient_is_the_slope_of_the_attention(layer):
+    stop = stop_of(layer, "06_backward")
+    way = np.random.default_rng(2).standard_normal(layer.q.shape)
+
+    def loss(q):
+        scores = q @ layer.k.transpose(0, 2, 1) / np.sqrt(32)
+        powers = np.exp(scores - scores.max(-1, keepdims=True))
+        return (stop.inputs["do"] * (powers / powers.sum(-1, keepdims=True) @ layer.v)).sum()
+
+    slope = (loss(layer.q + 1e-5 * way) - loss(layer.q - 1e-5 * way)) / 2e-5
+    np.testing.assert_allclose((stop.truth * way).sum(), slope, rtol=1e-6)
+    part = tour.part_of(stop, layer)
+    assert part.part == "3 of 12 heads" and {name: len(values) for name, values in part.inputs.items()} == dict.fromkeys(["q", "k", "v", "do"], 3)
 
 
 def test_a_part_of_the_attention_is_the_first_heads_of_the_real_one(layer):

@@ -172,7 +172,8 @@ def described(report):
     batch = f"batch {problem['batch']}, " if problem["batch"] > 1 else ""
     causal = ", causal" if problem["causal"] else ""
     dtype = "" if problem["dtype"] == "fp32" else f", {problem['dtype']}"
-    return f"{batch}{problem['heads']} heads, {tokens}, d = {problem['dim']}{causal}{dtype}"
+    backward = "backward, " if problem["family"] == "backward" else ""
+    return f"{backward}{batch}{problem['heads']} heads, {tokens}, d = {problem['dim']}{causal}{dtype}"
 
 
 @table("times")

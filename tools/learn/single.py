@@ -30,7 +30,7 @@ from tools.learn.declarations import (
 )
 
 ROOT = Path(__file__).resolve().parents[2]
-FAMILIES = {"Attention": "attention", "Gemm": "gemm", "Softmax": "softmax"}
+FAMILIES = {"Attention": "attention", "Backward": "backward", "Gemm": "gemm", "Softmax": "softmax"}
 PARTS = "tools/learn/single_file"
 HOST_NAMESPACES = ("host", "runtime")  # of the host's side in a single file: run:: and problem:: become host::
 HOSTS = [(name,) for name in HOST_NAMESPACES]
@@ -74,6 +74,8 @@ class Step:
         self.root, self.name = root, name
         self.sources = {}
         self.path = f"steps/{name}/step.cu"
+        for path in sorted((root / "steps" / name).glob("*.sm_*.cu")):  # compiled for one architecture alone; step.cu calls it
+            self.read(f"steps/{name}/{path.name}")
         self.read(self.path)
         table = next((d for d in self.sources[self.path].declarations if re.search(r"Variant>\s+\w+\s*=", d.code)), None)
         if table is None:
@@ -86,6 +88,8 @@ class Step:
         self.variants = {}
         for entry in entries:
             values = self.evaluated(entry)
+            if values.get("compute_capability", "").endswith("least_compute_capability"):
+                del values["compute_capability"]  # that of every variant which does not name one
             name_of = literal(values["name"])
             self.variants[name_of] = Variant(name, name_of, values, FAMILIES[self.type], self.type)
 

@@ -32,7 +32,7 @@ from tools.mutate.mutate import make_nans
 
 MEANT = "no hook sees"  # in the comment of a line: it escapes on purpose
 COLUMNS = ["LDG", "STG", "LDS", "STS", "LDL", "STL", "BAR", "SHFL", "MUFU", "FFMA", "HMMA"]
-WHERE_USED = ["LD", "ST", "LDSM", "STSM", "LDGSTS", "ATOM", "ATOMG", "ATOMS", "RED", "UTMALDG", "UTMASTG", "UBLKCP", "HGMMA"]
+WHERE_USED = ["LD", "ST", "LDSM", "STSM", "LDGSTS", "ATOM", "ATOMG", "ATOMS", "RED", "REDG", "UTMALDG", "UTMASTG", "UBLKCP", "HGMMA"]
 
 
 def as_text(rows, numbers=()):
@@ -169,7 +169,7 @@ def check_step(step, args):
         if loops := list(sass_plan.loop_rows(plan, kernels)):
             print(f"{step}, {arch}: loops with HMMA, for one warp and {plan.get('round', 'one round')}\n")
             print(f"{as_text([sass_plan.LOOPS, *loops], sass_plan.LOOPS[1:])}\n")
-        differences = [f"{step}, {arch}: {text}" for text in sass_plan.problems_of(plan, kernels)]
+        differences = [f"{step}, {arch}: {text}" for text in sass_plan.problems_of(plan, kernels, arch)]
         problems += differences
         planned = sum(sass_plan.is_planned(plan, kernel) for kernel in kernels)
         print(f"{step}, {arch}: {planned} kernels beside tests/steps/{step}/plan.json, {len(kernels) - planned} others that may not spill: "
@@ -219,18 +219,17 @@ def check_rungs(args):
 
 def compare_step(step, kernels, counted, sim_build):
     """Returns the rows of all kernels, and what is wrong."""
-    source = ROOT / "steps" / step / "step.cu"
-    objects = [path for file, path in kernel_objects(sim_build) if Path(file).resolve() == source]
-    if not objects or not objects[0].is_file():
-        raise Missing(f"{from_root(str(sim_build.resolve()))} holds no object of {from_root(str(source))}: run make sim first")
-    code = Code(objects[0])
-    in_source = {kernel.name: kernel for kernel in code.kernels().values()}
+    folder = ROOT / "steps" / step  # step.cu, and what is compiled for one architecture alone
+    objects = [path for file, path in kernel_objects(sim_build) if Path(file).resolve().parent == folder]
+    if not objects or not all(path.is_file() for path in objects):
+        raise Missing(f"{from_root(str(sim_build.resolve()))} holds no object of {from_root(str(folder))}: run make sim first")
+    in_source = {kernel.name: (code, kernel) for code in map(Code, objects) for kernel in code.kernels().values()}
     rows, problems = [], []
     for name, kernel in kernels.items():
         if name not in counted:
             problems.append(f"{name}: the simulator has not run it, so that nothing says what it counts")
             continue
-        beside = sass.multiplications_beside(code, in_source[name]) if name in in_source else {}
+        beside = sass.multiplications_beside(*in_source[name]) if name in in_source else {}
         of_kernel = sass.compare(name, kernel, counted[name], beside)
         rows += of_kernel
         problems += sass.problems_of(name, of_kernel, counted[name])

@@ -7,6 +7,7 @@ tests/steps/NN_name/plan.json says what nvcc may make of each kernel, by the ari
      "kernels": {"kernel<T>": {
          "registers": 128,                               at most
          "stack": 80,                                    bytes, at most; 0 if not given
+         "arch": "sm_90a",                               there is such a kernel in the code for this one only; in all if not given
          "loops": [{"HMMA": 64, "LDSM": 24, "LDG": 8,    of one round of each loop with HMMA, those with the most first
                     "rounds": 1,                         how many of them make a round of the table; 1 if not given
                     "why": "…"}],
@@ -45,9 +46,10 @@ def planned_kernels(plan):
     return {name.replace("<T", f"<{T}"): entry for name, entry in plan.get("kernels", {}).items() for T in plan["types"]}
 
 
-def problems_of(plan, kernels):
+def problems_of(plan, kernels, arch=None):
     """What differs between the plan and the kernels of one architecture: [text]"""
-    planned, there = planned_kernels(plan), {short(kernel.name): kernel for kernel in kernels}
+    planned = {name: entry for name, entry in planned_kernels(plan).items() if entry.get("arch", arch) == arch}
+    there = {short(kernel.name): kernel for kernel in kernels}
     problems = [f"{name}: has no entry in the step's plan.json, and {text}" for name in there if name not in planned for text in spills(there[name], 0)]
     problems += [f"{name}: planned, but there is no such kernel" for name in planned if name not in there]
     return problems + [f"{name}: {text}" for name in there if name in planned for text in differences(planned[name], there[name])]

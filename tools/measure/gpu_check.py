@@ -8,8 +8,8 @@ Runs what is built in build/gpu and writes into --out:
     softmax_peers.json  step 03 beside a copy of the same bytes, in turns (benchmarks/softmax_peers.cu)
     attention_peers.json   step 05 beside PyTorch's kernels and the same roof (benchmarks/attention_peers.py), where a Python has PyTorch
     ncu_STEP.csv    Nsight Compute's raw page for every kernel of the step, at its three fixed shapes and a large one
-    ncu_calibration.csv, ncu_calibration_ampere.csv   the same for the kernels of tests/calibration_*.cu, which the simulator's counters
-                    are held to
+    ncu_calibration.csv, ncu_calibration_ampere.csv, ncu_calibration_hopper.csv   the same for the kernels of tests/simt/calibration_*.cu,
+                    which the simulator's counters are held to
     log.txt         all output
 With --step or --only, what is run replaces its like in --out, and the rest stays. Tests and sanitizers share the GPU, several at a time; what is timed or counted has it alone.
 Exit status 1 if anything failed. Clocks and other settings of the GPU are left alone.
@@ -32,6 +32,7 @@ from tools.measure.profiling import ncu
 from tools.measure.shapes import (
     BENCHED,
     FIXED,
+    FORWARD,
     GEMM_PEERS,
     LAYERED,
     PROFILED,
@@ -216,28 +217,28 @@ def run_attention_peers(check, commit):
     print(check.run("attention peers", command))
 
 
-def profile(check, name, program, metrics):
+def profile(check, name, program, metrics, forward=None):
     """Nsight Compute's rows for every launch of a program, header and units first. If it refuses that many metrics, there are at least
     the counters; the failure stays on record."""
-    rows = ncu.raw_page(check.run(f"ncu {name}", ncu.command(program, metrics)), metrics)
+    rows = ncu.raw_page(check.run(f"ncu {name}", ncu.command(program, metrics)), metrics, forward)
     if not rows and metrics is not ncu.COUNTERS:
-        return ncu.raw_page(check.run(f"ncu {name}, counters only", ncu.command(program, ncu.COUNTERS)), ncu.COUNTERS)
+        return ncu.raw_page(check.run(f"ncu {name}, counters only", ncu.command(program, ncu.COUNTERS)), ncu.COUNTERS, forward)
     return rows
 
 
-def run_ncu(check, name, shapes, metrics):
-    """ncu_NAME.csv. shapes: {name: (arguments, command)}"""
+def run_ncu(check, name, shapes, metrics, forward=None):
+    """ncu_NAME.csv. shapes: {name: (arguments, command)}; forward: a namespace whose kernels make inputs"""
     lines = []
     for shape, (arguments, command) in shapes.items():
         lines.append(f"# shape {shape}: {' '.join(arguments)}".rstrip())
-        lines += [",".join(f'"{cell}"' for cell in row) for row in profile(check, f"{name} {shape}", command, metrics)]
+        lines += [",".join(f'"{cell}"' for cell in row) for row in profile(check, f"{name} {shape}", command, metrics, forward)]
     (check.out / f"ncu_{name}.csv").write_text("\n".join(lines) + "\n")
 
 
 def run_ncu_of_step(check, step):
     program = [check.build / "bin" / step, "--variant", "all", "--no-check"]
     shapes = {**FIXED[step], **PROFILED.get(step, {})}
-    run_ncu(check, step, {name: (shape, [*program, *shape]) for name, shape in shapes.items()}, ncu.METRICS)
+    run_ncu(check, step, {name: (shape, [*program, *shape]) for name, shape in shapes.items()}, ncu.METRICS, FORWARD.get(step))
 
 
 def main():
@@ -291,7 +292,7 @@ def main():
             run_ncu_of_step(check, name)
     if "calibration" in parts:
         check.begin("calibration")
-        for name in ("calibration", "calibration_ampere"):
+        for name in ("calibration", "calibration_ampere", "calibration_hopper"):
             run_ncu(check, name, {"all": ([], [check.build / "tests" / name])}, ncu.COUNTERS)
     failed = check.finish()
     print(f"{sum(len(part['passed']) for part in check.parts.values()) - len(failed)} passed, {len(failed)} failed")

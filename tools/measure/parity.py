@@ -26,8 +26,8 @@ from tools.measure.shapes import FIXED
 
 ROOT = Path(__file__).resolve().parents[2]
 MEASURED = ROOT / "results" / "h200"
-# Executables of build/sim/tests that have no shapes; the second counts once it has been measured.
-CALIBRATIONS = [name for name in ("calibration", "calibration_ampere") if (MEASURED / f"ncu_{name}.csv").is_file()]
+# Executables of build/sim/tests that have no shapes; each counts once it has been measured.
+CALIBRATIONS = [name for name in ("calibration", "calibration_ampere", "calibration_hopper") if (MEASURED / f"ncu_{name}.csv").is_file()]
 SHAPES = {**FIXED, **{name: {"all": []} for name in CALIBRATIONS}}
 
 
@@ -71,6 +71,8 @@ def compare_step(step, results, build, chosen=None):
     """Compares all shapes of a step, or those whose names are chosen, with the measurements in a folder; prints what differs. Returns
     {"launches", "compared", "different", "estimates", "estimates_different"}, counts of launches and of numbers."""
     path = results / f"ncu_{step}.csv"
+    if not path.is_file():
+        sys.exit(f"{path.name} does not exist: step {step} was not measured yet (make gpu-check STEP={step[:2]})")
     rows = measured(path)
     total = Counter(launches=0, compared=0, different=0, estimates=0, estimates_different=0)
     for shape, arguments in SHAPES[step].items():
@@ -99,10 +101,12 @@ def main():
     parser.add_argument("--build", type=Path, default=ROOT / "build" / "sim", help="the sim preset's build folder")
     parser.add_argument("--json", type=Path, help="write the counts to a file (results/DEVICE/parity.json, for the book)")
     args = parser.parse_args()
-    steps = [step for step in SHAPES if args.step is None or step == args.step or step.startswith(args.step + "_")]
+    results = ROOT / "results" / args.device
+    there = [step for step in SHAPES if args.step or (results / f"ncu_{step}.csv").is_file()]
+    steps = [step for step in there if args.step is None or step == args.step or step.startswith(args.step + "_")]
     if not steps:
         parser.error(f"there is no step {args.step} with fixed shapes; there are: {', '.join(SHAPES)}")
-    totals = {step: compare_step(step, ROOT / "results" / args.device, args.build) for step in steps}
+    totals = {step: compare_step(step, results, args.build) for step in steps}
     compared, different = (sum(total[what] for total in totals.values()) for what in ("compared", "different"))
     print(f"{compared} numbers compared with Nsight Compute's, {different} different")
     if args.json:

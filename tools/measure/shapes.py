@@ -3,6 +3,7 @@
 A step's own stand in tests/steps/NN_name/shapes.py:
 
 LAYERED     True: the step carries the whole layer (--layer)
+FORWARD     the namespace of another step's kernels that make inputs: they are no part of the step's profile
 FIXED       three shapes, where the simulator's counters are compared with Nsight Compute's. "tour" is the layer in
             data/minilm_layer (of step 02, the product that makes Q, K and V); "ragged" has extents that no tile divides, and is
             causal where a step knows that
@@ -25,6 +26,7 @@ def listed(name):
 
 
 LAYERED = list(listed("LAYERED"))
+FORWARD = listed("FORWARD")
 FIXED, REACHED, PROFILED, SANITIZED, BENCHED = map(listed, ("FIXED", "REACHED", "PROFILED", "SANITIZED", "BENCHED"))
 
 # Of BENCHED, the large shapes at which a rung of the ladder is compared with its predecessor.

@@ -1,8 +1,8 @@
 """Runs every step on real input, checks it, and tells the story in one table and one picture.
 
 The input is one attention layer of a small transformer, on an English paragraph (data/minilm_layer). Step 02 computes its Q, K and V,
-step 03 its softmax, and the steps of attention what lies between Q, K, V and O. What each variant writes is checked by the step itself,
-and compared with the layer in double precision. The simulator counts bytes and bank conflicts; it runs the variants that take it long
+step 03 its softmax, the steps of attention what lies between Q, K, V and O, and step 06 the gradients of that. What each variant writes is
+checked by the step itself, and compared with the layer in double precision. The simulator counts bytes and bank conflicts; it runs the variants that take it long
 on a part of the input, and the table says on which. A GPU runs all on the whole and adds times, and the counts are then those that
 results/ holds for it. Writes build/tour/ladder.png and build/tour/report.html. Exit status 1 if a check failed.
 """
@@ -53,7 +53,8 @@ NOTE = (
 
 
 class Layer:
-    """The layer in double precision: q, k, v, p and o are [heads, tokens, dim], or [heads, tokens, tokens]."""
+    """The layer in double precision: q, k, v, p, o, d_o and dq are [heads, tokens, dim], or [heads, tokens, tokens]. Nobody trains the
+    model here: in place of what a loss would send back, d_o are random numbers."""
 
     def __init__(self):
         heads = json.loads((LAYER / "layer.json").read_text())["heads"]
@@ -67,6 +68,9 @@ class Layer:
         p = np.exp(self.scores - self.scores.max(axis=-1, keepdims=True))
         self.p = p / p.sum(axis=-1, keepdims=True)
         self.o = self.p @ self.v
+        self.d_o = np.random.default_rng(1).standard_normal(self.o.shape)
+        ds = self.p * (self.d_o @ self.v.transpose(0, 2, 1) - (self.d_o * self.o).sum(axis=-1, keepdims=True))
+        self.dq = ds @ self.k / np.sqrt(self.q.shape[-1])
         self.text = (LAYER / "tokens.txt").read_text().splitlines()[:tokens]
 
 
@@ -107,12 +111,14 @@ def stops(layer):
     found.append(Stop("02_tiled_gemm", "the product that makes Q, K and V", product, ["--dtype", "fp16"], "c", layer.product, "fp16"))
     scores = layer.scores.reshape(-1, tokens)
     found.append(Stop("03_online_softmax", "its softmax", {"x": scores}, ["--dtype", "fp32"], "y", layer.p.reshape(-1, tokens)))
-    return [*found, attention("04_flash_v1", "fp16"), attention("05_flash_v2", "fp16")]
+    found += [attention("04_flash_v1", "fp16"), attention("05_flash_v2", "fp16")]
+    dtype = dtype_of("06_backward", "fp16")
+    return [*found, Stop("06_backward", "the gradients of that attention", heads | {"do": layer.d_o}, ["--dtype", dtype], "dq", layer.dq, dtype)]
 
 
 def part_of(stop, layer):
     """The same stop on its first heads, or the first columns of its product."""
-    if stop.output == "o":
+    if "q" in stop.inputs:
         some = slice(HEADS_OF_PART)
         inputs = {name: values[some] for name, values in stop.inputs.items()}
         return replace(stop, inputs=inputs, truth=stop.truth[some], part=f"{HEADS_OF_PART} of {len(layer.q)} heads")

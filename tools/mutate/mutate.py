@@ -49,20 +49,26 @@ class Builder(Rebuild):
     """Compiles and links a step from another folder: its executable, or another one that it is part of."""
 
     def __init__(self, build, step, program=None):
-        self.step = step
-        super().__init__(build, ROOT / "steps" / step / "step.cu", program or f"bin/{step}")
+        self.step, program = step, program or f"bin/{step}"
+        folder = ROOT / "steps" / step
+        super().__init__(build, folder / "step.cu", program)
+        # What is compiled for one architecture alone; in the simulator's build an object like the other.
+        self.others = [Rebuild(build, source, program) for source in sorted(folder.glob("*.sm_*.cu"))]
 
     def __call__(self, tree):
         """Builds tree/steps/STEP into a program there. Returns (program, None), or (None, the first error)."""
-        source = tree / "steps" / self.step / "step.cu"
-        # Reports name the sources as if they lay in the repository.
-        error = self.compile(source, tree / "step.o", f"-I{tree}", f"-ffile-prefix-map={tree}={ROOT}")
-        return (None, error.replace(f"{tree}/", "")) if error else self.linked(tree)
+        for one in (self, *self.others):
+            source = tree / "steps" / self.step / one.source.name
+            # Reports name the sources as if they lay in the repository.
+            error = one.compile(source, tree / f"{one.source.name}.o", f"-I{tree}", f"-ffile-prefix-map={tree}={ROOT}")
+            if error:
+                return None, error.replace(f"{tree}/", "")
+        return self.linked(tree)
 
     def linked(self, tree):
         """The program from what was compiled before."""
         program = tree / Path(self.program).name
-        error = self.link(tree / "step.o", program)
+        error = self.link(tree / f"{self.source.name}.o", program, {one.object: str(tree / f"{one.source.name}.o") for one in self.others})
         return (None, error) if error else (program, None)
 
 
@@ -110,7 +116,7 @@ def make_layer(folder):
 
 def make_nans(folder, dim=8):
     """Inputs whose last key and value are NaN: under a causal mask the last query alone may see them."""
-    save_arrays(folder, dict.fromkeys("qkv", (1, 2, 11, dim)), 2)
+    save_arrays(folder, dict.fromkeys(["q", "k", "v", "do"], (1, 2, 11, dim)), 2)  # do: for the backward pass
     for name in "kv":
         array = np.load(folder / f"{name}.npy")
         array[:, :, -1] = np.nan

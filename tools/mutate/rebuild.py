@@ -21,7 +21,7 @@ class Rebuild:
     """One source of a build, and a program that it is part of, which is built first if it is missing or old."""
 
     def __init__(self, build, source, program):
-        self.build, self.program = build, program
+        self.build, self.source, self.program = build, source, program
         if not (build / "compile_commands.json").exists():
             raise UsageError(f"{shown(build)} is no finished build: run make sim first")
         self._ninja(program)
@@ -47,9 +47,9 @@ class Rebuild:
         replaced = {self.object: str(output), self.compile_words[-1]: str(source), "-Werror": "-w"}
         return self._run([self.compile_words[0], *flags, *(replaced.get(word, word) for word in self.compile_words[1:])])
 
-    def link(self, compiled, program):
-        """The same."""
-        replaced = {self.object: str(compiled), self.program: str(program)}
+    def link(self, compiled, program, others=None):
+        """The same; others: {another object of the build: what takes its place}."""
+        replaced = {self.object: str(compiled), self.program: str(program), **(others or {})}
         return self._run([replaced.get(word, word) for word in self.link_words])
 
     def _run(self, words):

@@ -28,6 +28,12 @@ COUNTERS = [
     "sm__sass_l1tex_data_pipe_lsu_wavefronts_mem_shared_op_ldsm.sum",
     "sm__sass_l1tex_data_bank_conflicts_pipe_lsu_mem_shared_op_ldsm.sum",
     "smsp__sass_inst_executed_op_ldsm.sum",
+    "sm__sass_l1tex_data_pipe_lsu_wavefronts_mem_shared_op_stsm.sum",
+    "sm__sass_l1tex_data_bank_conflicts_pipe_lsu_mem_shared_op_stsm.sum",
+    "smsp__sass_inst_executed_op_shared_stsm.sum",
+    "l1tex__t_requests_pipe_lsu_mem_global_op_red.sum",
+    "l1tex__t_sectors_pipe_lsu_mem_global_op_red.sum",
+    "smsp__sass_inst_executed_op_global_red.sum",
     "memory_l1_wavefronts_shared",
     "memory_l1_wavefronts_shared_ideal",
     "sm__inst_executed_pipe_tensor_op_hmma.sum",
@@ -100,9 +106,9 @@ def command(program, metrics=METRICS):
     ]  # fmt: skip
 
 
-def raw_page(output, metrics=METRICS):
+def raw_page(output, metrics=METRICS, forward=None):
     """The rows of the raw page in ncu's output, header and units first: the metrics asked for, without the runner's own kernel, which
-    poisons outputs. (The page repeats some hundred attributes of the device in every row.) Of instances, "12 (BAR: 4; LDG: 8)", only
+    poisons outputs, and without those of the namespace `forward`, which make inputs (tools/measure/shapes.py). (The page repeats some hundred attributes of the device in every row.) Of instances, "12 (BAR: 4; LDG: 8)", only
     the opcodes are kept."""
     table = list(csv.reader(line for line in output.splitlines() if line.startswith('"')))
     if not table:
@@ -111,7 +117,9 @@ def raw_page(output, metrics=METRICS):
     columns = [i for i, name in enumerate(header) if name in NAMES or name in metrics]
     whole = {*NAMES, OPCODES}
     rows = [[row[i] if header[i] in whole else row[i].split(" (")[0] for i in columns] for row in table]
-    return [row for row in rows if not any("fill_words" in cell for cell in row)]
+    left_out = re.compile(r"fill_words" + (rf"|\b{forward}::\w+[(<]" if forward else ""))
+    at = columns.index(header.index("Kernel Name"))
+    return [row for row in rows if not left_out.search(row[at])]
 
 
 def call(arguments, cwd):
@@ -126,12 +134,13 @@ def call(arguments, cwd):
     return done.returncode, done.stdout, errors + [line for line in done.stderr.splitlines()[-5:] if not line.startswith("==")]
 
 
-def run(program, cwd):
-    """[{column: text}, …] of every launch of a program; NcuError where that fails. Metrics that ncu refuses are left out."""
+def run(program, cwd, forward=None):
+    """[{column: text}, …] of every launch of a program, as raw_page has them; NcuError where that fails. Metrics that ncu refuses are left
+    out."""
     metrics = METRICS
     while True:
         status, output, errors = call(command(program, metrics), cwd)
-        rows = launches(raw_page(output, metrics))
+        rows = launches(raw_page(output, metrics, forward))
         if status == 0 and rows:
             return rows
         accepted = [metric for metric in metrics if not any(metric.split(".")[0] in line for line in errors)]

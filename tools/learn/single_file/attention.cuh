@@ -1,0 +1,82 @@
+// Attention and its backward pass: shapes, masks, what a variant takes, and a row of the forward pass in double precision.
+#pragma once
+
+#include "common/device/mask.h"
+#include "common/device/views.h"
+#include "tools/learn/single_file/host.cuh"
+
+namespace host {
+
+struct Attention {
+  int batch, heads, kv_heads, seq_q, seq_k, dim;
+  bool causal;  // query i sees keys j ≤ i + seq_k − seq_q
+  int window;   // N > 0: key j is seen only if |i + seq_k − seq_q − j| < N
+  Dtype dtype;
+
+  float scale() const { return 1 / std::sqrt(static_cast<float>(dim)); }
+  bool sees(int i, int j) const {
+    const int ahead = j - (i + seq_k - seq_q);  // of the key beside query i
+    return (!causal || ahead <= 0) && (window == 0 || std::abs(ahead) < window);
+  }
+};
+
+// What a variant can compute.
+struct AttentionSupport {
+  std::vector<Dtype> dtypes = {Dtype::fp32};
+  std::vector<int> dims = {};  // empty: every one from 1 to max_dim
+  int max_dim = 256;
+  bool causal = true;
+  bool window = false;
+  bool grouped_heads = true;  // kv_heads < heads
+  int row_alignment = 1;      // bytes
+  int max_batch = 65535;
+  int max_heads = 65535;
+};
+
+inline void require_supported(const AttentionSupport& supports, const Attention& a) {
+  std::string dims;
+  for (const int dim : supports.dims) dims += " " + std::to_string(dim);
+  require(dims.empty() || std::find(supports.dims.begin(), supports.dims.end(), a.dim) != supports.dims.end(),
+          "--dim is " + std::to_string(a.dim) + "; this kernel takes" + dims);
+  require(a.dim <= supports.max_dim, "--dim is at most " + std::to_string(supports.max_dim) + " for this kernel");
+  require(a.dim * bytes(a.dtype) % static_cast<std::size_t>(supports.row_alignment) == 0,
+          "rows of this kernel are multiples of " + std::to_string(supports.row_alignment) + " bytes");
+  require(a.heads % a.kv_heads == 0, "--heads must be a multiple of --kv-heads");
+  require(supports.grouped_heads || a.heads == a.kv_heads, "this kernel takes as many key/value heads as query heads");
+  require(supports.causal || !a.causal, "this kernel has no causal mask");
+  require(supports.window || a.window == 0, "this kernel has no window");
+  require(a.batch <= supports.max_batch && a.heads <= supports.max_heads, "too many batch entries or heads for this kernel");
+}
+
+// A dense [batch, heads, rows, dim] array.
+template <bool Const>
+device::AnyHeads<Const> view(const DeviceArray& array, std::int64_t heads, std::int64_t rows, std::int64_t dim) {
+  return {array.data(), heads * rows * dim, rows * dim, dim};
+}
+
+// A row of O and its LSE in double precision. `row` counts through batch entries, heads and queries.
+inline double reference_row(const Attention& a, const std::vector<float>& q, const std::vector<float>& k,
+                            const std::vector<float>& v, std::int64_t row, std::vector<double>& o) {
+  const int i = static_cast<int>(row % a.seq_q);
+  const std::int64_t first_key = row / a.seq_q / (a.heads / a.kv_heads) * a.seq_k;  // of the head
+  std::vector<double> scores(static_cast<std::size_t>(a.seq_k), -INFINITY);
+  for (int j = 0; j < a.seq_k; ++j) {
+    if (!a.sees(i, j)) continue;
+    double sum = 0;
+    for (int d = 0; d < a.dim; ++d) sum += double{q[row * a.dim + d]} * k[(first_key + j) * a.dim + d];
+    scores[j] = a.scale() * sum;
+  }
+  o.assign(static_cast<std::size_t>(a.dim), 0);
+  const double largest = *std::max_element(scores.begin(), scores.end());
+  if (largest == -INFINITY) return -INFINITY;  // the query sees no key
+  double sum = 0;
+  for (int j = 0; j < a.seq_k; ++j) {
+    const double p = std::exp(scores[j] - largest);
+    sum += p;
+    for (int d = 0; d < a.dim; ++d) o[d] += p * v[(first_key + j) * a.dim + d];
+  }
+  for (double& x : o) x /= sum;
+  return largest + std::log(sum);
+}
+
+}  // namespace host
