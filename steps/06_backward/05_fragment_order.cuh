@@ -61,7 +61,7 @@ __global__ void __launch_bounds__(convert_threads)
   const int head = blockIdx.y, batch = blockIdx.z;
   const int blocks = shape.dim / 16, i = static_cast<int>(n / blocks), block = static_cast<int>(n % blocks);
   if (i >= shape.seq_q) return;
-  const float* from = &dq_sums[rows.at(shape, batch, head, i / 16 * 16) * shape.dim + block * sums_block + i % 16 * 16];
+  const float* from = &dq_sums[rows.at(shape, batch, head, i / 16 * 16) * shape.dim + block * 16 * 16 + i % 16 * 16];
   std::uint32_t words[2][4];  // columns 0 … 7 and 8 … 15
 #pragma unroll
   for (int t = 0; t < 4; ++t) {

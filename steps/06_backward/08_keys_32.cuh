@@ -24,8 +24,8 @@
 
 namespace backward {
 
-constexpr int slices = 2;                                   // of 16 keys, of a warp
-constexpr int wide_keys = 16 * slices * tile_threads / 32;  // of a block: 128
+constexpr int key_slices = 2;                                   // of 16 keys, of a warp
+constexpr int wide_keys = 16 * key_slices * tile_threads / 32;  // of a block: 128
 
 template <class T, int dim>
 struct Keys32Smem {
@@ -50,7 +50,7 @@ __global__ void __launch_bounds__(tile_threads, 2) backward_keys_32(AttentionSha
   const int warp = __shfl_sync(all_lanes, threadIdx.x / 32, 0), lane = threadIdx.x % 32;  // uniform: not a register a lane
   const int first_key = blockIdx.x * wide_keys, kv_head = blockIdx.y, batch = blockIdx.z;
   const float scale_log2 = shape.scale * device::log2_e;
-  const int warp_key = 16 * slices * warp;
+  const int warp_key = 16 * key_slices * warp;
   const QueryTiles tiles = query_tiles(shape, first_key, wide_keys, tile_rows);
 
   // ---- prologue: K, V and the first tile ----
@@ -65,12 +65,12 @@ __global__ void __launch_bounds__(tile_threads, 2) backward_keys_32(AttentionSha
   copy_next(0);
   float* before = nullptr;  // sums of the tile whose dQ is left
   int stage_index = 0;      // of Q and dO, and of dS
-  float acc_dk[slices][dim / 8][4] = {}, acc_dv[slices][dim / 8][4] = {};
+  float acc_dk[key_slices][dim / 8][4] = {}, acc_dv[key_slices][dim / 8][4] = {};
 
   // dQ += dS K of a tile, whose dS lies in this buffer, to its sums: 32 queries × dim / 2 by each warp.
   const auto add_dq = [&](int buffer, float* sums) {
     const int row = warp / 2 * 32, column = warp % 2 * (dim / 2);
-    float acc[slices][dim / 16][4] = {};
+    float acc[key_slices][dim / 16][4] = {};
     multiply_tile_columns(acc, smem.ds[buffer], row, smem.k, column);
     add_slices<vector, dim>(sums, row, column, acc);
   };
@@ -83,12 +83,12 @@ __global__ void __launch_bounds__(tile_threads, 2) backward_keys_32(AttentionSha
 #pragma unroll 1
     for (int part = 0; part < tile_rows; part += part_rows) {
       // S^T = K Q^T, dP^T = V dO^T
-      float s[slices][part_rows / 8][4] = {}, dp[slices][part_rows / 8][4] = {};
-      std::uint32_t p_frag[part_rows / 16][slices][4], ds_frag[part_rows / 16][slices][4];
+      float s[key_slices][part_rows / 8][4] = {}, dp[key_slices][part_rows / 8][4] = {};
+      std::uint32_t p_frag[part_rows / 16][key_slices][4], ds_frag[part_rows / 16][key_slices][4];
       multiply_rows(s, smem.k, warp_key, stage.q, part);
       // P = exp2(S - LSE)
 #pragma unroll
-      for (int n = 0; n < slices; ++n) {
+      for (int n = 0; n < key_slices; ++n) {
         exponentiate(s[n], &stage.lse2[part], scale_log2);
         if constexpr (decltype(is_masked)::value) {
           mask_probabilities(s[n], shape, first_key + warp_key + 16 * n + lane / 4, tile * tile_rows + part);
@@ -100,7 +100,7 @@ __global__ void __launch_bounds__(tile_threads, 2) backward_keys_32(AttentionSha
       // dP^T = V dO^T, dS = P (dP - D)
       multiply_rows(dp, smem.v, warp_key, stage.d_o, part);
 #pragma unroll
-      for (int n = 0; n < slices; ++n) {
+      for (int n = 0; n < key_slices; ++n) {
         times_probabilities(dp[n], s[n], &stage.minus_delta[part]);
         store_tile(smem.ds[stage_index], warp_key + 16 * n, part, dp[n]);
       }
@@ -121,7 +121,7 @@ __global__ void __launch_bounds__(tile_threads, 2) backward_keys_32(AttentionSha
   }
   int* flag = rows.flag(shape, batch, kv_head);
 #pragma unroll
-  for (int s = 0; s < slices; ++s) {
+  for (int s = 0; s < key_slices; ++s) {
     store_rows(dk, batch, kv_head, first_key + warp_key + 16 * s, shape.seq_k, shape.scale, acc_dk[s], flag);
     store_rows(dv, batch, kv_head, first_key + warp_key + 16 * s, shape.seq_k, 1.0f, acc_dv[s], flag);
   }

@@ -32,7 +32,7 @@ __global__ void __launch_bounds__(tile_threads, 2) backward_tuned_64(AttentionSh
   const int warp = __shfl_sync(all_lanes, threadIdx.x / 32, 0), lane = threadIdx.x % 32;
   const int first_key = blockIdx.x * wide_keys, kv_head = blockIdx.y, batch = blockIdx.z;
   const float scale_log2 = shape.scale * device::log2_e;
-  const int warp_key = 16 * slices * warp;
+  const int warp_key = 16 * key_slices * warp;
   const QueryTiles tiles = query_tiles(shape, first_key, wide_keys, tile_rows);
   const LaneOffsets<T, dim> at;           // in tiles of dim columns
   const LaneOffsets<T, tile_rows> ds_at;  // in dS
@@ -50,12 +50,12 @@ __global__ void __launch_bounds__(tile_threads, 2) backward_tuned_64(AttentionSh
   ptx::cp_async_commit_group();
   float* before = nullptr;  // sums of the tile whose dQ is left
   int stage_index = 0;      // of Q and dO, and of dS
-  float acc_dk[slices][dim / 8][4] = {}, acc_dv[slices][dim / 8][4] = {};
+  float acc_dk[key_slices][dim / 8][4] = {}, acc_dv[key_slices][dim / 8][4] = {};
 
   // dQ += dS K of a tile, whose dS lies in this buffer, to its sums: 32 queries × dim / 2 by each warp.
   const auto add_dq = [&](int buffer, float* sums) {
     const int row = warp / 2 * 32, column = warp % 2 * (dim / 2);
-    float acc[slices][dim / 16][4] = {};
+    float acc[key_slices][dim / 16][4] = {};
     multiply_tile_columns(acc, ds_at, smem.ds[buffer], row, at, smem.k, column);
     add_slices<on_90, dim>(sums, row, column, acc);
   };
@@ -69,15 +69,15 @@ __global__ void __launch_bounds__(tile_threads, 2) backward_tuned_64(AttentionSh
     copies.copy_statistics(next_stage.lse2, next_stage.minus_delta);
 #pragma unroll
     for (int part = 0; part < tile_rows; part += part_rows) {
-      float s[slices][part_rows / 8][4] = {}, dp[slices][part_rows / 8][4];
-      std::uint32_t frag[part_rows / 16][slices][4];  // of P, later of dS
-                                                      // S^T = K Q^T, and the copies
+      float s[key_slices][part_rows / 8][4] = {}, dp[key_slices][part_rows / 8][4];
+      std::uint32_t frag[part_rows / 16][key_slices][4];  // of P, later of dS
+                                                          // S^T = K Q^T, and the copies
       at.multiply_rows(s, smem.k, warp_key, stage.q, part, nullptr, [&](int step) {
         if (part == 0) copies.copy_share(next_stage.q, next_stage.d_o, step, dim / 16);
       });
       // P = exp2(S - LSE)
 #pragma unroll
-      for (int n = 0; n < slices; ++n) {
+      for (int n = 0; n < key_slices; ++n) {
         exponentiate(s[n], &stage.lse2[part], scale_log2);
         if constexpr (decltype(is_masked)::value) {
           mask_probabilities(s[n], shape, first_key + warp_key + 16 * n + lane / 4, tile * tile_rows + part);
@@ -108,7 +108,7 @@ __global__ void __launch_bounds__(tile_threads, 2) backward_tuned_64(AttentionSh
   }
   int* flag = rows.flag(shape, batch, kv_head);
 #pragma unroll
-  for (int s = 0; s < slices; ++s) {
+  for (int s = 0; s < key_slices; ++s) {
     store_rows(dk, batch, kv_head, first_key + warp_key + 16 * s, shape.seq_k, shape.scale, acc_dk[s], flag);
     store_rows(dv, batch, kv_head, first_key + warp_key + 16 * s, shape.seq_k, 1.0f, acc_dv[s], flag);
   }
