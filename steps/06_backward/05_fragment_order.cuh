@@ -8,7 +8,7 @@
 //
 //     element (row, column) of a 16 × 16 block lies at 16 · row + 4 (column % 8 / 2) + 2 (column / 8) + column % 2
 //
-// The vector form of `red` needs compute capability 9.0. The variant for 8.0 adds the same four numbers one by one.
+// The vector form of `red` needs compute capability 9.0. For 8.0 (`tuned_80`) the same four numbers are added one by one.
 //
 // What to expect: 8 `red` for a warp and tile instead of 32, and half of the sectors: 1.15 times `one_kernel`. The products are
 // the same.
@@ -20,8 +20,8 @@ namespace backward {
 
 constexpr int sums_block = 16 * 16;  // elements
 
-// A 16 × 16 block of dQ's sums: the accumulators of columns 0 … 7 and of 8 … 15. `vector`: by one
-// instruction for each half.
+// A 16 × 16 block of dQ's sums: the accumulators of columns 0 … 7 and of 8 … 15. `vector`: by one instruction for
+// each half.
 template <bool vector>
 __device__ void add_block(float* block, const float (&left)[4], const float (&right)[4]) {
 #pragma unroll

@@ -71,7 +71,8 @@ __global__ void __launch_bounds__(tile_threads, 2) backward_tuned_64(AttentionSh
     for (int part = 0; part < tile_rows; part += part_rows) {
       float s[key_slices][part_rows / 8][4] = {}, dp[key_slices][part_rows / 8][4];
       std::uint32_t frag[part_rows / 16][key_slices][4];  // of P, later of dS
-                                                          // S^T = K Q^T, and the copies
+
+      // S^T = K Q^T, and the copies
       at.multiply_rows(s, smem.k, warp_key, stage.q, part, nullptr, [&](int step) {
         if (part == 0) copies.copy_share(next_stage.q, next_stage.d_o, step, dim / 16);
       });

@@ -5,15 +5,14 @@
 // of Q and dO feeds two mma only, and shared memory is the bound. Here a warp keeps one of the two, of 64 keys × 64 columns:
 // 128 accumulators, and each fragment of B feeds four slices. The warps of a block have two roles.
 //
-//   P-warps   Sᵀ and P of 64 keys × 32 queries; P to shared memory; dV of 64 keys × 64 columns. Its own queries' P are in its
-//             registers, those of the other half come from shared memory
-//   S-warps   dK and dQ of the tile before; dPᵀ of 64 keys × 32 queries; P from shared memory, as fragments; dS to shared
-//   memory barriers  1: of all warps, at the top of each tile. 2: P is there for the S-warps. 3: P is there for the other
-//   P-warps Smem      k, v[128][dim], q[3], d_o[2][64][dim], p, ds[2][128][64]. Q has three stages: dK of the tile before needs
-//   its Q
+//   P-warps   Sᵀ and P of 64 keys × 32 queries; P to shared memory; dV of 64 keys × 64 columns. P of the warp's own queries is
+//             in its registers; P of the other half comes from shared memory
+//   S-warps   dK and dQ of the tile before; dPᵀ of 64 keys × 32 queries; P from shared memory; dS to shared memory
+//   barriers  1: all warps, at the top of each tile. 2: P is there for the S-warps. 3: and for the other P-warps
+//   Smem      k, v[128][dim], q[3], d_o[2][64][dim], p, ds[2][128][64]: dK of the tile before still needs its Q
 //
 // What to expect: 1.5 wavefronts for an mma: shared memory is no longer the bound (1.525 at the roof). 1.7 times `pipeline` at
-// dim 128, 335 TFLOP/s: latency is, because registers allow each scheduler two warps.
+// dim 128, 335 TFLOP/s. The bound is latency, because registers allow each scheduler only two warps.
 #pragma once
 
 #include "common/device/ptx/barrier.cuh"
@@ -57,8 +56,8 @@ __global__ void __launch_bounds__(role_threads, 1) backward_tuned_128(AttentionS
   const auto copy_share = [&](int step) { copies.copy_share(smem.q[q_next()], smem.d_o[stage ^ 1], step, dim / 16); };
   const auto begin_tile = [&](int head, int tile) {
     ptx::cp_async_wait_group<0>();
-    ptx::bar_sync(1,
-                  role_threads);  // the tile has come; dS of the tile before is written; everyone has left what is filled now
+    // The tile has come; dS of the tile before is written; everyone has left what is filled now.
+    ptx::bar_sync(1, role_threads);
     copies.advance(tiles, tile, head, end_head, begin_head);
     copies.copy_statistics(smem.lse2[stage ^ 1], smem.minus_delta[stage ^ 1]);
   };

@@ -1,5 +1,5 @@
 // Step 06, host side: the scratch memory of the row statistics and of dQ's sums, and the kernels around the main one. Shared by
-// step.cu, the exercises and the tests.
+// step.cu and launches.h.
 #pragma once
 
 #include "common/run/family/backward.h"

@@ -7,10 +7,17 @@
 #include "common/run/family/any_step.h"
 #include "steps/06_backward/05_fragment_order.cuh"
 #include "steps/06_backward/host.h"
+#include "steps/06_backward/lane_offsets.cuh"
 
 namespace backward {
 
 // Calls f(T{}) with the element type of the problem.
+template <class F>
+void with_type(problem::Dtype dtype, F f) {
+  if (dtype == problem::Dtype::fp32) return f(float{});
+  if (dtype == problem::Dtype::fp16) return f(__half{});
+  f(__nv_bfloat16{});
+}
 template <class F>
 void with_16_bit_type(problem::Dtype dtype, F f) {
   if (dtype == problem::Dtype::fp16) return f(__half{});
@@ -86,6 +93,18 @@ Rung rung_of() {
   return {launch_rung<R, first, more...>, rung_bytes<R, first, more...>,
           R<__half, first>::by_lane ? "convert_blocks" : "convert_dq"};
 }
+
+// What the rungs with addresses made once take: rows at multiples of 16 bytes, not too far apart; and head dims of tiles.
+template <bool Const>
+bool has_tuned_rows(const device::AnyHeads<Const>& x) {  // of elements of 16 bits
+  return reinterpret_cast<std::uintptr_t>(x.data) % 16 == 0 && (x.batch_stride | x.head_stride | x.row_stride) % chunk == 0 &&
+         x.row_stride <= tuned_max_row_stride;
+}
+inline bool has_tuned_rows(const run::BackwardLaunch& l) {
+  return has_tuned_rows(l.q) && has_tuned_rows(l.k) && has_tuned_rows(l.v) && has_tuned_rows(l.d_o) && has_tuned_rows(l.dq) &&
+         has_tuned_rows(l.dk) && has_tuned_rows(l.dv);
+}
+inline bool is_tuned_dim(int dim) { return dim == 32 || dim == 64 || dim == 96 || dim == 128; }
 
 // Those whose instructions need compute capability 9.0: rungs.sm_90a.cu.
 Rung fragment_order();

@@ -3,8 +3,8 @@
 //     S = scale · Q Kᵀ     P = exp(S − LSE)     O = P V                       forward: O and LSE are kept, S and P are not
 //     dV = Pᵀ dO     dP = dO Vᵀ     dS = P ∘ (dP − D)     dQ = scale · dS K     dK = scale · dSᵀ Q
 //
-//     Q, O, dO, dQ [batch, heads, seq_q, dim]     K, V, dK, dV [batch, kv_heads, seq_k, dim]     P, dP, dS [seq_q, seq_k] a
-//     head
+//     Q, O, dO, dQ [batch, heads, seq_q, dim]     K, V, dK, dV [batch, kv_heads, seq_k, dim]
+//     P, dP, dS of a head [seq_q, seq_k]
 //
 // D = rowsum(dO ∘ O) is one number for each query, as LSE is. Both are made ready once: LSE in base 2, because the hardware's
 // exponential is 2^x; D with its sign turned, so that it can be added. Queries are padded to whole tiles. A query that sees no
@@ -24,7 +24,6 @@ using device::ceil_div;
 using device::from_float;
 using device::Heads;
 using device::load;
-using device::load_if;
 using device::packed;
 using device::store;
 using device::store_if;

@@ -6,6 +6,7 @@
 #include "steps/06_backward/02_recompute.cuh"
 #include "steps/06_backward/04_one_kernel.cuh"
 #include "steps/06_backward/09_tuned_64.cuh"
+#include "steps/06_backward/costs.h"
 #include "steps/06_backward/gradient_of_queries.cuh"
 #include "steps/06_backward/launches.h"
 
@@ -21,43 +22,6 @@ using problem::Dtype;
 using run::AttentionSupport;
 using run::BackwardLaunch;
 using run::BackwardVariant;
-
-// Calls f(T{}) with the element type of the problem.
-template <class F>
-void with_type(Dtype dtype, F f) {
-  if (dtype == Dtype::fp32) return f(float{});
-  if (dtype == Dtype::fp16) return f(__half{});
-  f(__nv_bfloat16{});
-}
-
-// ---- what the kernels cost ----
-
-using problem::BackwardResult;
-using Costs = std::vector<problem::KernelCost>;
-
-const problem::KernelCost repair_cost = {"repair_non_finite"};  // it looks at the flags, and ends
-
-Costs standard_costs(const Backward& a) {
-  return {problem::prepare_cost(a, false),
-          problem::pairs_cost(a, "probabilities", true),
-          problem::pairs_cost(a, "row_products", false),
-          problem::softmax_gradient_cost(a),
-          problem::over_queries_cost(a),
-          problem::over_keys_cost(a),
-          problem::over_queries_cost(a)};
-}
-Costs recompute_costs(const Backward& a) {
-  return {problem::prepare_cost(a, true), problem::backward_cost(a, "backward_recompute", 5, BackwardResult::all),
-          problem::convert_cost(a, "convert_dq")};
-}
-Costs two_kernels_costs(const Backward& a) {
-  return {problem::prepare_cost(a, false), problem::backward_cost(a, "gradient_of_keys", 4, BackwardResult::dk_dv),
-          problem::backward_cost(a, "gradient_of_queries", 3, BackwardResult::dq), repair_cost};
-}
-Costs tiled_costs(const Backward& a, const std::string& kernel, const std::string& convert = "convert_blocks") {
-  return {problem::prepare_cost(a, true), problem::backward_cost(a, kernel, 5, BackwardResult::all),
-          problem::convert_cost(a, convert), repair_cost};
-}
 
 // ---- standard ----
 
@@ -186,39 +150,34 @@ const AttentionSupport any = {.dtypes = {Dtype::fp32, Dtype::fp16, Dtype::bf16},
 
 // ---- the best for a shape ----
 
-template <bool Const>
-bool has_tuned_rows(const device::AnyHeads<Const>& x) {  // of elements of 16 bits
-  return reinterpret_cast<std::uintptr_t>(x.data) % 16 == 0 && (x.batch_stride | x.head_stride | x.row_stride) % chunk == 0 &&
-         x.row_stride <= tuned_max_row_stride;
+// The rung for a head dim of tiles, and its kernel.
+struct Choice {
+  const char* kernel;
+  Rung rung;
+};
+Choice tuned(int dim) {
+  if (dim <= 64) return {"backward_tuned_64", tuned_64()};
+  if (dim == 96) return {"backward_pipeline", pipeline()};
+  return {"backward_tuned_128", tuned_128()};
 }
-bool has_tuned_rows(const BackwardLaunch& l) {
-  return has_tuned_rows(l.q) && has_tuned_rows(l.k) && has_tuned_rows(l.v) && has_tuned_rows(l.d_o) && has_tuned_rows(l.dq) &&
-         has_tuned_rows(l.dk) && has_tuned_rows(l.dv);
+Choice tuned_80(int dim) {
+  if (dim <= 64) return {"backward_tuned_64", rung_of<Tuned64For80, 32, 64>()};
+  return {"backward_transposed", rung_of<TransposedFor80, 96, 128>()};
 }
-bool is_tuned_dim(int dim) { return dim == 32 || dim == 64 || dim == 96 || dim == 128; }
 
-void launch_tuned(const BackwardLaunch& l) {
+// Other head dims, and rows at other addresses, go to `recompute`.
+template <Choice (*choice)(int)>
+void launch_best(const BackwardLaunch& l) {
   if (!is_tuned_dim(l.shape.dim) || !has_tuned_rows(l)) return launch_recompute(l);
-  (l.shape.dim <= 64 ? tuned_64() : l.shape.dim == 96 ? pipeline() : tuned_128()).launch(l);
+  choice(l.shape.dim).rung.launch(l);
 }
-void launch_tuned_80(const BackwardLaunch& l) {
-  if (!is_tuned_dim(l.shape.dim) || !has_tuned_rows(l)) return launch_recompute(l);
-  if (l.shape.dim <= 64) return launch_rung<Tuned64For80, 32, 64>(l);
-  launch_rung<TransposedFor80, 96, 128>(l);
+template <Choice (*choice)(int)>
+std::size_t best_bytes(const Backward& a) {  // at most
+  return is_tuned_dim(a.dim) ? std::max(choice(a.dim).rung.shared_bytes(a), recompute_bytes(a)) : recompute_bytes(a);
 }
-std::string tuned_kernel(int dim) {
-  return dim <= 64 ? "backward_tuned_64" : dim == 96 ? "backward_pipeline" : "backward_tuned_128";
-}
-std::string tuned_80_kernel(int dim) { return dim <= 64 ? "backward_tuned_64" : "backward_transposed"; }
-// At most: rows at odd addresses go another way.
-std::size_t tuned_bytes(const Backward& a) {
-  const auto tuned = [&] { return (a.dim <= 64 ? tuned_64() : a.dim == 96 ? pipeline() : tuned_128()).shared_bytes(a); };
-  return is_tuned_dim(a.dim) ? std::max(tuned(), recompute_bytes(a)) : recompute_bytes(a);
-}
-std::size_t tuned_80_bytes(const Backward& a) {
-  if (!is_tuned_dim(a.dim)) return recompute_bytes(a);
-  return std::max(a.dim <= 64 ? rung_bytes<Tuned64For80, 32, 64>(a) : rung_bytes<TransposedFor80, 96, 128>(a),
-                  recompute_bytes(a));
+template <Choice (*choice)(int)>
+Costs best_costs(const Backward& a) {
+  return is_tuned_dim(a.dim) ? tiled_costs(a, choice(a.dim).kernel) : recompute_costs(a);
 }
 
 const std::vector<BackwardVariant> variants = {
@@ -260,19 +219,18 @@ const std::vector<BackwardVariant> variants = {
      .idea = "tuned_64, tuned_128 or pipeline, by the head dim; recompute where none fits",
      .supports = any_16_bit,
      .compute_capability = 90,
-     .shared_bytes = tuned_bytes,
+     .shared_bytes = best_bytes<tuned>,
      .scratch = sums_arrays,
-     .cost = [](const Backward& a) { return is_tuned_dim(a.dim) ? tiled_costs(a, tuned_kernel(a.dim)) : recompute_costs(a); },
-     .launch = launch_tuned,
+     .cost = best_costs<tuned>,
+     .launch = launch_best<tuned>,
      .deterministic = false},
     {.name = "tuned_80",
      .idea = "the same for compute capability 8.0: red one by one, plain stores, tiles that fit 99 KB",
      .supports = any_16_bit,
-     .shared_bytes = tuned_80_bytes,
+     .shared_bytes = best_bytes<tuned_80>,
      .scratch = sums_arrays,
-     .cost =
-         [](const Backward& a) { return is_tuned_dim(a.dim) ? tiled_costs(a, tuned_80_kernel(a.dim)) : recompute_costs(a); },
-     .launch = launch_tuned_80,
+     .cost = best_costs<tuned_80>,
+     .launch = launch_best<tuned_80>,
      .deterministic = false},
 };
 

@@ -229,7 +229,7 @@ __device__ void store_rows(const Heads<T>& to, int batch, int head, int row, int
     T* to_row = to.row(batch, head, i < end ? i : 0);
 #pragma unroll
     for (int p = 0; p < frags; ++p) {
-      if (i < end) flag_non_finite(acc[p][2 * r] + acc[p][2 * r + 1], flag);
+      if (i < end) flag_non_finite(acc[p][2 * r] + acc[p][2 * r + 1], flag);  // not finite where one of the two is not
       store_if(i < end, reinterpret_cast<std::uint32_t*>(&to_row[8 * p + threadIdx.x % 4 * 2]),
                packed<T>(factor * acc[p][2 * r], factor * acc[p][2 * r + 1]));
     }

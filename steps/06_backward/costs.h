@@ -1,0 +1,39 @@
+// Step 06, host side: what the kernels of each variant must do, counted by hand, in the order of their launches.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "common/problem/cost.h"
+
+namespace backward {
+
+using problem::Backward;
+using problem::BackwardResult;
+using Costs = std::vector<problem::KernelCost>;
+
+inline const problem::KernelCost repair_cost = {"repair_non_finite"};  // it looks at the flags, and ends
+
+inline Costs standard_costs(const Backward& a) {
+  return {problem::prepare_cost(a, false),
+          problem::pairs_cost(a, "probabilities", true),
+          problem::pairs_cost(a, "row_products", false),
+          problem::softmax_gradient_cost(a),
+          problem::over_queries_cost(a),
+          problem::over_keys_cost(a),
+          problem::over_queries_cost(a)};
+}
+inline Costs recompute_costs(const Backward& a) {
+  return {problem::prepare_cost(a, true), problem::backward_cost(a, "backward_recompute", 5, BackwardResult::all),
+          problem::convert_cost(a, "convert_dq")};
+}
+inline Costs two_kernels_costs(const Backward& a) {
+  return {problem::prepare_cost(a, false), problem::backward_cost(a, "gradient_of_keys", 4, BackwardResult::dk_dv),
+          problem::backward_cost(a, "gradient_of_queries", 3, BackwardResult::dq), repair_cost};
+}
+inline Costs tiled_costs(const Backward& a, const std::string& kernel, const std::string& convert = "convert_blocks") {
+  return {problem::prepare_cost(a, true), problem::backward_cost(a, kernel, 5, BackwardResult::all),
+          problem::convert_cost(a, convert), repair_cost};
+}
+
+}  // namespace backward
