@@ -59,11 +59,14 @@ void run_forward(const BackwardStep& step, const problem::Backward& shape, probl
                              [&](const AttentionVariant& v) { return v.name == step.forward->default_variant && serves(v); });
   if (chosen == variants.end()) chosen = std::find_if(variants.begin(), variants.end(), serves);
   if (chosen == variants.end()) {
-    throw std::invalid_argument(step.forward->name + " has no variant that makes O and LSE of this; it needs " +
-                                *refusal(variants.back().supports, shape));
+    const AttentionVariant& last = variants.back();
+    throw std::invalid_argument("O and LSE cannot be made: " + step.forward->name + "'s " + last.name + " " +
+                                refusal(last.supports, shape).value_or("is a demonstration"));
   }
   const problem::AttentionInputs forward{in.q, in.k, in.v};
   Outcome outcome = execute(*chosen, shape, forward, {.check = false});
+  if (!outcome.pass())
+    throw std::logic_error(step.forward->name + ": " + chosen->name + " is at fault; its own tests say more");
   in.o = outcome.output("o");
   in.lse = outcome.output("lse");
 }

@@ -51,7 +51,7 @@ struct BackwardStep : Step<BackwardFamily> {
 };
 
 // O and LSE of a forward pass: of the forward step's default variant, or of the first one that supports the shape. Throws
-// std::invalid_argument where none does, and as execute().
+// std::invalid_argument where none does, std::logic_error where the simulator finds a fault in it, and as execute().
 void run_forward(const BackwardStep& step, const problem::Backward& shape, problem::BackwardInputs& inputs);
 
 }  // namespace run
