@@ -43,6 +43,7 @@ LONG = {
     "02_tiled_gemm": ["element_per_thread", "shared_tile"],
     "04_flash_v1": ["scalar_48k", "scalar_99k", "scalar"],
     "05_flash_v2": ["scalar"],
+    "06_backward": ["standard", "recompute"],
 }
 HEADS_OF_PART, COLUMNS_OF_PART = 3, 288  # a quarter
 NOTE = (
