@@ -37,8 +37,9 @@ problem::Dtype parse_dtype(const std::string& name) {
   throw std::invalid_argument("'" + name + "' is none of fp32, fp16, bf16");
 }
 
-problem::Attention shape_of(const AttentionProblem& p) {
-  problem::Attention shape;
+template <class Problem>  // problem::Attention or problem::Backward
+Problem shape_of(const AttentionProblem& p) {
+  Problem shape;
   shape.batch = p.batch;
   shape.heads = p.heads;
   shape.kv_heads = p.kv_heads;
@@ -57,48 +58,81 @@ device::AnyHeads<Const> view(const AttentionTensor& tensor) {
   return {tensor.data, tensor.batch_stride, tensor.head_stride, tensor.row_stride};
 }
 
-// What the launches of a variant refer to.
+// What the launches of a variant refer to: the tensors of `bind`, and scratch memory of its own.
+template <class Step>
 struct Prepared {
-  const run::AttentionVariant& variant;
+  using Variant = run::Variant<typename Step::Family>;
+  const Variant& variant;
   run::DeviceArrays scratch;
-  run::AttentionLaunch launch;
+  typename Step::Family::Launch launch;
 
-  Prepared(const run::AttentionVariant& chosen, const problem::Attention& shape, const AttentionProblem& p)
-      : variant(chosen), scratch(chosen.scratch_of(shape)), launch{shape,           view<true>(p.q),  view<true>(p.k),
-                                                                   view<true>(p.v), view<false>(p.o), p.lse,
-                                                                   scratch} {}
+  template <class Problem, class Bind>
+  Prepared(const Variant& chosen, const Problem& shape, const Bind& bind)
+      : variant(chosen), scratch(chosen.scratch_of(shape)), launch(bind(scratch)) {}
 };
+
+template <class Step>
+const Step& step_of(const char* pass) {
+  const run::AnyStep step = run::this_step();
+  if (const auto* found = std::get_if<const Step*>(&step)) return **found;
+  throw std::invalid_argument(std::visit([](const auto* other) { return other->name; }, step) + " has no " + pass + " pass");
+}
+
+// A program of the variant of that name. bind(scratch) makes its launch.
+template <class Step, class Problem, class Bind>
+AttentionProgram* prepare(const Step& step, const char* variant, const Problem& shape, const Bind& bind) {
+  const auto refusal = [&](const auto& v) { return run::refusal(v.supports, shape); };
+  const auto selection = run::select(step.variants, variant, refusal);
+  if (selection.chosen.size() != 1) throw std::invalid_argument("--variant: name one, not " + std::string(variant));
+  const auto prepared = std::make_shared<const Prepared<Step>>(*selection.chosen.front(), shape, bind);
+  if (const auto reason = run::refusal(prepared->variant.supports, prepared->launch)) {
+    throw std::invalid_argument(prepared->variant.name + " " + *reason);
+  }
+  return new AttentionProgram{shape.flops(), [prepared] { prepared->variant.launch(prepared->launch); }};
+}
+
+template <class Step>
+std::string describe(const Step& step) {
+  nlohmann::ordered_json variants = nlohmann::ordered_json::array();
+  for (const auto& variant : step.variants) {
+    variants.push_back({{"name", variant.name}, {"idea", variant.idea}, {"supports", to_string(variant.supports)}});
+  }
+  return nlohmann::ordered_json{
+      {"step", step.name},
+      {"default", step.default_variant},
+      {"toolkit", std::to_string(CUDART_VERSION / 1000) + "." + std::to_string(CUDART_VERSION % 1000 / 10)},
+      {"variants", variants}}
+      .dump();
+}
 
 }  // namespace
 
 const char* attention_describe() {
-  static const std::string text = [] {
-    const run::AttentionStep& step = run::this_step_as<run::AttentionStep>();
-    nlohmann::ordered_json variants = nlohmann::ordered_json::array();
-    for (const run::AttentionVariant& variant : step.variants) {
-      variants.push_back({{"name", variant.name}, {"idea", variant.idea}, {"supports", to_string(variant.supports)}});
-    }
-    return nlohmann::ordered_json{
-        {"step", step.name},
-        {"default", step.default_variant},
-        {"toolkit", std::to_string(CUDART_VERSION / 1000) + "." + std::to_string(CUDART_VERSION % 1000 / 10)},
-        {"variants", variants}}
-        .dump();
-  }();
+  static const std::string text = std::visit([](const auto* step) { return describe(*step); }, run::this_step());
   return text.c_str();
 }
 
 AttentionProgram* attention_prepare(const char* variant, const AttentionProblem* problem) {
   return guarded<AttentionProgram*>(nullptr, [&] {
-    const problem::Attention shape = shape_of(*problem);
-    const auto refusal = [&](const run::AttentionVariant& v) { return run::refusal(v.supports, shape); };
-    const auto selection = run::select(run::this_step_as<run::AttentionStep>().variants, variant, refusal);
-    if (selection.chosen.size() != 1) throw std::invalid_argument("--variant: name one, not " + std::string(variant));
-    const auto prepared = std::make_shared<const Prepared>(*selection.chosen.front(), shape, *problem);
-    if (const auto reason = run::refusal(prepared->variant.supports, prepared->launch)) {
-      throw std::invalid_argument(prepared->variant.name + " " + *reason);
-    }
-    return new AttentionProgram{shape.flops(), [prepared] { prepared->variant.launch(prepared->launch); }};
+    const AttentionProblem& p = *problem;
+    const auto shape = shape_of<problem::Attention>(p);
+    return prepare(step_of<run::AttentionStep>("forward"), variant, shape, [&](const run::DeviceArrays& scratch) {
+      return run::AttentionLaunch{shape, view<true>(p.q), view<true>(p.k), view<true>(p.v), view<false>(p.o), p.lse, scratch};
+    });
+  });
+}
+
+AttentionProgram* attention_prepare_backward(const char* variant, const AttentionProblem* problem,
+                                             const AttentionGradients* gradients) {
+  return guarded<AttentionProgram*>(nullptr, [&] {
+    const AttentionProblem& p = *problem;
+    const AttentionGradients& g = *gradients;
+    const auto shape = shape_of<problem::Backward>(p);
+    return prepare(step_of<run::BackwardStep>("backward"), variant, shape, [&](const run::DeviceArrays& scratch) {
+      return run::BackwardLaunch{
+          shape, view<true>(p.q),   view<true>(p.k),   view<true>(p.v),   view<true>(p.o), view<true>(g.d_o),
+          p.lse, view<false>(g.dq), view<false>(g.dk), view<false>(g.dv), scratch};
+    });
   });
 }
 

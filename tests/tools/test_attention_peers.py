@@ -1,4 +1,4 @@
-"""benchmarks/attention_peers.py without a GPU: turns, what is made of the times, what is claimed, and what is refused."""
+"""benchmarks/attention_peers.py and backward_peers.py without a GPU: turns, what is made of the times, what is claimed, and what is refused."""
 
 import itertools
 import json
@@ -12,7 +12,9 @@ from conftest import BIN, ROOT
 
 sys.path.insert(0, str(ROOT / "benchmarks"))
 
-import attention_peers as peers
+import attention_peers
+import backward_peers
+import peers
 import turns
 from turns import Contender
 
@@ -104,12 +106,21 @@ def test_an_infinite_error_is_written_as_null():
 
 
 def test_cells_hold_16k_tokens_and_the_operations_of_the_pairs_that_are_seen():
-    cells = peers.all_cells()
+    cells = attention_peers.all_cells()
     assert len({cell.name for cell in cells}) == len(cells) == 24
     assert all(cell.batch * cell.seq == 16384 and 2016 <= cell.heads * cell.dim <= 2048 for cell in cells)
     dense, causal = peers.Cell(4096, 128, False), peers.Cell(4096, 128, True)
-    assert dense.operations == 4 * 128 * 4096**2 * 16 * 4
-    assert causal.operations / dense.operations == pytest.approx(0.5 + 0.5 / 4096)
+    assert attention_peers.operations(dense) == 4 * 128 * 4096**2 * 16 * 4
+    assert backward_peers.operations(dense) == 2.5 * attention_peers.operations(dense)
+    assert causal.pairs / dense.pairs == pytest.approx(0.5 + 0.5 / 4096)
+
+
+def test_cells_of_the_backward_pass_hold_what_is_claimed_of_them():
+    cells = backward_peers.all_cells()
+    assert len({cell.name for cell in cells}) == len(cells) == 22
+    assert all(cell.batch * cell.seq == 16384 and 2016 <= cell.heads * cell.dim <= 2048 for cell in cells)
+    of_claims = itertools.product(backward_peers.LENGTHS, backward_peers.DIMS, (False, True), ["fp16"])
+    assert {peers.Cell(*problem) for problem in of_claims} < set(cells)
 
 
 @pytest.mark.parametrize("seq", [1, 64, 65, 113, 512, 16384])
@@ -146,7 +157,7 @@ def test_claims_are_made_over_the_cells_that_have_targets():
         cell_of(16384, 128, True, "fp16", tuned=(1, {peers.ROOF: 0.7})),  # here the peer refused
         cell_of(16384, 64, True, "fp16"),  # and here ours did
     ]
-    said = {claim["what"]: claim["value"] for claim in peers.claims(dict(enumerate(cells)), "tuned")}
+    said = {claim["what"]: claim["value"] for claim in attention_peers.claims(dict(enumerate(cells)), ["tuned"])}
     assert said == {
         "geometric mean of the speed over FlashAttention-2's": pytest.approx(2.0),
         "the least of these": 1.0,
@@ -155,16 +166,36 @@ def test_claims_are_made_over_the_cells_that_have_targets():
     }
 
 
+def test_claims_of_the_backward_pass_are_of_each_head_dim_and_of_the_deterministic_variant():
+    of = lambda fa2: {"FlashAttention-2": fa2}
+    cells = [
+        cell_of(2048, 64, True, "fp16", tuned=(100, of(1.5)), two_kernels=(80, of(9))),
+        cell_of(4096, 64, False, "fp16", tuned=(100, of(1.4)), two_kernels=(70, of(9))),
+        cell_of(16384, 128, False, "fp16", tuned=(100, of(1.2))),
+        cell_of(4096, 96, False, "fp16", tuned=(100, of(1.1)), two_kernels=(1, of(9))),
+        cell_of(4096, 256, False, "fp16", tuned=(100, of(0.1))),  # reported only
+    ]
+    said = {claim["what"]: (claim["value"], claim["target"]) for claim in backward_peers.claims(dict(enumerate(cells)), ["tuned"])}
+    assert said == {
+        "d 64: the least of the speeds over FlashAttention-2's": (1.4, 1.35),
+        "d 128: the least of the speeds over FlashAttention-2's": (1.2, 1.15),
+        "geometric mean of these": (pytest.approx((1.5 * 1.4 * 1.2) ** (1 / 3)), 1.28),
+        "d 32 and d 96: the least": (1.1, 1.0),
+        "two_kernels, whose bits are the same in every run, over tuned, the least": (0.7, 0.70),
+    }
+
+
 def test_nothing_measured_is_nothing_claimed():
-    assert peers.claims({}, "tuned") == []
+    assert attention_peers.claims({}, ["tuned"]) == []
+    assert backward_peers.claims({}, ["tuned"]) == []
 
 
 # ---- the command line ----
 
 
-def run(*arguments, path=None):
+def run(*arguments, path=None, program="attention_peers"):
     environment = {**os.environ, **({"PYTHONPATH": str(path)} if path else {})}
-    command = [sys.executable, ROOT / "benchmarks" / "attention_peers.py", "--build", BIN.parent, *arguments]
+    command = [sys.executable, ROOT / "benchmarks" / f"{program}.py", "--build", BIN.parent, *arguments]
     return subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
 
 
@@ -226,13 +257,24 @@ def test_a_library_tells_its_variants_and_refuses_by_name():
             pass
 
 
+def test_a_library_has_one_of_the_two_passes():
+    found = {path.stem: path for path in LIBRARIES}
+    if not {"libattention_05_flash_v2", "libattention_06_backward"} <= set(found):
+        pytest.skip(f"{BIN.parent}/lib does not hold both (only the gpu preset builds them)")
+    problem = peers.Problem(1, 1, 1, 16, 16, 32, 0, 0, 0.0, b"fp16")
+    for step, gradients, pass_ in [("05_flash_v2", peers.Gradients(), "backward"), ("06_backward", None, "forward")]:
+        library = peers.Library(found[f"libattention_{step}"])
+        with pytest.raises(peers.Refused, match=f"{step} has no {pass_} pass"), library.variant("tuned", problem, gradients):
+            pass
+
+
 def test_both_sides_of_the_interface_have_the_same_fields():
     header = (ROOT / "benchmarks" / "attention_library.h").read_text()
-    for name, here in [("AttentionTensor", peers.Tensor), ("AttentionProblem", peers.Problem)]:
+    for name, here in [("AttentionTensor", peers.Tensor), ("AttentionProblem", peers.Problem), ("AttentionGradients", peers.Gradients)]:
         body = re.sub(r"//.*", "", re.search(rf"struct {name} \{{(.*?)\n\}};", header, re.DOTALL)[1])
         fields = [field for declaration in body.split(";") for field in re.findall(r"(\w+)\s*(?:,|$)", declaration.strip())]
         assert fields == [field for field, _ in here._fields_]
-    for function in ("describe", "prepare", "prepare_roof", "operations", "launch", "release", "error"):
+    for function in ("describe", "prepare", "prepare_backward", "prepare_roof", "operations", "launch", "release", "error"):
         assert re.search(rf"\battention_{function}\(", header)
 
 
@@ -246,7 +288,7 @@ def test_honest_outputs_are_right_and_broken_ones_are_not(dtype, causal):
     torch.manual_seed(1)
     dtype = getattr(torch, dtype)
     q, k, v = (torch.randn(2, 3, 300, 64).to(dtype) for _ in range(3))
-    truth = peers.Truth(torch, q, k, v, causal, peers.sampled_rows(300, 1))
+    truth = attention_peers.Truth(torch, q, k, v, causal, peers.sampled_rows(300, 1))
     scores = q.float() @ k.float().mT / 8
     if causal:
         scores = scores.masked_fill(torch.ones(300, 300).triu(1).bool(), -torch.inf)
@@ -264,3 +306,29 @@ def test_honest_outputs_are_right_and_broken_ones_are_not(dtype, causal):
     assert broken(lambda o, lse: o[:, :, :2].copy_(o[:, :, :2].flip(2))) > 1
     assert broken(lambda o, lse: lse.mul_(1.4427)) > 1  # in log2
     assert broken(lambda o, lse: lse[:, :, -1].add_(0.01)) > 1
+
+
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_honest_gradients_are_right_and_broken_ones_are_not(dtype, causal, monkeypatch):
+    torch = pytest.importorskip("torch")
+    torch.manual_seed(1)
+    dtype = getattr(torch, dtype)
+    q, k, v, d_o = (torch.randn(2, 3, 200, 64).to(dtype) for _ in range(4))
+    monkeypatch.setattr(backward_peers, "SCORES", 4 * 200**2)  # two parts
+    truth = backward_peers.Truth(torch, q, k, v, d_o, causal, peers.sampled_rows(200, 1))
+    leaves = [x.float().requires_grad_() for x in (q, k, v)]
+    o = torch.nn.functional.scaled_dot_product_attention(*leaves, is_causal=causal)
+    gradients = [x.to(dtype) for x in torch.autograd.grad(o, leaves, d_o.float())]
+    assert truth.worst_ratio(*gradients) < 1
+
+    def broken(change):
+        changed = [x.clone() for x in gradients]
+        change(*changed)
+        return truth.worst_ratio(*changed)
+
+    assert broken(lambda dq, dk, dv: dk[1, 2, 150].fill_(torch.nan)) == torch.inf  # in any row
+    assert broken(lambda dq, dk, dv: dq.mul_(8)) > 1  # without the scale
+    assert broken(lambda dq, dk, dv: dk.zero_()) > 1
+    assert broken(lambda dq, dk, dv: dv[0, 0, -1].mul_(1.5)) > 1
+    assert broken(lambda dq, dk, dv: dq[:, :, 2:4].copy_(dq[:, :, 2:4].flip(2))) > 1

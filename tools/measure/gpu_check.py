@@ -6,7 +6,8 @@ Runs what is built in build/gpu and writes into --out:
     bench.json      the benchmarks' JSON, one entry per step and shape (docs/result.schema.json)
     gemm_peers.json step 02 beside cuBLAS and the roof of mma.sync, in turns (benchmarks/gemm_peers.cu)
     softmax_peers.json  step 03 beside a copy of the same bytes, in turns (benchmarks/softmax_peers.cu)
-    attention_peers.json   step 05 beside PyTorch's kernels and the same roof (benchmarks/attention_peers.py), where a Python has PyTorch
+    attention_peers.json, backward_peers.json   steps 05 and 06 beside PyTorch's kernels and the same roof (benchmarks/attention_peers.py,
+                    backward_peers.py), where a Python has PyTorch
     ncu_STEP.csv    Nsight Compute's raw page for every kernel of the step, at its three fixed shapes and a large one
     ncu_calibration.csv, ncu_calibration_ampere.csv, ncu_calibration_hopper.csv   the same for the kernels of tests/simt/calibration_*.cu,
                     which the simulator's counters are held to
@@ -43,8 +44,9 @@ from tools.measure.shapes import (
 ROOT = Path(__file__).resolve().parents[2]
 PARTS = ["tests", "sanitizers", "ceilings", "bench", "ncu", "calibration"]
 WHOLE = ["ceilings", "calibration"]  # which belong to no step
-HOST_ONLY = {"test_problem", "test_reference", "test_check"}  # they call no kernel: make test has run them
+HOST_ONLY = {"test_problem", "test_reference", "test_check", "test_backward_reference", "test_check_backward"}  # they call no kernel: make test has run them
 TIMED = ["test_measure"]  # these need the GPU for themselves
+TORCH_PEERS = {"05_flash_v2": "attention_peers", "06_backward": "backward_peers"}
 SANITIZERS = ["memcheck", "racecheck", "synccheck", "initcheck"]
 
 
@@ -132,7 +134,7 @@ def run_tests(check):
     both_tiers = "~[long],[long]"
     tests = {f"test {test.name}": ([test, both_tiers], None) for test in sorted((check.build / "tests").glob("test_*")) if test.name not in left_out}
     pytest = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"]
-    for name in ("cli", "cli_gemm", "cli_softmax"):
+    for name in ("cli", "cli_gemm", "cli_softmax", "cli_backward"):
         tests[f"test command line, {name}"] = ([*pytest, f"tests/cli/test_{name}.py"], {"FLASHSTEPS_BIN": str(check.build / "bin")})
     check.run_together(tests)
     for test in TIMED:
@@ -205,16 +207,16 @@ def python_with_torch():
     return None
 
 
-def run_attention_peers(check, commit):
-    """attention_peers.json: what benchmarks/attention_peers.py measures and writes."""
+def run_torch_peers(check, commit, program):
+    """PROGRAM.json: what the benchmark beside PyTorch's kernels measures and writes."""
     python = python_with_torch()
     if python is None:
-        print("attention_peers.json: not measured, because no Python here has PyTorch (torch), whose kernels are the peers")
+        print(f"{program}.json: not measured, because no Python here has PyTorch (torch), whose kernels are the peers")
         return
-    path = check.out / "attention_peers.json"
+    path = check.out / f"{program}.json"
     path.unlink(missing_ok=True)
-    command = [python, "benchmarks/attention_peers.py", "--build", check.build, "--commit", commit, "--json", path.resolve()]
-    print(check.run("attention peers", command))
+    command = [python, f"benchmarks/{program}.py", "--build", check.build, "--commit", commit, "--json", path.resolve()]
+    print(check.run(program, command))
 
 
 def profile(check, name, program, metrics, forward=None):
@@ -281,8 +283,8 @@ def main():
                 run_peers(check, here, "gemm_peers", GEMM_PEERS)
             if name == "03_online_softmax":
                 run_peers(check, here, "softmax_peers", SOFTMAX_PEERS)
-            if name == "05_flash_v2":
-                run_attention_peers(check, here["commit"])
+            if name in TORCH_PEERS:
+                run_torch_peers(check, here["commit"], TORCH_PEERS[name])
             entries = [entry for entry in entries if entry["step"] != name] + run_benchmarks(check, [name])
         entries.sort(key=lambda entry: list(BENCHED).index(entry["step"]))
         path.write_text(json.dumps(entries, indent=1) + "\n")

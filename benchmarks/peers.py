@@ -1,0 +1,429 @@
+"""What the benchmarks of attention beside other people's kernels share: problems, our kernels as a library, the GPU's clock, what is
+printed and written, the command line (attention_peers.py: the forward pass; backward_peers.py: the backward pass).
+
+All need an NVIDIA GPU, a Python with PyTorch, and the step as a library (make gpu builds build/gpu/lib/libattention_STEP.so). All
+contenders work on the same [batch, heads, seq, dim] tensors and take turns (benchmarks/turns.py). The results of each are checked in
+the same run, in sampled rows of every head, against float64. A contender that refuses a problem is left out of that cell, with its
+reason.
+
+Each launch of ours sets the limit of its shared memory anew, which costs the host microseconds; the GPU has work queued meanwhile.
+
+Exit status 1 if a result is wrong; 3 without PyTorch, without a GPU, or if the device fails.
+"""
+
+import argparse
+import contextlib
+import ctypes
+import datetime
+import itertools
+import json
+import math
+import random
+import subprocess
+import sys
+import time
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from turns import Contender, entry, measure, to_text
+
+ROOT = Path(__file__).resolve().parent.parent
+TOKENS, WIDTH = 16384, 2048  # of a cell: batch · seq; heads · dim, at most
+ROOF = "roof of mma.sync"
+PEERS = {"FlashAttention-2": "FLASH_ATTENTION", "cuDNN": "CUDNN_ATTENTION", "memory-efficient": "EFFICIENT_ATTENTION"}
+SAMPLE = 64  # rows of each head that are checked
+
+
+@dataclass(frozen=True)
+class Benchmark:
+    """One of the programs."""
+
+    name: str
+    about: str  # for --help
+    step: str  # unless --step names another
+    default_variants: object  # of what the library says of itself: the names of those that run unless --variant says otherwise
+    cells: list
+    measure_cell: object  # (torch, library, variants, cell, options, seed) -> the cell as JSON
+    claims: object  # (cells as in the JSON, variants) -> [{what, value, target}]
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A problem: square, as many key/value heads as heads."""
+
+    seq: int
+    dim: int
+    causal: bool
+    dtype: str = "fp16"
+
+    @property
+    def batch(self):
+        return TOKENS // self.seq
+
+    @property
+    def heads(self):
+        return WIDTH // self.dim
+
+    @property
+    def name(self):
+        return f"d {self.dim}, {self.seq} tokens{', causal' if self.causal else ''}, {self.dtype}"
+
+    @property
+    def shape(self):
+        """Of Q, and of all others."""
+        return self.batch, self.heads, self.seq, self.dim
+
+    @property
+    def pairs(self):
+        """Of a query and a key that it sees."""
+        of_head = self.seq * (self.seq + 1) / 2 if self.causal else self.seq**2
+        return of_head * self.heads * self.batch
+
+
+# ---- our side ----
+
+
+class Tensor(ctypes.Structure):
+    """As in benchmarks/attention_library.h, and so are the others."""
+
+    _fields_ = [("data", ctypes.c_void_p), *((f"{name}_stride", ctypes.c_int64) for name in ("batch", "head", "row"))]
+
+
+class Problem(ctypes.Structure):
+    _fields_ = [
+        *((name, ctypes.c_int) for name in ("batch", "heads", "kv_heads", "seq_q", "seq_k", "dim", "causal", "window")),
+        ("scale", ctypes.c_float),
+        ("dtype", ctypes.c_char_p),
+        *((name, Tensor) for name in "qkvo"),
+        ("lse", ctypes.c_void_p),
+    ]
+
+
+class Gradients(ctypes.Structure):
+    _fields_ = [(name, Tensor) for name in ("d_o", "dq", "dk", "dv")]
+
+
+class Refused(Exception):
+    """A contender does not take a problem; the text says why."""
+
+
+class Library:
+    """An attention step, loaded. Throws OSError where the file is not there or is no library."""
+
+    def __init__(self, path):
+        self._c = ctypes.CDLL(str(path))
+        pointer, text = ctypes.c_void_p, ctypes.c_char_p
+        for name, result, arguments in [
+            ("describe", text, []),
+            ("prepare", pointer, [text, ctypes.POINTER(Problem)]),
+            ("prepare_backward", pointer, [text, ctypes.POINTER(Problem), ctypes.POINTER(Gradients)]),
+            ("prepare_roof", pointer, [text, ctypes.c_double]),
+            ("operations", ctypes.c_double, [pointer]),
+            ("launch", ctypes.c_bool, [pointer]),
+            ("release", None, [pointer]),
+            ("error", text, []),
+        ]:
+            function = getattr(self._c, f"attention_{name}")
+            function.restype, function.argtypes = result, arguments
+
+    def describe(self):
+        """The step, its default variant, its variants, and the toolkit that built it."""
+        return json.loads(self._c.attention_describe())
+
+    @contextlib.contextmanager
+    def _program(self, handle):
+        """(launch, operations of a launch)."""
+        if not handle:
+            raise Refused(self._error())
+
+        def launch():
+            if not self._c.attention_launch(handle):
+                raise RuntimeError(self._error())
+
+        try:
+            yield launch, self._c.attention_operations(handle)
+        finally:
+            self._c.attention_release(handle)
+
+    def _error(self):
+        return self._c.attention_error().decode()
+
+    def variant(self, name, problem, gradients=None):
+        """A variant of the forward pass; with gradients, of the backward pass."""
+        if gradients is None:
+            return self._program(self._c.attention_prepare(name.encode(), ctypes.byref(problem)))
+        return self._program(self._c.attention_prepare_backward(name.encode(), ctypes.byref(problem), ctypes.byref(gradients)))
+
+    def roof(self, dtype, operations):
+        return self._program(self._c.attention_prepare_roof(dtype.encode(), operations))
+
+
+def tensor_of(data):
+    return Tensor(data.data_ptr(), *data.stride()[:3])
+
+
+def problem_of(cell, q, k, v, o, lse):
+    """The cell's problem with its tensors."""
+    return Problem(
+        *(cell.batch, cell.heads, cell.heads, cell.seq, cell.seq, cell.dim, int(cell.causal), 0, math.nan, cell.dtype.encode()),
+        *(tensor_of(data) for data in (q, k, v, o)),
+        lse.data_ptr(),
+    )
+
+
+# ---- the other side ----
+
+
+def sampled_rows(seq, seed):
+    """Numbers of the rows that are checked, in order: the ends, the edges of tiles of 16 to 128 rows, and others at random."""
+    if seq <= SAMPLE:
+        return list(range(seq))
+    edges = {0, seq - 1, *(at for tile in (16, 32, 64, 128) for at in (tile, seq // tile * tile))}
+    rows = {row for edge in edges for row in (edge - 1, edge, edge + 1) if 0 <= row < seq}
+    rows |= set(random.Random(seed).sample(sorted(set(range(seq)) - rows), SAMPLE - len(rows)))
+    return sorted(rows)
+
+
+class Gpu:
+    """The machine of turns.measure()."""
+
+    def __init__(self, torch):
+        self._torch = torch
+
+    def pause(self, ms):
+        self._torch.cuda.synchronize()
+        time.sleep(ms / 1000)
+
+    def _event(self):
+        event = self._torch.cuda.Event(enable_timing=True)
+        event.record()
+        return event
+
+    def each(self, launch, wake, count):
+        for _ in range(wake):
+            launch()
+        events = [self._event()]
+        for _ in range(count):
+            launch()
+            events.append(self._event())
+        self._torch.cuda.synchronize()
+        return [begin.elapsed_time(end) for begin, end in itertools.pairwise(events)]
+
+    def together(self, launch, count):
+        for _ in range(count):
+            launch()
+        begin = self._event()
+        for _ in range(count):
+            launch()
+        end = self._event()
+        begin.synchronize()
+        clock = sm_clock_mhz()
+        went_on = not end.query()  # else the answer may be of a moment after
+        self._torch.cuda.synchronize()
+        return begin.elapsed_time(end) / count, clock if went_on else None
+
+
+def sm_clock_mhz():
+    """The SM clock of the first GPU right now; None where NVML, which nvidia-smi asks, cannot say. It answers within microseconds."""
+    try:
+        nvml = ctypes.CDLL("libnvidia-ml.so.1")
+    except OSError:
+        return None
+    device, mhz = ctypes.c_void_p(), ctypes.c_uint()
+    failed = (
+        nvml.nvmlInit_v2()
+        or nvml.nvmlDeviceGetHandleByIndex_v2(0, ctypes.byref(device))
+        or nvml.nvmlDeviceGetClockInfo(device, 1, ctypes.byref(mhz))  # NVML_CLOCK_SM
+    )
+    return None if failed else mhz.value
+
+
+def nvidia_smi(query):
+    command = ["nvidia-smi", f"--query-gpu={query}", "--format=csv,noheader", "--id=0"]
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+
+
+# ---- a cell ----
+
+
+def first_line(error):
+    return str(error).strip().splitlines()[0]
+
+
+class Contest:
+    """A cell's contenders, each checked as it enters, and those that refused: {name: reason}. The roof of mma.sync takes part."""
+
+    def __init__(self, torch, library, cell, operations, held):
+        launch, of_roof = held.enter_context(library.roof(cell.dtype, operations))
+        self._torch, self._cell, self._operations = torch, cell, operations
+        self._contenders, self._refused = [Contender(ROOF, of_roof, launch)], {}
+
+    def _enter(self, name, operations, launch, worst_ratio):
+        self._contenders.append(Contender(name, operations, launch, "ok" if worst_ratio <= 1 else "WRONG", worst_ratio))
+
+    def enter_peer(self, name, prepare, worst_ratio):
+        """Takes one of PEERS in. prepare(chosen) returns its launch, in whose results worst_ratio(*results) finds the largest error;
+        within chosen(), PyTorch uses this peer's kernel."""
+        from torch.nn.attention import SDPBackend, sdpa_kernel
+
+        try:
+            launch = prepare(lambda: sdpa_kernel(getattr(SDPBackend, PEERS[name])))
+            self._enter(name, self._operations, launch, worst_ratio(*launch()))
+        except RuntimeError as error:
+            self._refused[name] = first_line(error)
+
+    def enter_variant(self, name, program, held, results, worst_ratio):
+        """Takes one of ours in, which writes to `results`."""
+        try:
+            launch, operations = held.enter_context(program)
+        except Refused as error:
+            self._refused[name] = first_line(error)
+            return
+        for result in results:
+            result.fill_(math.nan)
+        launch()
+        self._enter(name, operations, launch, worst_ratio(*results))
+
+    def measured(self, options):
+        """The cell as JSON, once all have had their turns."""
+        measure(self._contenders, Gpu(self._torch), options.rounds, options.repetitions, options.pause_ms, options.sustained_ms)
+        others = [contender for contender in self._contenders if contender.name == ROOF or contender.name in PEERS]
+        cell = self._cell
+        return {
+            "problem": {**asdict(cell), "batch": cell.batch, "heads": cell.heads},
+            "contenders": [entry(contender, others) for contender in self._contenders],
+            "refused": self._refused,
+        }
+
+
+def by_problem(cells):
+    """{(seq, dim, causal, dtype): contenders by name} of cells as in the JSON."""
+    found = {}
+    for measured in cells.values():
+        problem = measured["problem"]
+        named = {contender["name"]: contender for contender in measured["contenders"]}
+        found[problem["seq"], problem["dim"], problem["causal"], problem["dtype"]] = named
+    return found
+
+
+def least_bf16_over_fp16(measured_at, variant):
+    """[bf16's speed over fp16's] of a variant, where both were measured."""
+    pairs = [(named.get(variant), measured_at.get((*where, "fp16"), {}).get(variant)) for (*where, dtype), named in measured_at.items() if dtype == "bf16"]
+    return [bf16["tflops"]["median"] / fp16["tflops"]["median"] for bf16, fp16 in pairs if bf16 and fp16]
+
+
+def claims_of(figures):
+    """[{what, value, target}] of (what, function of the values, values, target); what nothing was measured of is left out."""
+    return [{"what": what, "value": of(values), "target": target} for what, of, values, target in figures if values]
+
+
+# ---- the program ----
+
+
+def print_cell(name, measured):
+    print(f"\n{name}")
+    columns = [ROOF, *PEERS]
+    print(f"  {'':20} {'verdict':8} {'burst ms':>9} {'TFLOP/s':>8}" + "".join(f"{'of ' + c:>21}" for c in columns) + f"{'sustained TFLOP/s':>19} {'MHz':>5}")
+    for contender in measured["contenders"]:
+        of = [contender["of"].get(column) for column in columns]
+        cells = "".join(f"{s['median']:9.3f} {s['min']:.3f}–{s['max']:.3f}" if s else f"{'-':>21}" for s in of)
+        print(
+            f"  {contender['name']:20} {contender['verdict']:8} {contender['burst_ms']['median']:9.4f} {contender['tflops']['median']:8.1f}"
+            f"{cells}{contender['sustained_tflops']:19.1f} {contender['sm_clock_mhz'] or '-':>5}"
+        )
+    for contender, reason in measured["refused"].items():
+        print(f"  {contender:20} refused: {reason}")
+    sys.stdout.flush()
+
+
+def import_torch():
+    """PyTorch; leaves the program where it is missing or sees no GPU."""
+    try:
+        import torch
+    except ImportError:
+        refuse(f"{sys.executable} has no PyTorch, whose kernels are the peers; run this with a Python that has it")
+    if not torch.cuda.is_available():
+        refuse("PyTorch sees no GPU; this benchmark runs nowhere else")
+    return torch
+
+
+def refuse(reason):
+    print(f"{Path(sys.argv[0]).stem}: {reason}", file=sys.stderr)
+    sys.exit(3)
+
+
+def machine(torch, benchmark, built, options):
+    describe = subprocess.run(["git", "-C", ROOT, "describe", "--always", "--dirty"], capture_output=True, text=True, check=False)
+    chosen = [word for flag in ("variant", "cell") for value in getattr(options, flag) or [] for word in (f"--{flag}", value)]
+    return {
+        "name": torch.cuda.get_device_name(),
+        "driver_version": nvidia_smi("driver_version"),
+        "clocks.max.sm": nvidia_smi("clocks.max.sm"),
+        "power.limit": nvidia_smi("power.limit"),
+        "nvcc": built["toolkit"],
+        "torch": torch.__version__,
+        "torch_cuda": torch.version.cuda,
+        "cudnn": torch.backends.cudnn.version(),
+        "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+        "commit": options.commit or describe.stdout.strip() or "unknown",
+        "command": [f"benchmarks/{benchmark.name}.py", "--step", options.step, *chosen],  # without this machine's paths
+    }
+
+
+def parse(benchmark, arguments):
+    parser = argparse.ArgumentParser(description=benchmark.about)
+    parser.add_argument("--step", default=benchmark.step, help="which step (default: %(default)s)")
+    parser.add_argument("--build", type=Path, default=ROOT / "build" / "gpu", help="the gpu preset's build folder")
+    parser.add_argument("--variant", action="append", help="of the step; may be repeated; the claims are the first one's (default: the program's choice)")
+    parser.add_argument("--cell", action="append", help="only cells whose name holds this, as 'd 128' or '4096 tokens, causal'; may be repeated")
+    parser.add_argument("--rounds", type=int, default=7, help="in each, everyone has one turn (default: %(default)s)")
+    parser.add_argument("--repetitions", type=int, default=3, help="of a turn (default: %(default)s)")
+    parser.add_argument("--pause-ms", type=int, default=5, help="before each turn (default: %(default)s)")
+    parser.add_argument("--sustained-ms", type=int, default=200, help="without a pause; the second half counts (default: %(default)s)")
+    parser.add_argument("--commit", help="of the sources, where the repository's history is not at hand")
+    parser.add_argument("--json", type=Path, help="write the figures to this file")
+    options = parser.parse_args(arguments)
+    if min(options.rounds, options.repetitions, options.sustained_ms) < 1 or options.pause_ms < 0:
+        parser.error("--rounds, --repetitions and --sustained-ms are at least 1, --pause-ms at least 0")
+    try:
+        library = Library(options.build / "lib" / f"libattention_{options.step}.so")
+    except OSError as error:
+        parser.error(f"{error}; make gpu builds it")
+    known = [variant["name"] for variant in library.describe()["variants"]]
+    for name in options.variant or []:
+        if name not in known:
+            parser.error(f"--variant: {options.step} has no variant '{name}' (it has: {', '.join(known)})")
+    cells = [cell for cell in benchmark.cells if not options.cell or any(part in cell.name for part in options.cell)]
+    if not cells:
+        parser.error("--cell: no cell is called so; there are:\n" + "\n".join(cell.name for cell in benchmark.cells))
+    return options, library, cells
+
+
+def run(benchmark, arguments=None):
+    """The program; returns its exit status."""
+    options, library, cells = parse(benchmark, arguments)
+    torch = import_torch()
+    built = library.describe()
+    variants = options.variant or benchmark.default_variants(built)
+    about = machine(torch, benchmark, built, options)
+    print(f"{options.step}: {', '.join(variants)}, on {about['name']}; PyTorch {about['torch']}, cuDNN {about['cudnn']}")
+    results = {}
+    try:
+        for seed, cell in enumerate(cells, 1):
+            results[cell.name] = benchmark.measure_cell(torch, library, variants, cell, options, seed)
+            torch.cuda.empty_cache()  # the library allocates for itself
+            print_cell(cell.name, results[cell.name])
+    except (RuntimeError, Refused) as error:
+        refuse(error)
+    said = benchmark.claims(results, variants)
+    print()
+    for claim in said:
+        print(f"{claim['what']}: {claim['value']:.3f}" + (f" (target {claim['target']})" if claim["target"] else ""))
+    if options.json:
+        settings = {name: getattr(options, name) for name in ("rounds", "repetitions", "pause_ms", "sustained_ms")}
+        report = {"machine": about, "step": options.step, "variants": variants, **settings, "cells": results, "claims": said}
+        options.json.write_text(to_text(report))
+    wrong = [f"{c['name']} at {name}" for name, cell in results.items() for c in cell["contenders"] if c["verdict"] == "WRONG"]
+    for text in wrong:
+        print(f"WRONG: {text}", file=sys.stderr)
+    return 1 if wrong else 0
