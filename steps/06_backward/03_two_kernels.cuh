@@ -22,12 +22,12 @@ namespace backward {
 
 template <class T, int dim>
 struct KeysSmem {
-  alignas(16) T k[tile_keys][dim];
-  alignas(16) T v[tile_keys][dim];
-  alignas(16) T q[tile_rows][dim];
-  alignas(16) T d_o[tile_rows][dim];
-  alignas(16) T p[tile_rows][tile_keys];
-  alignas(16) T ds[tile_rows][tile_keys];
+  Tile<T, tile_keys, dim> k;
+  Tile<T, tile_keys, dim> v;
+  Tile<T, tile_rows, dim> q;
+  Tile<T, tile_rows, dim> d_o;
+  Tile<T, tile_rows, tile_keys> p;
+  Tile<T, tile_rows, tile_keys> ds;
 };
 
 // S = Q K^T, dP = dO V^T, P = exp2(S - LSE) and dS = P (dP - D) of a warp's 16 queries and a tile of keys: s becomes P, dp dS.

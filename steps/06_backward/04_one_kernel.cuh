@@ -18,7 +18,7 @@ namespace backward {
 
 // acc += dS K: 16 queries, whose dS a warp has in its registers, and 16 columns of K.
 template <class T, int dim>
-__device__ void multiply_ds(float (&acc)[2][4], const float (&ds)[key_frags][4], const T (&k_tile)[tile_keys][dim],
+__device__ void multiply_ds(float (&acc)[2][4], const float (&ds)[key_frags][4], const Tile<T, tile_keys, dim>& k_tile,
                             int column) {
 #pragma unroll
   for (int step = 0; step < tile_keys / 16; ++step) {
@@ -34,7 +34,7 @@ __device__ void multiply_ds(float (&acc)[2][4], const float (&ds)[key_frags][4],
 struct SumsByRow {
   // dQ += dS K, of a warp's 16 queries, 16 columns at a time; `sums` are those of its first query.
   template <class T, int dim>
-  __device__ static void add(float* sums, const float (&ds)[key_frags][4], const T (&k_tile)[tile_keys][dim]) {
+  __device__ static void add(float* sums, const float (&ds)[key_frags][4], const Tile<T, tile_keys, dim>& k_tile) {
 #pragma unroll
     for (int column = 0; column < dim; column += 16) {
       float acc[2][4] = {};

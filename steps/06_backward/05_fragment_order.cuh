@@ -20,13 +20,13 @@ namespace backward {
 
 constexpr int sums_block = 16 * 16;  // elements
 
-// A 16 × 16 block of dQ's sums: the accumulators of columns 0 … 7 and of 8 … 15. `vector`: by one instruction for
-// each half.
+// A lane's eight numbers of a block: the accumulators of columns 0 … 7 and of 8 … 15. `vector`: by one instruction for each half.
+__device__ inline int lane_in_block() { return threadIdx.x % 32 * 4; }
 template <bool vector>
-__device__ void add_block(float* block, const float (&left)[4], const float (&right)[4]) {
+__device__ void add_lane(float* place, const float (&left)[4], const float (&right)[4]) {
 #pragma unroll
   for (int r = 0; r < 2; ++r) {
-    float* to = &block[128 * r + threadIdx.x % 32 * 4];
+    float* to = place + 128 * r;
     if constexpr (vector) {
       ptx::red_add_v4_f32(to, left[2 * r], left[2 * r + 1], right[2 * r], right[2 * r + 1]);
     } else {
@@ -37,11 +37,15 @@ __device__ void add_block(float* block, const float (&left)[4], const float (&ri
     }
   }
 }
+template <bool vector>
+__device__ void add_block(float* block, const float (&left)[4], const float (&right)[4]) {
+  add_lane<vector>(block + lane_in_block(), left, right);
+}
 
 template <bool vector>
 struct SumsByLane {
   template <class T, int dim>
-  __device__ static void add(float* sums, const float (&ds)[key_frags][4], const T (&k_tile)[tile_keys][dim]) {
+  __device__ static void add(float* sums, const float (&ds)[key_frags][4], const Tile<T, tile_keys, dim>& k_tile) {
 #pragma unroll
     for (int column = 0; column < dim; column += 16) {
       float acc[2][4] = {};

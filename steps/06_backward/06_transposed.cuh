@@ -22,11 +22,11 @@ namespace backward {
 
 template <class T, int dim>
 struct TransposedSmem {
-  alignas(16) T k[tile_keys][dim];
-  alignas(16) T v[tile_keys][dim];
-  alignas(16) T q[tile_rows][dim];
-  alignas(16) T d_o[tile_rows][dim];
-  alignas(16) T ds[tile_keys][tile_rows];
+  Tile<T, tile_keys, dim> k;
+  Tile<T, tile_keys, dim> v;
+  Tile<T, tile_rows, dim> q;
+  Tile<T, tile_rows, dim> d_o;
+  Tile<T, tile_keys, tile_rows> ds;
 };
 constexpr int part_rows = 32;  // queries of Sᵀ that a warp has at a time: P and dS of 64 would spill at dim 128
 

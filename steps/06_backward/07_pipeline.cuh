@@ -19,17 +19,17 @@ namespace backward {
 
 template <class T, int rows, int dim>
 struct Stage {
-  alignas(16) T q[rows][dim];
-  alignas(16) T d_o[rows][dim];
+  Tile<T, rows, dim> q;
+  Tile<T, rows, dim> d_o;
   alignas(16) float lse2[rows];
   alignas(16) float minus_delta[rows];
 };
 template <class T, int dim>
 struct PipelineSmem {
-  alignas(16) T k[tile_keys][dim];
-  alignas(16) T v[tile_keys][dim];
+  Tile<T, tile_keys, dim> k;
+  Tile<T, tile_keys, dim> v;
   Stage<T, tile_rows, dim> stage[2];
-  alignas(16) T ds[tile_keys][tile_rows];
+  Tile<T, tile_keys, tile_rows> ds;
 };
 
 // Q, dO and the statistics of the queries first … of a head, to a stage.

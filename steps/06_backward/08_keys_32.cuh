@@ -29,10 +29,10 @@ constexpr int wide_keys = 16 * key_slices * tile_threads / 32;  // of a block: 1
 
 template <class T, int dim>
 struct Keys32Smem {
-  alignas(16) T k[wide_keys][dim];
-  alignas(16) T v[wide_keys][dim];
+  Tile<T, wide_keys, dim> k;
+  Tile<T, wide_keys, dim> v;
   Stage<T, tile_rows, dim> stage[2];
-  alignas(16) T ds[2][wide_keys][tile_rows];
+  Tile<T, wide_keys, tile_rows> ds[2];
 };
 
 // Grid: x over tiles of keys, y over key/value heads, z over the batch. Blocks of tile_threads.

@@ -13,12 +13,12 @@
 #pragma once
 
 #include "steps/06_backward/08_keys_32.cuh"
-#include "steps/06_backward/lane_offsets.cuh"
+#include "steps/06_backward/stage_copies.cuh"
 
 namespace backward {
 
 // Grid: x over tiles of keys, y over key/value heads, z over the batch. Blocks of tile_threads.
-template <class T, int dim, bool on_90>
+template <class T, int dim>
 __global__ void __launch_bounds__(tile_threads, 2) backward_tuned_64(AttentionShape shape,
                                                                      Heads<const T> q,    // [batch, heads, seq_q, dim]
                                                                      Heads<const T> k,    // [batch, kv_heads, seq_k, dim]
@@ -34,19 +34,14 @@ __global__ void __launch_bounds__(tile_threads, 2) backward_tuned_64(AttentionSh
   const float scale_log2 = shape.scale * device::log2_e;
   const int warp_key = 16 * key_slices * warp;
   const QueryTiles tiles = query_tiles(shape, first_key, wide_keys, tile_rows);
-  const LaneOffsets<T, dim> at;           // in tiles of dim columns
-  const LaneOffsets<T, tile_rows> ds_at;  // in dS
 
   // ---- prologue: K, V and the first tile ----
-  const int first_head = kv_head * (shape.heads / shape.kv_heads), end_head = first_head + shape.heads / shape.kv_heads;
+  TileOfHead next = first_tile(shape, tiles, kv_head);  // the tile that is copied next
   copy_tile<tile_threads>(smem.k, k, batch, kv_head, first_key, shape.seq_k);
   copy_tile<tile_threads>(smem.v, v, batch, kv_head, first_key, shape.seq_k);
-  StageCopies<tile_threads, T, tile_rows, dim> copies(q, d_o);
-  const auto begin_head = [&](int head) { copies.begin(shape, q, d_o, rows, batch, head, tiles.begin * tile_rows); };
-  begin_head(first_head);
-  if (tiles.begin == tiles.end) copies.end();
-  copies.copy_share(smem.stage[0].q, smem.stage[0].d_o, 0, 1);
-  copies.copy_statistics(smem.stage[0].lse2, smem.stage[0].minus_delta);
+  const StageCopies<tile_threads, T, tile_rows, dim> copies(shape, q, d_o, rows, batch);
+  copies.copy_share(smem.stage[0].q, smem.stage[0].d_o, next, 0, 1);
+  copies.copy_statistics(smem.stage[0].lse2, smem.stage[0].minus_delta, next);
   ptx::cp_async_commit_group();
   float* before = nullptr;  // sums of the tile whose dQ is left
   int stage_index = 0;      // of Q and dO, and of dS
@@ -56,8 +51,8 @@ __global__ void __launch_bounds__(tile_threads, 2) backward_tuned_64(AttentionSh
   const auto add_dq = [&](int buffer, float* sums) {
     const int row = warp / 2 * 32, column = warp % 2 * (dim / 2);
     float acc[key_slices][dim / 16][4] = {};
-    multiply_tile_columns(acc, ds_at, smem.ds[buffer], row, at, smem.k, column);
-    add_slices<on_90, dim>(sums, row, column, acc);
+    multiply_tile_columns(acc, smem.ds[buffer], row, smem.k, column);
+    add_slices<true, dim>(sums, row, column, acc);
   };
 
   const auto attend_tile = [&](int head, int tile, auto is_masked) {
@@ -65,16 +60,16 @@ __global__ void __launch_bounds__(tile_threads, 2) backward_tuned_64(AttentionSh
     auto& next_stage = smem.stage[stage_index ^ 1];
     ptx::cp_async_wait_group<0>();
     __syncthreads();  // the tile has come for everyone; dS of the tile before is written; everyone has left what is filled now
-    copies.advance(tiles, tile, head, end_head, begin_head);
-    copies.copy_statistics(next_stage.lse2, next_stage.minus_delta);
+    advance(next, tiles);
+    copies.copy_statistics(next_stage.lse2, next_stage.minus_delta, next);
 #pragma unroll
     for (int part = 0; part < tile_rows; part += part_rows) {
       float s[key_slices][part_rows / 8][4] = {}, dp[key_slices][part_rows / 8][4];
       std::uint32_t frag[part_rows / 16][key_slices][4];  // of P, later of dS
 
       // S^T = K Q^T, and the copies
-      at.multiply_rows(s, smem.k, warp_key, stage.q, part, nullptr, [&](int step) {
-        if (part == 0) copies.copy_share(next_stage.q, next_stage.d_o, step, dim / 16);
+      multiply_rows(s, smem.k, warp_key, stage.q, part, nullptr, [&](int step) {
+        if (part == 0) copies.copy_share(next_stage.q, next_stage.d_o, next, step, dim / 16);
       });
       // P = exp2(S - LSE)
 #pragma unroll
@@ -86,14 +81,14 @@ __global__ void __launch_bounds__(tile_threads, 2) backward_tuned_64(AttentionSh
       }
       // dV += P^T dO
       pack_slices<T>(frag, s);
-      at.multiply_kept(acc_dv, frag, stage.d_o, part);
+      multiply_kept(acc_dv, frag, stage.d_o, part);
       // dP^T - D = V dO^T - D, dS = P (dP - D)
-      at.multiply_rows(dp, smem.v, warp_key, stage.d_o, part, stage.minus_delta, [](int) {});
+      multiply_rows(dp, smem.v, warp_key, stage.d_o, part, stage.minus_delta, [](int) {});
       times(dp, s);
       pack_slices<T>(frag, dp);
-      store_slices<on_90>(ds_at, smem.ds[stage_index], warp_key, part, frag);
+      store_slices(smem.ds[stage_index], warp_key, part, frag);
       // dK += dS^T Q
-      at.multiply_kept(acc_dk, frag, stage.q, part);
+      multiply_kept(acc_dk, frag, stage.q, part);
     }
     ptx::cp_async_commit_group();
     if (before != nullptr) add_dq(stage_index ^ 1, before);

@@ -41,25 +41,23 @@ __global__ void __launch_bounds__(role_threads, 1) backward_tuned_128(AttentionS
   RoleWarp<T, dim> self(warp);
 
   // ---- prologue: K, V and the first tile ----
+  TileOfHead next = first_tile(shape, tiles, kv_head);  // the tile that is copied next
   copy_tile<role_threads>(smem.k, k, batch, kv_head, first_key, shape.seq_k);
   copy_tile<role_threads>(smem.v, v, batch, kv_head, first_key, shape.seq_k);
-  StageCopies<role_threads, T, tile_rows, dim> copies(q, d_o);
-  const auto begin_head = [&](int head) { copies.begin(shape, q, d_o, rows, batch, head, tiles.begin * tile_rows); };
-  begin_head(first_head);
-  if (!any) copies.end();
-  copies.copy_share(smem.q[0], smem.d_o[0], 0, 1);
-  copies.copy_statistics(smem.lse2[0], smem.minus_delta[0]);
+  const StageCopies<role_threads, T, tile_rows, dim> copies(shape, q, d_o, rows, batch);
+  copies.copy_share(smem.q[0], smem.d_o[0], next, 0, 1);
+  copies.copy_statistics(smem.lse2[0], smem.minus_delta[0], next);
   ptx::cp_async_commit_group();
   int stage = 0;    // of dO, the statistics and dS
   int q_stage = 0;  // of Q, of three
   const auto q_next = [&] { return q_stage == 2 ? 0 : q_stage + 1; };
-  const auto copy_share = [&](int step) { copies.copy_share(smem.q[q_next()], smem.d_o[stage ^ 1], step, dim / 16); };
-  const auto begin_tile = [&](int head, int tile) {
+  const auto copy_share = [&](int step) { copies.copy_share(smem.q[q_next()], smem.d_o[stage ^ 1], next, step, dim / 16); };
+  const auto begin_tile = [&] {
     ptx::cp_async_wait_group<0>();
     // The tile has come; dS of the tile before is written; everyone has left what is filled now.
     ptx::bar_sync(1, role_threads);
-    copies.advance(tiles, tile, head, end_head, begin_head);
-    copies.copy_statistics(smem.lse2[stage ^ 1], smem.minus_delta[stage ^ 1]);
+    advance(next, tiles);
+    copies.copy_statistics(smem.lse2[stage ^ 1], smem.minus_delta[stage ^ 1], next);
   };
   const auto end_tile = [&] {
     ptx::cp_async_commit_group();
@@ -69,11 +67,11 @@ __global__ void __launch_bounds__(role_threads, 1) backward_tuned_128(AttentionS
 
   if (warp < 4) {
     // ================ P and dV ================
-    const auto attend_tile = [&](int head, int tile, auto is_masked) {
-      begin_tile(head, tile);
+    const auto attend_tile = [&](int, int tile, auto is_masked) {
+      begin_tile();
       // S^T = K Q^T
       float s[role_slices][role_queries / 8][4] = {};
-      self.at.multiply_rows(s, smem.k, self.key, smem.q[q_stage], self.query, nullptr, copy_share);
+      multiply_rows(s, smem.k, self.key, smem.q[q_stage], self.query, nullptr, copy_share);
       // P = exp2(S - LSE)
 #pragma unroll
       for (int n = 0; n < role_slices; ++n) {
@@ -84,7 +82,7 @@ __global__ void __launch_bounds__(role_threads, 1) backward_tuned_128(AttentionS
       }
       std::uint32_t frag[role_steps][role_slices][4];
       pack_slices<T>(frag, s);
-      store_slices<true>(self.pair_at, smem.p, self.key, self.query, frag);
+      store_slices(smem.p, self.key, self.query, frag);
       ptx::bar_arrive(2, role_threads);  // P is there: the S-warps may read it
       // dV += P^T dO
       self.add_own(frag, smem.d_o[stage]);
@@ -93,8 +91,8 @@ __global__ void __launch_bounds__(role_threads, 1) backward_tuned_128(AttentionS
       end_tile();
     };
     for_each_tile(shape, tiles, kv_head, attend_tile);
-    ptx::cp_async_wait_all();                   // of K and V, where no query sees them
-    if (any) ptx::bar_arrive(1, role_threads);  // for the S-warps' last wait
+    ptx::cp_async_wait_all();                 // of K and V, where no query sees them
+    if (any) ptx::bar_sync(1, role_threads);  // the S-warps' last wait
     self.store(dv, batch, kv_head, first_key, shape.seq_k, 1.0f, rows.flag(shape, batch, kv_head));
   } else {
     // ================ dS, dK and dQ ================
@@ -108,19 +106,19 @@ __global__ void __launch_bounds__(role_threads, 1) backward_tuned_128(AttentionS
       // dQ += dS K: 32 queries × dim / 2
       const int row = warp % 4 / 2 * 32, column = warp % 2 * (dim / 2);
       float acc[2][dim / 16][4] = {};
-      multiply_tile_columns(acc, self.pair_at, smem.ds[buffer], row, self.at, smem.k, column);
+      multiply_tile_columns(acc, smem.ds[buffer], row, smem.k, column);
       add_slices<true, dim>(before, row, column, acc);
     };
     const auto attend_tile = [&](int head, int tile) {
-      begin_tile(head, tile);
+      begin_tile();
       if (before != nullptr) finish_tile(stage ^ 1);
       // dP^T - D = V dO^T - D
       float dp[role_slices][role_queries / 8][4];
-      self.at.multiply_rows(dp, smem.v, self.key, smem.d_o[stage], self.query, smem.minus_delta[stage], copy_share);
+      multiply_rows(dp, smem.v, self.key, smem.d_o[stage], self.query, smem.minus_delta[stage], copy_share);
       ptx::bar_sync(2, role_threads);  // P is there
       // dS = P (dP - D)
       self.times_stored(frag, dp, smem.p);
-      store_slices<true>(self.pair_at, smem.ds[stage], self.key, self.query, frag);
+      store_slices(smem.ds[stage], self.key, self.query, frag);
       before = &dq_sums[rows.at(shape, batch, head, tile * tile_rows) * dim];
       q_before = q_stage;
       end_tile();

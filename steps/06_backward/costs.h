@@ -12,6 +12,12 @@ using problem::Backward;
 using problem::BackwardResult;
 using Costs = std::vector<problem::KernelCost>;
 
+// Where rows lie at multiples of 16 bytes.
+inline problem::KernelCost prepare_chunks_cost(const Backward& a, bool with_sums) {
+  problem::KernelCost cost = problem::prepare_cost(a, with_sums);
+  cost.kernel = "prepare_chunks";
+  return cost;
+}
 inline const problem::KernelCost repair_cost = {"repair_non_finite"};  // it looks at the flags, and ends
 
 inline Costs standard_costs(const Backward& a) {
@@ -28,11 +34,11 @@ inline Costs recompute_costs(const Backward& a) {
           problem::convert_cost(a, "convert_dq")};
 }
 inline Costs two_kernels_costs(const Backward& a) {
-  return {problem::prepare_cost(a, false), problem::backward_cost(a, "gradient_of_keys", 4, BackwardResult::dk_dv),
+  return {prepare_chunks_cost(a, false), problem::backward_cost(a, "gradient_of_keys", 4, BackwardResult::dk_dv),
           problem::backward_cost(a, "gradient_of_queries", 3, BackwardResult::dq), repair_cost};
 }
 inline Costs tiled_costs(const Backward& a, const std::string& kernel, const std::string& convert = "convert_blocks") {
-  return {problem::prepare_cost(a, true), problem::backward_cost(a, kernel, 5, BackwardResult::all),
+  return {prepare_chunks_cost(a, true), problem::backward_cost(a, kernel, 5, BackwardResult::all),
           problem::convert_cost(a, convert), repair_cost};
 }
 

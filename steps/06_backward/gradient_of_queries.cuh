@@ -10,10 +10,10 @@ namespace backward {
 
 template <class T, int dim>
 struct QueriesSmem {
-  alignas(16) T q[tile_rows][dim];
-  alignas(16) T d_o[tile_rows][dim];
-  alignas(16) T k[tile_keys][dim];
-  alignas(16) T v[tile_keys][dim];
+  Tile<T, tile_rows, dim> q;
+  Tile<T, tile_rows, dim> d_o;
+  Tile<T, tile_keys, dim> k;
+  Tile<T, tile_keys, dim> v;
 };
 
 // dQ. Grid: x over tiles of queries, y over heads, z over the batch. Blocks of tile_threads.

@@ -31,13 +31,29 @@ inline RowStatistics statistics_of(const run::BackwardLaunch& l) {
           l.arrays.get<int>("not_finite")};
 }
 
-// Grids of one warp a padded row, and of one thread an element of a head.
+// A warp for each padded row, or a thread for 8 columns of one.
 template <class T>
 void launch_prepare(const run::BackwardLaunch& l, float* dq_sums) {
-  runtime::launch(
-      prepare_rows<T>,
-      {.grid = grid_of(padded_rows(l.shape) / prepare_warps, l.shape.heads, l.shape.batch), .block = 32 * prepare_warps},
-      l.device_shape(), l.o.as<const T>(), l.d_o.as<const T>(), l.lse, statistics_of(l), dq_sums);
+  const auto launch = [&](const auto& kernel, int rows_of_block) {
+    runtime::launch(kernel,
+                    {.grid = grid_of(padded_rows(l.shape) / rows_of_block, l.shape.heads, l.shape.batch),
+                     .block = 32 * prepare_warps},
+                    l.device_shape(), l.o.as<const T>(), l.d_o.as<const T>(), l.lse, statistics_of(l), dq_sums);
+  };
+  launch(prepare_rows<T>, prepare_warps);
+}
+// For rows of 16 bits at multiples of 16 bytes, head dims of tiles.
+template <class T>
+void launch_prepare_chunks(const run::BackwardLaunch& l, float* dq_sums) {
+  const auto launch = [&](const auto& kernel, int lanes) {
+    runtime::launch(kernel,
+                    {.grid = grid_of(padded_rows(l.shape) / (32 * prepare_warps / lanes), l.shape.heads, l.shape.batch),
+                     .block = 32 * prepare_warps},
+                    l.device_shape(), l.o.as<const T>(), l.d_o.as<const T>(), l.lse, statistics_of(l), dq_sums);
+  };
+  if (l.shape.dim <= 32) return launch(prepare_chunks<T, 4>, 4);
+  if (l.shape.dim <= 64) return launch(prepare_chunks<T, 8>, 8);
+  launch(prepare_chunks<T, 16>, 16);
 }
 template <class T>
 void launch_convert(const run::BackwardLaunch& l) {

@@ -7,7 +7,6 @@
 #include "common/run/family/any_step.h"
 #include "steps/06_backward/05_fragment_order.cuh"
 #include "steps/06_backward/host.h"
-#include "steps/06_backward/lane_offsets.cuh"
 
 namespace backward {
 
@@ -59,7 +58,7 @@ template <template <class, int> class Rung, int... dims>
 void launch_rung(const run::BackwardLaunch& l) {
   with_16_bit_type(l.shape.dtype, [&]<class T>(T) {
     float* dq_sums = l.arrays.get<float>("dq_sums");
-    launch_prepare<T>(l, dq_sums);
+    launch_prepare_chunks<T>(l, dq_sums);
     with_at_least<dims...>(l.shape.dim, [&](auto dim) {
       using K = Rung<T, dim>;
       runtime::launch(K::kernel,
@@ -94,15 +93,14 @@ Rung rung_of() {
           R<__half, first>::by_lane ? "convert_blocks" : "convert_dq"};
 }
 
-// What the rungs with addresses made once take: rows at multiples of 16 bytes, not too far apart; and head dims of tiles.
+// What the tensor-core rungs take: rows at multiples of 16 bytes, and head dims of tiles.
 template <bool Const>
-bool has_tuned_rows(const device::AnyHeads<Const>& x) {  // of elements of 16 bits
-  return reinterpret_cast<std::uintptr_t>(x.data) % 16 == 0 && (x.batch_stride | x.head_stride | x.row_stride) % chunk == 0 &&
-         x.row_stride <= tuned_max_row_stride;
+bool has_aligned_rows(const device::AnyHeads<Const>& x) {  // of elements of 16 bits
+  return reinterpret_cast<std::uintptr_t>(x.data) % 16 == 0 && (x.batch_stride | x.head_stride | x.row_stride) % chunk == 0;
 }
-inline bool has_tuned_rows(const run::BackwardLaunch& l) {
-  return has_tuned_rows(l.q) && has_tuned_rows(l.k) && has_tuned_rows(l.v) && has_tuned_rows(l.d_o) && has_tuned_rows(l.dq) &&
-         has_tuned_rows(l.dk) && has_tuned_rows(l.dv);
+inline bool has_aligned_rows(const run::BackwardLaunch& l) {
+  return has_aligned_rows(l.q) && has_aligned_rows(l.k) && has_aligned_rows(l.v) && has_aligned_rows(l.o) &&
+         has_aligned_rows(l.d_o) && has_aligned_rows(l.dq) && has_aligned_rows(l.dk) && has_aligned_rows(l.dv);
 }
 inline bool is_tuned_dim(int dim) { return dim == 32 || dim == 64 || dim == 96 || dim == 128; }
 

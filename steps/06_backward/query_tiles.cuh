@@ -19,15 +19,13 @@ __host__ __device__ inline QueryTiles query_tiles(const AttentionShape& shape, i
   const bool ragged = first_key + keys > shape.seq_k;  // keys that do not exist: all tiles have a mask
   const int last_key = (ragged ? shape.seq_k : first_key + keys) - 1;
   const int first = shape.first_query(first_key), last = shape.end_query(last_key);  // who sees some key
-  if (first >= last) return {0, 0, 0, 0};
-  const int begin = first / queries, end = (last + queries - 1) / queries;
+  const int begin = first / queries, end = first < last ? (last + queries - 1) / queries : begin;
   // Who sees every key: both ends of the queries that see a key grow with the key. Queries beyond the last see nothing by their
   // LSE.
   const int free_begin = (shape.first_query(last_key) + queries - 1) / queries;
-  const int free_last = shape.end_query(first_key);
-  const int free_end = free_last == shape.seq_q ? end : free_last / queries;
-  if (ragged || free_begin >= free_end) return {begin, end, end, end};
-  return {begin, free_begin, free_end, end};
+  const int free_last = shape.end_query(first_key), free_end = free_last == shape.seq_q ? end : free_last / queries;
+  const bool none_free = ragged || free_begin >= free_end || begin == end;
+  return {begin, none_free ? end : free_begin, none_free ? end : free_end, end};
 }
 // [/doc: query_tiles]
 

@@ -2,7 +2,7 @@
 // dK.
 #pragma once
 
-#include "steps/06_backward/lane_offsets.cuh"
+#include "steps/06_backward/stage_copies.cuh"
 
 namespace backward {
 
@@ -14,20 +14,18 @@ constexpr int role_steps = role_queries / 16;
 
 template <class T, int dim>
 struct RolesSmem {
-  alignas(16) T k[role_keys][dim];
-  alignas(16) T v[role_keys][dim];
-  alignas(16) T q[3][tile_rows][dim];
-  alignas(16) T d_o[2][tile_rows][dim];
-  alignas(16) T p[role_keys][tile_rows];
-  alignas(16) T ds[2][role_keys][tile_rows];
+  Tile<T, role_keys, dim> k;
+  Tile<T, role_keys, dim> v;
+  Tile<T, tile_rows, dim> q[3];
+  Tile<T, tile_rows, dim> d_o[2];
+  Tile<T, role_keys, tile_rows> p;
+  Tile<T, role_keys, tile_rows> ds[2];
   alignas(16) float lse2[2][tile_rows];
   alignas(16) float minus_delta[2][tile_rows];
 };
 
 template <class T, int dim>
 struct RoleWarp {
-  const LaneOffsets<T, dim> at{};             // in tiles of dim columns
-  const LaneOffsets<T, tile_rows> pair_at{};  // in P and dS
   int key, query, column;                     // the warp's first, of Sᵀ or dPᵀ, and of dV or dK
   float acc[role_slices][dim / 16][4] = {};   // dV or dK: 64 keys × dim / 2
 
@@ -35,29 +33,29 @@ struct RoleWarp {
       : key(warp % 4 / 2 * 64), query(warp % 2 * role_queries), column(warp % 2 * (dim / 2)) {}
 
   // dV += Pᵀ dO or dK += dSᵀ Q, of the warp's own queries, whose P or dS is in its registers.
-  __device__ void add_own(const std::uint32_t (&own)[role_steps][role_slices][4], const T (&queries)[tile_rows][dim]) {
-    at.multiply_kept(acc, own, queries, query, column);
+  __device__ void add_own(const std::uint32_t (&own)[role_steps][role_slices][4], const Tile<T, tile_rows, dim>& queries) {
+    multiply_kept(acc, own, queries, query, column);
   }
   // The same of the other queries, whose P or dS comes from shared memory.
-  __device__ void add_other(const T (&pairs)[role_keys][tile_rows], const T (&queries)[tile_rows][dim]) {
+  __device__ void add_other(const Tile<T, role_keys, tile_rows>& pairs, const Tile<T, tile_rows, dim>& queries) {
     const int other = query ^ role_queries;
 #pragma unroll
     for (int step = 0; step < role_steps; ++step) {
       std::uint32_t a[1][role_slices][4];
 #pragma unroll
-      for (int s = 0; s < role_slices; ++s) pair_at.load_a(a[0][s], pairs, key + 16 * s, other + 16 * step);
-      at.multiply_kept(acc, a, queries, other + 16 * step, column);
+      for (int s = 0; s < role_slices; ++s) load_a(a[0][s], pairs, key + 16 * s, other + 16 * step);
+      multiply_kept(acc, a, queries, other + 16 * step, column);
     }
   }
   // dS = P ∘ (dP − D) as operands; P from shared memory, where another warp put it.
   __device__ void times_stored(std::uint32_t (&ds)[role_steps][role_slices][4],
-                               const float (&dp)[role_slices][role_queries / 8][4], const T (&p)[role_keys][tile_rows]) const {
+                               const float (&dp)[role_slices][role_queries / 8][4], const Tile<T, role_keys, tile_rows>& p) const {
 #pragma unroll
     for (int step = 0; step < role_steps; ++step) {
 #pragma unroll
       for (int s = 0; s < role_slices; ++s) {
         std::uint32_t pairs[4];
-        pair_at.load_a(pairs, p, key + 16 * s, query + 16 * step);
+        load_a(pairs, p, key + 16 * s, query + 16 * step);
 #pragma unroll
         for (int w = 0; w < 4; ++w) {
           const float2 pair = unpacked<T>(pairs[w]);

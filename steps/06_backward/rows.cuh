@@ -67,6 +67,31 @@ __device__ inline float warp_sum(float x) {
   return x;
 }
 
+// What is known of row i. A row that sees no key, or does not exist, has LSE = −∞ or none.
+__device__ inline void write_statistics(const AttentionShape& shape, const float* lse, const RowStatistics& rows, int batch,
+                                        int head, int i, float delta) {
+  const float row_lse = i < shape.seq_q ? load(&lse[(std::int64_t{batch} * shape.heads + head) * shape.seq_q + i]) : -INFINITY;
+  const bool empty = row_lse == -INFINITY;
+  const std::int64_t at = rows.at(shape, batch, head, i);
+  store(&rows.lse2[at], empty ? INFINITY : row_lse == INFINITY ? NAN : row_lse * device::log2_e);
+  store(&rows.minus_delta[at], empty ? 0.0f : -delta);
+}
+
+// A word of 32 bits as two numbers.
+template <class T>
+__device__ inline float2 unpacked(std::uint32_t word) {
+  T pair[2];
+  memcpy(static_cast<void*>(pair), &word, sizeof(word));
+  return make_float2(to_float(pair[0]), to_float(pair[1]));
+}
+
+// a · b of two words that hold two numbers each.
+template <class T>
+__device__ inline float pair_products(std::uint32_t a, std::uint32_t b) {
+  const float2 x = unpacked<T>(a), y = unpacked<T>(b);
+  return x.x * y.x + x.y * y.y;
+}
+
 constexpr int prepare_warps = 8;
 
 // A warp has a row: D, and LSE in base 2; dQ's sums of that row begin at 0, where there are any, and the flags at 0.
@@ -88,13 +113,38 @@ __global__ void __launch_bounds__(32 * prepare_warps) prepare_rows(AttentionShap
   }
   delta = warp_sum(delta);
   const std::int64_t at = rows.at(shape, batch, head, i);
-  if (lane == 0) {
-    const float row_lse = inside ? lse[(std::int64_t{batch} * shape.heads + head) * shape.seq_q + i] : -INFINITY;
-    const bool empty = row_lse == -INFINITY;
-    rows.lse2[at] = empty ? INFINITY : row_lse == INFINITY ? NAN : row_lse * device::log2_e;
-    rows.minus_delta[at] = empty ? 0.0f : -delta;
-  }
+  if (lane == 0) write_statistics(shape, lse, rows, batch, head, i, delta);
   for (int t = lane; dq_sums != nullptr && t < shape.dim; t += 32) dq_sums[at * shape.dim + t] = 0.0f;
+}
+
+// The same for rows at multiples of 16 bytes: a thread has 8 columns, and `lanes` threads beside each other have a row.
+// Grid: x over padded rows, y over heads, z over the batch. Blocks of 32 · prepare_warps. dim: at most 8 · lanes.
+template <class T, int lanes>
+__global__ void __launch_bounds__(32 * prepare_warps) prepare_chunks(AttentionShape shape,
+                                                                     Heads<const T> o,    // [batch, heads, seq_q, dim]
+                                                                     Heads<const T> d_o,  // [batch, heads, seq_q, dim]
+                                                                     const float* lse,    // [batch, heads, seq_q]
+                                                                     RowStatistics rows,
+                                                                     float* dq_sums) {  // [batch, heads, padded, dim], or null
+  const int i = (blockIdx.x * 32 * prepare_warps + threadIdx.x) / lanes, t = threadIdx.x % lanes * 8;
+  const int head = blockIdx.y, batch = blockIdx.z;
+  const bool inside = i < shape.seq_q;
+  if (blockIdx.x == 0 && threadIdx.x == 0 && head < shape.kv_heads) *rows.flag(shape, batch, head) = 0;
+  float delta = 0.0f;
+  if (inside && t < shape.dim) {
+    const uint4 of_o = load(reinterpret_cast<const uint4*>(&o.row(batch, head, i)[t]));
+    const uint4 of_d_o = load(reinterpret_cast<const uint4*>(&d_o.row(batch, head, i)[t]));
+    delta = pair_products<T>(of_o.x, of_d_o.x) + pair_products<T>(of_o.y, of_d_o.y) + pair_products<T>(of_o.z, of_d_o.z) +
+            pair_products<T>(of_o.w, of_d_o.w);
+  }
+  for (int distance = lanes / 2; distance > 0; distance /= 2) delta += __shfl_xor_sync(all_lanes, delta, distance);
+  const std::int64_t at = rows.at(shape, batch, head, i);
+  if (t == 0) write_statistics(shape, lse, rows, batch, head, i, delta);
+  if (dq_sums != nullptr && t < shape.dim) {
+    float4* sums = reinterpret_cast<float4*>(&dq_sums[at * shape.dim + t]);
+    store(sums, make_float4(0.0f, 0.0f, 0.0f, 0.0f));
+    store(sums + 1, make_float4(0.0f, 0.0f, 0.0f, 0.0f));
+  }
 }
 
 constexpr int convert_threads = 256;

@@ -28,7 +28,7 @@ struct Keys32 : Block<Keys32Smem<T, dim>, wide_keys, tile_threads> {
 };
 template <class T, int dim>
 struct Tuned64 : Block<Keys32Smem<T, dim>, wide_keys, tile_threads> {
-  static constexpr auto kernel = backward_tuned_64<T, dim, true>;
+  static constexpr auto kernel = backward_tuned_64<T, dim>;
   static constexpr bool by_lane = true;
 };
 template <class T, int dim>
@@ -43,7 +43,7 @@ Rung fragment_order() { return rung_of<FragmentOrder, 32, 64, 96, 128>(); }
 Rung transposed() { return rung_of<Transposed, 32, 64, 96, 128>(); }
 Rung pipeline() { return rung_of<Pipeline, 32, 64, 96, 128>(); }
 Rung keys_32() { return rung_of<Keys32, 32, 64>(); }
-Rung tuned_128() { return rung_of<Tuned128, 128>(); }
+Rung tuned_128() { return rung_of<Tuned128, 96, 128>(); }
 Rung tuned_64() { return rung_of<Tuned64, 32, 64>(); }
 
 }  // namespace backward

@@ -18,8 +18,8 @@ __device__ void mma_slices(float (&acc)[slices][frags][4], int n, const std::uin
 
 // acc += A Bᵀ, as multiply_rows.
 template <class T, int a_rows, int b_rows, int dim, int slices, int frags>
-__device__ void multiply_rows(float (&acc)[slices][frags][4], const T (&a_tile)[a_rows][dim], int row,
-                              const T (&b_tile)[b_rows][dim], int b_row) {
+__device__ void multiply_rows(float (&acc)[slices][frags][4], const Tile<T, a_rows, dim>& a_tile, int row,
+                              const Tile<T, b_rows, dim>& b_tile, int b_row) {
 #pragma unroll
   for (int column = 0; column < dim; column += 16) {
     std::uint32_t a[slices][4];
@@ -34,16 +34,16 @@ __device__ void multiply_rows(float (&acc)[slices][frags][4], const T (&a_tile)[
   }
 }
 
-// acc += A B, as multiply_kept; A is packed already: operands of 16 columns each.
+// acc += A B, as multiply_kept; A is packed already: operands of 16 columns each. Columns first_column … of B.
 template <class T, int rows, int dim, int steps, int slices, int frags>
 __device__ void multiply_kept(float (&acc)[slices][frags][4], const std::uint32_t (&a)[steps][slices][4],
-                              const T (&b_tile)[rows][dim], int row) {
+                              const Tile<T, rows, dim>& b_tile, int row, int first_column = 0) {
 #pragma unroll
   for (int step = 0; step < steps; ++step) {
 #pragma unroll
     for (int n = 0; n < frags; n += 2) {
       std::uint32_t b[2][2];
-      load_b_columns(b, b_tile, row + 16 * step, 8 * n);
+      load_b_columns(b, b_tile, row + 16 * step, first_column + 8 * n);
       mma_slices<T>(acc, n, a[step], b);
     }
   }
@@ -51,8 +51,8 @@ __device__ void multiply_kept(float (&acc)[slices][frags][4], const std::uint32_
 
 // acc += Aᵀ B: columns a_column … of A, 16 for each slice, column … of B, over the rows of both.
 template <class T, int rows, int a_columns, int dim, int slices, int frags>
-__device__ void multiply_tile_columns(float (&acc)[slices][frags][4], const T (&a_tile)[rows][a_columns], int a_column,
-                                      const T (&b_tile)[rows][dim], int column) {
+__device__ void multiply_tile_columns(float (&acc)[slices][frags][4], const Tile<T, rows, a_columns>& a_tile, int a_column,
+                                      const Tile<T, rows, dim>& b_tile, int column) {
 #pragma unroll
   for (int row = 0; row < rows; row += 16) {
     std::uint32_t a[slices][4];
@@ -90,11 +90,12 @@ __device__ void pack_slices(std::uint32_t (&a)[frags / 2][slices][4], const floa
 // Accumulators of rows row … and columns column … of a tile, to dQ's sums of that tile.
 template <bool vector, int dim, int slices, int frags>
 __device__ void add_slices(float* sums, int row, int column, const float (&acc)[slices][frags][4]) {
+  float* first = sums + row * dim + column / 16 * sums_block + lane_in_block();
 #pragma unroll
   for (int s = 0; s < slices; ++s) {
 #pragma unroll
     for (int n = 0; n < frags; n += 2) {
-      add_block<vector>(&sums[(row + 16 * s) * dim + (column / 16 + n / 2) * sums_block], acc[s][n], acc[s][n + 1]);
+      add_lane<vector>(first + (16 * s * dim + n / 2 * sums_block), acc[s][n], acc[s][n + 1]);
     }
   }
 }

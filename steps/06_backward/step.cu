@@ -5,7 +5,7 @@
 #include "steps/06_backward/01_standard.cuh"
 #include "steps/06_backward/02_recompute.cuh"
 #include "steps/06_backward/04_one_kernel.cuh"
-#include "steps/06_backward/09_tuned_64.cuh"
+#include "steps/06_backward/07_pipeline.cuh"
 #include "steps/06_backward/costs.h"
 #include "steps/06_backward/gradient_of_queries.cuh"
 #include "steps/06_backward/launches.h"
@@ -84,7 +84,7 @@ std::size_t recompute_bytes(const Backward& a) {
 
 void launch_two_kernels(const BackwardLaunch& l) {
   with_16_bit_type(l.shape.dtype, [&]<class T>(T) {
-    launch_prepare<T>(l, nullptr);
+    launch_prepare_chunks<T>(l, nullptr);
     with_at_least<32, 64, 96, 128>(l.shape.dim, [&](auto dim) {
       const auto& a = l.shape;
       runtime::launch(gradient_of_keys<T, dim>,
@@ -111,8 +111,8 @@ struct OneKernel : Block<KeysSmem<T, dim>, tile_keys, tile_threads> {
 };
 // For compute capability 8.0.
 template <class T, int dim>
-struct Tuned64For80 : Block<Keys32Smem<T, dim>, wide_keys, tile_threads> {
-  static constexpr auto kernel = backward_tuned_64<T, dim, false>;
+struct PipelineFor80 : Block<PipelineSmem<T, dim>, tile_keys, tile_threads> {
+  static constexpr auto kernel = backward_pipeline<T, dim, false>;
   static constexpr bool by_lane = true;
 };
 template <class T, int dim>
@@ -144,7 +144,7 @@ const AttentionSupport tiles_16_bit = {
 // dK and dV of 32 longer rows do not fit into the registers of a warp.
 const AttentionSupport short_rows = {
     .dtypes = {Dtype::fp16, Dtype::bf16}, .dims = {32, 64}, .window = true, .row_alignment = 16};
-const AttentionSupport rows_of_128 = {.dtypes = {Dtype::fp16, Dtype::bf16}, .dims = {128}, .window = true, .row_alignment = 16};
+const AttentionSupport long_rows = {.dtypes = {Dtype::fp16, Dtype::bf16}, .dims = {96, 128}, .window = true, .row_alignment = 16};
 const AttentionSupport any_16_bit = {.dtypes = {Dtype::fp16, Dtype::bf16}, .window = true};
 const AttentionSupport any = {.dtypes = {Dtype::fp32, Dtype::fp16, Dtype::bf16}, .window = true};
 
@@ -157,18 +157,17 @@ struct Choice {
 };
 Choice tuned(int dim) {
   if (dim <= 64) return {"backward_tuned_64", tuned_64()};
-  if (dim == 96) return {"backward_pipeline", pipeline()};
   return {"backward_tuned_128", tuned_128()};
 }
 Choice tuned_80(int dim) {
-  if (dim <= 64) return {"backward_tuned_64", rung_of<Tuned64For80, 32, 64>()};
-  return {"backward_transposed", rung_of<TransposedFor80, 96, 128>()};
+  if (dim <= 96) return {"backward_pipeline", rung_of<PipelineFor80, 32, 64, 96>()};
+  return {"backward_transposed", rung_of<TransposedFor80, 128>()};
 }
 
 // Other head dims, and rows at other addresses, go to `recompute`.
 template <Choice (*choice)(int)>
 void launch_best(const BackwardLaunch& l) {
-  if (!is_tuned_dim(l.shape.dim) || !has_tuned_rows(l)) return launch_recompute(l);
+  if (!is_tuned_dim(l.shape.dim) || !has_aligned_rows(l)) return launch_recompute(l);
   choice(l.shape.dim).rung.launch(l);
 }
 template <Choice (*choice)(int)>
@@ -214,9 +213,9 @@ const std::vector<BackwardVariant> variants = {
          90),
     rung("tuned_64", "addresses made once, copies between the mma, dP from −D on", short_rows, "backward_tuned_64", tuned_64(),
          90),
-    rung("tuned_128", "four warps make P and dV, four make dS, dK and dQ", rows_of_128, "backward_tuned_128", tuned_128(), 90),
+    rung("tuned_128", "four warps make P and dV, four make dS, dK and dQ", long_rows, "backward_tuned_128", tuned_128(), 90),
     {.name = "tuned",
-     .idea = "tuned_64, tuned_128 or pipeline, by the head dim; recompute where none fits",
+     .idea = "tuned_64 or tuned_128, by the head dim; recompute where neither fits",
      .supports = any_16_bit,
      .compute_capability = 90,
      .shared_bytes = best_bytes<tuned>,
@@ -225,7 +224,7 @@ const std::vector<BackwardVariant> variants = {
      .launch = launch_best<tuned>,
      .deterministic = false},
     {.name = "tuned_80",
-     .idea = "the same for compute capability 8.0: red one by one, plain stores, tiles that fit 99 KB",
+     .idea = "for compute capability 8.0: pipeline or transposed, red one by one, tiles that fit 99 KB",
      .supports = any_16_bit,
      .shared_bytes = best_bytes<tuned_80>,
      .scratch = sums_arrays,

@@ -1,5 +1,4 @@
-// Step 06: tiles in shared memory, swizzled as in step 02, the fragments that mma.sync takes from them, and the products of a
-// warp.
+// Step 06: tiles in shared memory, the fragments that mma.sync takes from them, and the products of a warp.
 //
 // Each of the five products takes A and B by rows or, with ldmatrix.trans, by columns:
 //
@@ -25,60 +24,63 @@ constexpr int key_frags = tile_keys / 8;
 
 constexpr int chunk = 8;  // elements of 16 bits in 16 bytes, what one access moves
 
-// The place of column t in a row of `dim` elements, so that the 8 rows that ldmatrix reads at a time fall on all 32 banks. t is
-// a multiple of 8. Rows of 64 or 192 bytes begin at banks 0 and 16 by turns, so that two rows share a pattern.
-template <int dim>
-__device__ inline int swizzled(int row, int t) {
-  static_assert(dim % 32 == 0);
-  return t ^ (dim % 64 == 0 ? row % 8 : row / 2 % 4) * chunk;
-}
+// A tile in shared memory. Behind each row there are 16 bytes that nobody uses. So the 8 rows that ldmatrix reads at a time fall
+// on all 32 banks, as in a swizzled tile; and another row or column is a constant further on, which is part of the instruction.
+// A swizzle would need a register for each column. The price is memory: 6 % at 128 columns, 12 % at 64.
+template <class T, int rows, int columns>
+struct Tile {
+  static_assert(columns % 32 == 0);
+  static constexpr int width = columns + chunk;
+  alignas(16) T at[rows][width];
+
+  // A lane's part of the 16 × 16 elements that an ldmatrix.x4 takes from (row, column) on: matrices 0, 1 lie below each other, or
+  // beside each other.
+  __device__ const T* down(int row, int column) const { return &at[row][column] + lane_place_down(); }
+  __device__ const T* across(int row, int column) const { return &at[row][column] + lane_place_across(); }
+  __device__ T* down(int row, int column) { return &at[row][column] + lane_place_down(); }
+
+ private:
+  __device__ static int lane_place_down() { return threadIdx.x % 16 * width + threadIdx.x % 32 / 16 * chunk; }
+  __device__ static int lane_place_across() {
+    return (threadIdx.x % 32 / 16 * 8 + threadIdx.x % 8) * width + threadIdx.x % 32 / 8 % 2 * chunk;
+  }
+};
 
 // Rows first … of a head to a tile, by all threads; rows from `end` on become zeros.
 template <int threads, class T, int rows, int dim>
-__device__ void copy_tile(T (&tile)[rows][dim], const Heads<const T>& from, int batch, int head, int first, int end) {
+__device__ void copy_tile(Tile<T, rows, dim>& tile, const Heads<const T>& from, int batch, int head, int first, int end) {
 #pragma unroll
   for (int n = threadIdx.x; n < rows * dim / chunk; n += threads) {
     const int r = n / (dim / chunk), t = n % (dim / chunk) * chunk;
     const bool inside = first + r < end;
-    ptx::cp_async_16(&tile[r][swizzled<dim>(r, t)], &from.row(batch, head, inside ? first + r : 0)[t], inside ? 16 : 0);
+    ptx::cp_async_16(&tile.at[r][t], &from.row(batch, head, inside ? first + r : 0)[t], inside ? 16 : 0);
   }
 }
 
 // ---- fragments ----
 
-// A lane's row and column of the 16 × 16 elements that an ldmatrix.x4 takes: matrices 0, 1 below each other, or beside each
-// other.
-__device__ inline int lane_row_down() { return threadIdx.x % 16; }
-__device__ inline int lane_column_down() { return threadIdx.x % 32 / 16 * chunk; }
-__device__ inline int lane_row_across() { return threadIdx.x % 32 / 16 * 8 + threadIdx.x % 8; }
-__device__ inline int lane_column_across() { return threadIdx.x % 32 / 8 % 2 * chunk; }
-
 // A[m][k] from rows m: rows `row` … + 15, columns `column` … + 15 of the tile.
 template <class T, int rows, int dim>
-__device__ void load_a(std::uint32_t (&a)[4], const T (&tile)[rows][dim], int row, int column) {
-  const int r = row + lane_row_down(), t = column + lane_column_down();
-  ptx::ldmatrix_x4(a, &tile[r][swizzled<dim>(r, t)]);
+__device__ void load_a(std::uint32_t (&a)[4], const Tile<T, rows, dim>& tile, int row, int column) {
+  ptx::ldmatrix_x4(a, tile.down(row, column));
 }
 // A[m][k] from rows k: m is the tile's column.
 template <class T, int rows, int dim>
-__device__ void load_a_columns(std::uint32_t (&a)[4], const T (&tile)[rows][dim], int row, int column) {
-  const int r = row + lane_row_across(), t = column + lane_column_across();
-  ptx::ldmatrix_x4_trans(a, &tile[r][swizzled<dim>(r, t)]);
+__device__ void load_a_columns(std::uint32_t (&a)[4], const Tile<T, rows, dim>& tile, int row, int column) {
+  ptx::ldmatrix_x4_trans(a, tile.across(row, column));
 }
 // Two fragments B[k][n] from rows n, 16 of them, and 16 columns k.
 template <class T, int rows, int dim>
-__device__ void load_b(std::uint32_t (&b)[2][2], const T (&tile)[rows][dim], int row, int column) {
-  const int r = row + lane_row_across(), t = column + lane_column_across();
+__device__ void load_b(std::uint32_t (&b)[2][2], const Tile<T, rows, dim>& tile, int row, int column) {
   std::uint32_t words[4];
-  ptx::ldmatrix_x4(words, &tile[r][swizzled<dim>(r, t)]);
+  ptx::ldmatrix_x4(words, tile.across(row, column));
   b[0][0] = words[0], b[0][1] = words[1], b[1][0] = words[2], b[1][1] = words[3];
 }
 // Two fragments B[k][n] from rows k, 16 of them, and 16 columns n.
 template <class T, int rows, int dim>
-__device__ void load_b_columns(std::uint32_t (&b)[2][2], const T (&tile)[rows][dim], int row, int column) {
-  const int r = row + lane_row_down(), t = column + lane_column_down();
+__device__ void load_b_columns(std::uint32_t (&b)[2][2], const Tile<T, rows, dim>& tile, int row, int column) {
   std::uint32_t words[4];
-  ptx::ldmatrix_x4_trans(words, &tile[r][swizzled<dim>(r, t)]);
+  ptx::ldmatrix_x4_trans(words, tile.down(row, column));
   b[0][0] = words[0], b[0][1] = words[1], b[1][0] = words[2], b[1][1] = words[3];
 }
 // A[m][k] from accumulators: columns 16 · step … of 16 rows, rounded to 16 bits.
@@ -88,19 +90,11 @@ __device__ void as_operand(std::uint32_t (&a)[4], const float (&acc)[frags][4], 
   for (int w = 0; w < 4; ++w) a[w] = packed<T>(acc[2 * step + w / 2][w % 2 * 2], acc[2 * step + w / 2][w % 2 * 2 + 1]);
 }
 
-// A register of such an operand as two numbers.
-template <class T>
-__device__ inline float2 unpacked(std::uint32_t word) {
-  T pair[2];
-  memcpy(static_cast<void*>(pair), &word, sizeof(word));
-  return make_float2(to_float(pair[0]), to_float(pair[1]));
-}
-
 // ---- products of a warp ----
 
 // acc += A Bᵀ: rows row … + 15 of A, 8 · frags rows of B from b_row on, over the `dim` columns of both.
 template <class T, int a_rows, int b_rows, int dim, int frags>
-__device__ void multiply_rows(float (&acc)[frags][4], const T (&a_tile)[a_rows][dim], int row, const T (&b_tile)[b_rows][dim],
+__device__ void multiply_rows(float (&acc)[frags][4], const Tile<T, a_rows, dim>& a_tile, int row, const Tile<T, b_rows, dim>& b_tile,
                               int b_row = 0) {
 #pragma unroll
   for (int column = 0; column < dim; column += 16) {
@@ -118,8 +112,8 @@ __device__ void multiply_rows(float (&acc)[frags][4], const T (&a_tile)[a_rows][
 
 // acc += Aᵀ B: columns column … + 15 of A, all columns of B, over the rows of both.
 template <class T, int rows, int a_columns, int dim, int frags>
-__device__ void multiply_columns(float (&acc)[frags][4], const T (&a_tile)[rows][a_columns], int column,
-                                 const T (&b_tile)[rows][dim]) {
+__device__ void multiply_columns(float (&acc)[frags][4], const Tile<T, rows, a_columns>& a_tile, int column,
+                                 const Tile<T, rows, dim>& b_tile) {
   static_assert(frags * 8 == dim);
 #pragma unroll
   for (int row = 0; row < rows; row += 16) {
@@ -137,7 +131,7 @@ __device__ void multiply_columns(float (&acc)[frags][4], const T (&a_tile)[rows]
 
 // acc += A B: A from accumulators, B by columns, from row `row` of the tile on.
 template <class T, int rows, int dim, int a_frags, int frags>
-__device__ void multiply_kept(float (&acc)[frags][4], const float (&kept)[a_frags][4], const T (&b_tile)[rows][dim], int row) {
+__device__ void multiply_kept(float (&acc)[frags][4], const float (&kept)[a_frags][4], const Tile<T, rows, dim>& b_tile, int row) {
   static_assert(frags * 8 == dim);
 #pragma unroll
   for (int step = 0; step < a_frags / 2; ++step) {
@@ -155,8 +149,8 @@ __device__ void multiply_kept(float (&acc)[frags][4], const float (&kept)[a_frag
 
 // acc += Aᵀ B: columns a_column … + 15 of A, column … + 15 of B, over the rows of both.
 template <class T, int rows, int a_columns, int dim>
-__device__ void multiply_tile_columns(float (&acc)[2][4], const T (&a_tile)[rows][a_columns], int a_column,
-                                      const T (&b_tile)[rows][dim], int column) {
+__device__ void multiply_tile_columns(float (&acc)[2][4], const Tile<T, rows, a_columns>& a_tile, int a_column,
+                                      const Tile<T, rows, dim>& b_tile, int column) {
 #pragma unroll
   for (int step = 0; step < rows / 16; ++step) {
     std::uint32_t a[4], b[2][2];
@@ -206,13 +200,13 @@ __device__ void softmax_gradient(float (&s)[frags][4], float (&dp)[frags][4], co
 
 // Accumulators to rows row … + 15 of a tile, from a column on that is a multiple of 8; rounded to 16 bits.
 template <class T, int rows, int columns, int frags>
-__device__ void store_tile(T (&tile)[rows][columns], int row, int column, const float (&acc)[frags][4]) {
+__device__ void store_tile(Tile<T, rows, columns>& tile, int row, int column, const float (&acc)[frags][4]) {
 #pragma unroll
   for (int p = 0; p < frags; ++p) {
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
       const int i = row + threadIdx.x % 32 / 4 + 8 * r;
-      store(reinterpret_cast<std::uint32_t*>(&tile[i][swizzled<columns>(i, column + 8 * p) + threadIdx.x % 4 * 2]),
+      store(reinterpret_cast<std::uint32_t*>(&tile.at[i][column + 8 * p + threadIdx.x % 4 * 2]),
             packed<T>(acc[p][2 * r], acc[p][2 * r + 1]));
     }
   }

@@ -52,6 +52,7 @@ void same_bits(const std::vector<float>& a, const std::vector<float>& b) {
 
 run::Outcome clean(const run::AttentionVariant& variant, const Attention& shape, const AttentionInputs& inputs,
                    const run::ExecuteOptions& options = {}) {
+  INFO("variant " << variant.name << ", " << problem::to_string(shape) << ", scale " << *shape.scale);
   run::Outcome outcome = run::execute(variant, shape, inputs, options);
   for (const runtime::Finding& finding : outcome.findings) {
     INFO(finding.text);
