@@ -126,6 +126,12 @@ void bar_sync(int id, int threads, const std::source_location& where) {
   lane.block->arrive_named(lane, {"bar.sync", id, threads, where, __builtin_return_address(0)});
 }
 
+void barrier_sync(int id, int threads, const std::source_location& where) {
+  Lane& lane = lane_or_die();
+  await_traced(lane, "barrier.sync", id, __builtin_return_address(0));
+  lane.block->arrive_named(lane, {"barrier.sync", id, threads, where, __builtin_return_address(0)});
+}
+
 void bar_arrive(int id, int threads, const std::source_location& where) {
   Lane& lane = lane_or_die();
   await_traced(lane, "bar.arrive", id, __builtin_return_address(0));

@@ -44,6 +44,7 @@ void barrier(const std::source_location& where);
 bool barrier_or(bool predicate, const std::source_location& where);
 void warp_barrier(std::uint32_t mask, const std::source_location& where);
 void bar_sync(int id, int threads, const std::source_location& where = std::source_location::current());
+void barrier_sync(int id, int threads, const std::source_location& where = std::source_location::current());
 void bar_arrive(int id, int threads, const std::source_location& where = std::source_location::current());
 void fence(Scope scope);
 

@@ -325,7 +325,15 @@ void Block::arrive_named(Lane& lane, const BarrierCall& call) {
   if (barrier.threads != 0 && barrier.threads != call.threads) {
     refuse("others came to the same barrier for " + std::to_string(barrier.threads) + " threads");
   }
-  const bool waits = std::string_view(call.name) == "bar.sync";
+  const bool waits = std::string_view(call.name) != "bar.arrive";
+  for (const std::uint32_t i : barrier.waiting) {
+    const BarrierCall& other = lanes_[i].named_barrier;
+    const bool aligned = std::string_view(call.name) == "bar.sync" || std::string_view(other.name) == "bar.sync";
+    if (waits && aligned && other.pc != call.pc) {
+      refuse("others wait in another instruction, " + std::string(other.name) + " at " +
+             with_callers(place_of(other.where), other.pc) + "; threads that come from different places need barrier.sync");
+    }
+  }
   const auto index = static_cast<std::uint32_t>(lane.index);
   barrier.threads = call.threads;
   ++barrier.arrived;

@@ -52,7 +52,7 @@ struct WarpCall {
 
 // A lane's part in one of the barriers 1 … 15.
 struct BarrierCall {
-  const char* name;  // of the instruction: bar.sync waits, bar.arrive does not
+  const char* name;  // of the instruction: bar.sync and barrier.sync wait, bar.arrive does not
   int id = 0;
   int threads = 0;  // that it takes to open the barrier
   std::source_location where;
@@ -185,8 +185,8 @@ class Block {
   std::array<std::vector<PendingAccess>, 2> requests_;  // of issue(): through one pointer, lanes may reach both memories
   struct NamedBarrier {
     int threads = 0;                     // that it takes; 0: nobody has come
-    int arrived = 0;                     // by bar.sync or bar.arrive
-    std::vector<std::uint32_t> waiting;  // by bar.sync
+    int arrived = 0;                     // by bar.sync, barrier.sync or bar.arrive
+    std::vector<std::uint32_t> waiting;  // by bar.sync or barrier.sync
     Meeting meeting;                     // of all who arrived
   };
   std::array<NamedBarrier, named_barriers> named_barriers_;

@@ -13,6 +13,7 @@ namespace simt::ptx {
 
 using simt::bar_arrive;
 using simt::bar_sync;
+using simt::barrier_sync;
 using simt::cp_async_commit_group;
 using simt::cp_async_wait_all;
 

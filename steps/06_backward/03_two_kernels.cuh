@@ -86,7 +86,7 @@ __global__ void __launch_bounds__(tile_threads) gradient_of_keys(AttentionShape 
     }
   }
   ptx::cp_async_wait_all();  // of K and V, where no query sees them
-  int* flag = rows.flag(shape, batch, kv_head);
+  float* flag = rows.flag(shape, batch, kv_head);
   store_rows(dk, batch, kv_head, first_key + 16 * warp, shape.seq_k, shape.scale, acc_dk, flag);
   store_rows(dv, batch, kv_head, first_key + 16 * warp, shape.seq_k, 1.0f, acc_dv, flag);
 }

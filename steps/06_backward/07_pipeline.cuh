@@ -113,7 +113,7 @@ __global__ void __launch_bounds__(tile_threads) backward_pipeline(AttentionShape
   for_each_tile(shape, tiles, kv_head, attend_tile);
 
   ptx::cp_async_wait_all();  // of K and V, where no query sees them
-  int* flag = rows.flag(shape, batch, kv_head);
+  float* flag = rows.flag(shape, batch, kv_head);
   store_rows(dk, batch, kv_head, first_key + 16 * warp, shape.seq_k, shape.scale, acc_dk, flag);
   store_rows(dv, batch, kv_head, first_key + 16 * warp, shape.seq_k, 1.0f, acc_dv, flag);
 }

@@ -102,7 +102,7 @@ __global__ void __launch_bounds__(tile_threads, 2) backward_tuned_64(AttentionSh
     __syncthreads();  // dS of the last tile is written
     add_dq(stage_index ^ 1, before);
   }
-  int* flag = rows.flag(shape, batch, kv_head);
+  float* flag = rows.flag(shape, batch, kv_head);
 #pragma unroll
   for (int s = 0; s < key_slices; ++s) {
     store_rows(dk, batch, kv_head, first_key + warp_key + 16 * s, shape.seq_k, shape.scale, acc_dk[s], flag);

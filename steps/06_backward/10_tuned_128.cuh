@@ -55,7 +55,7 @@ __global__ void __launch_bounds__(role_threads, 1) backward_tuned_128(AttentionS
   const auto begin_tile = [&] {
     ptx::cp_async_wait_group<0>();
     // The tile has come; dS of the tile before is written; everyone has left what is filled now.
-    ptx::bar_sync(1, role_threads);
+    ptx::barrier_sync(1, role_threads);
     advance(next, tiles);
     copies.copy_statistics(smem.lse2[stage ^ 1], smem.minus_delta[stage ^ 1], next);
   };
@@ -92,7 +92,7 @@ __global__ void __launch_bounds__(role_threads, 1) backward_tuned_128(AttentionS
     };
     for_each_tile(shape, tiles, kv_head, attend_tile);
     ptx::cp_async_wait_all();                 // of K and V, where no query sees them
-    if (any) ptx::bar_sync(1, role_threads);  // the S-warps' last wait
+    if (any) ptx::barrier_sync(1, role_threads);  // the S-warps' last wait
     self.store(dv, batch, kv_head, first_key, shape.seq_k, 1.0f, rows.flag(shape, batch, kv_head));
   } else {
     // ================ dS, dK and dQ ================
@@ -130,7 +130,7 @@ __global__ void __launch_bounds__(role_threads, 1) backward_tuned_128(AttentionS
     }
     ptx::cp_async_wait_all();  // of K and V, where no query sees them
     if (any) {
-      ptx::bar_sync(1, role_threads);  // dS of the last tile is written
+      ptx::barrier_sync(1, role_threads);  // dS of the last tile is written
       finish_tile(stage ^ 1);
     }
     self.store(dk, batch, kv_head, first_key, shape.seq_k, shape.scale, rows.flag(shape, batch, kv_head));

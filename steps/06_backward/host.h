@@ -18,7 +18,7 @@ inline dim3 grid_of(std::int64_t x, int heads, int batch) {
 inline run::Arrays statistics_arrays(const problem::Backward& a) {
   const std::vector<std::int64_t> rows = {a.batch, a.heads, padded_rows(a)};
   return {run::scratch("lse2", problem::Dtype::fp32, rows), run::scratch("minus_delta", problem::Dtype::fp32, rows),
-          run::scratch("not_finite", run::Element::int32(), {a.batch, a.kv_heads})};
+          run::scratch("not_finite", problem::Dtype::fp32, {a.batch, a.kv_heads})};
 }
 // And of those that add up dQ in global memory.
 inline run::Arrays sums_arrays(const problem::Backward& a) {
@@ -28,7 +28,7 @@ inline run::Arrays sums_arrays(const problem::Backward& a) {
 
 inline RowStatistics statistics_of(const run::BackwardLaunch& l) {
   return {l.arrays.get<float>("lse2"), l.arrays.get<float>("minus_delta"), padded_rows(l.shape),
-          l.arrays.get<int>("not_finite")};
+          l.arrays.get<float>("not_finite")};
 }
 
 // A warp for each padded row, or a thread for 8 columns of one.

@@ -43,12 +43,12 @@ __global__ void __launch_bounds__(32 * repair_warps) repair_non_finite(Attention
                                                                        Heads<T> dk,    // [batch, kv_heads, seq_k, dim]
                                                                        Heads<T> dv) {  // [batch, kv_heads, seq_k, dim]
   const int kv_head = blockIdx.y, batch = blockIdx.z;
-  if (*rows.flag(shape, batch, kv_head) == 0) return;
+  if (load(rows.flag(shape, batch, kv_head)) == 0.0f) return;
   const int group = shape.heads / shape.kv_heads;
   const auto pair = [&](int head, int i, int j) {
     const std::int64_t at = rows.at(shape, batch, head, i);
     return Pair<T>(shape, q.row(batch, head, i), k.row(batch, kv_head, j), v.row(batch, kv_head, j), d_o.row(batch, head, i),
-                   rows.lse2[at], rows.minus_delta[at]);
+                   load(&rows.lse2[at]), load(&rows.minus_delta[at]));
   };
   const int first = blockIdx.x * repair_warps + threadIdx.x / 32, step = repair_blocks * repair_warps;
   for (int j = first; j < shape.seq_k; j += step) {  // dK and dV of a key

@@ -66,7 +66,7 @@ struct RoleWarp {
     }
   }
   // To the warp's part of dV or dK.
-  __device__ void store(const Heads<T>& to, int batch, int head, int first_key, int end, float factor, int* flag) const {
+  __device__ void store(const Heads<T>& to, int batch, int head, int first_key, int end, float factor, float* flag) const {
     Heads<T> columns = to;
     columns.data += column;
 #pragma unroll

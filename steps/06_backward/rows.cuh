@@ -16,6 +16,7 @@
 #include "common/device/mask.h"
 #include "common/device/memory.cuh"
 #include "common/device/online_softmax.cuh"
+#include "common/device/ptx/red.cuh"
 
 namespace backward {
 
@@ -37,19 +38,19 @@ struct RowStatistics {
   float* lse2;         // LSE · log2(e); +∞: the row has no probabilities
   float* minus_delta;  // −D
   int padded;          // queries of a head
-  int* not_finite;     // [batch, kv_heads]: 1 where some dQ, dK or dV may not be finite (non_finite.cuh)
+  float* not_finite;   // [batch, kv_heads]: above 0 where some dQ, dK or dV may not be finite (non_finite.cuh)
 
   __host__ __device__ std::int64_t at(const AttentionShape& shape, int batch, int head, int i) const {
     return (std::int64_t{batch} * shape.heads + head) * padded + i;
   }
-  __host__ __device__ int* flag(const AttentionShape& shape, int batch, int kv_head) const {
+  __host__ __device__ float* flag(const AttentionShape& shape, int batch, int kv_head) const {
     return &not_finite[batch * shape.kv_heads + kv_head];
   }
 };
 
 // Raises the flag where x is NaN or infinite.
-__device__ inline void flag_non_finite(float x, int* flag) {
-  if (!(fabsf(x) < INFINITY)) atomicOr(flag, 1);
+__device__ inline void flag_non_finite(float x, float* flag) {
+  if (!(fabsf(x) < INFINITY)) ptx::red_add_f32(flag, 1.0f);
 }
 
 // The keys that a query sees: first … end − 1.
@@ -106,7 +107,7 @@ __global__ void __launch_bounds__(32 * prepare_warps) prepare_rows(AttentionShap
   const int lane = threadIdx.x % 32, i = blockIdx.x * prepare_warps + threadIdx.x / 32;
   const int head = blockIdx.y, batch = blockIdx.z;
   const bool inside = i < shape.seq_q;
-  if (blockIdx.x == 0 && threadIdx.x == 0 && head < shape.kv_heads) *rows.flag(shape, batch, head) = 0;
+  if (blockIdx.x == 0 && threadIdx.x == 0 && head < shape.kv_heads) store(rows.flag(shape, batch, head), 0.0f);
   float delta = 0.0f;
   for (int t = lane; inside && t < shape.dim; t += 32) {
     delta += to_float(load(&o.row(batch, head, i)[t])) * to_float(load(&d_o.row(batch, head, i)[t]));
@@ -129,7 +130,7 @@ __global__ void __launch_bounds__(32 * prepare_warps) prepare_chunks(AttentionSh
   const int i = (blockIdx.x * 32 * prepare_warps + threadIdx.x) / lanes, t = threadIdx.x % lanes * 8;
   const int head = blockIdx.y, batch = blockIdx.z;
   const bool inside = i < shape.seq_q;
-  if (blockIdx.x == 0 && threadIdx.x == 0 && head < shape.kv_heads) *rows.flag(shape, batch, head) = 0;
+  if (blockIdx.x == 0 && threadIdx.x == 0 && head < shape.kv_heads) store(rows.flag(shape, batch, head), 0.0f);
   float delta = 0.0f;
   if (inside && t < shape.dim) {
     const uint4 of_o = load(reinterpret_cast<const uint4*>(&o.row(batch, head, i)[t]));

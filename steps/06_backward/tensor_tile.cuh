@@ -176,8 +176,8 @@ __device__ inline LaneRows rows_of_lane(const AttentionShape& shape, const RowSt
     const RowKeys keys = keys_of(shape, i);
     lane.first_key[r] = keys.first;
     lane.end_key[r] = keys.end;
-    lane.lse2[r] = rows.lse2[rows.at(shape, batch, head, i)];
-    lane.minus_delta[r] = rows.minus_delta[rows.at(shape, batch, head, i)];
+    lane.lse2[r] = load(&rows.lse2[rows.at(shape, batch, head, i)]);
+    lane.minus_delta[r] = load(&rows.minus_delta[rows.at(shape, batch, head, i)]);
   }
   return lane;
 }
@@ -216,7 +216,7 @@ __device__ void store_tile(Tile<T, rows, columns>& tile, int row, int column, co
 // finite.
 template <class T, int frags>
 __device__ void store_rows(const Heads<T>& to, int batch, int head, int row, int end, float factor,
-                           const float (&acc)[frags][4], int* flag) {
+                           const float (&acc)[frags][4], float* flag) {
 #pragma unroll
   for (int r = 0; r < 2; ++r) {
     const int i = row + threadIdx.x % 32 / 4 + 8 * r;

@@ -203,6 +203,23 @@ __global__ void barrier_mismatch(float* o) {  // [96]
   o[t] = 1.0f;
 }
 
+// Two roles, which wait for each other at two places: the compiler puts this function in both.
+template <bool mended>
+__device__ void wait_for_both() {
+  if (mended) ptx::barrier_sync(1, 64);
+  if (!mended) ptx::bar_sync(1, 64);  // fault: barrier_of_roles
+}
+template <bool mended>
+__global__ void barrier_of_roles(float* o) {  // [64]
+  if (threadIdx.x < 32) {
+    o[threadIdx.x] = 1.0f;
+    wait_for_both<mended>();
+  } else {
+    wait_for_both<mended>();
+    o[threadIdx.x] = 2.0f;
+  }
+}
+
 template <bool mended>
 __global__ void arrive_missing(float* o) {  // [64]
   if (threadIdx.x < 32) {
@@ -1637,6 +1654,8 @@ const std::vector<Fault>& faults() {
        TWINS(run_on_output, barrier_count, 64)},
       {"barrier_mismatch", "barrier misuse", "others came to the same barrier for ",
        TWINS(run_on_output, barrier_mismatch, 96)},
+      {"barrier_of_roles", "barrier misuse", "others wait in another instruction, bar.sync at ",
+       TWINS(run_on_output, barrier_of_roles, 64)},
       {"arrive_missing", "deadlock", "warp 0 lanes 0-31 wait in bar.sync 1, 64", TWINS(run_on_output, arrive_missing, 64)},
       {"endless_spin", "endless spin", "nobody writes it", run_on_flag<false>, run_on_flag<true>},
       {"unseen_write", "unseen write", "byte 2 of 'o' (128 bytes) changed",  // the first byte of 1.0f that is not zero

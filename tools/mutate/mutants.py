@@ -43,6 +43,7 @@ CALLS = {
     "__threadfence": False,
     "__threadfence_block": False,
     "bar_sync": False,
+    "barrier_sync": False,
     "bar_arrive": False,
     "cp_async_wait_group": True,
     "cp_async_wait_all": False,

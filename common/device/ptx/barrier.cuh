@@ -2,7 +2,8 @@
 //
 // bar.sync id, threads: waits until `threads` threads have come to barrier `id`, by bar.sync or bar.arrive. id is 1 … 15 (0 is
 // __syncthreads()'s), threads a multiple of 32; every lane of a warp must make the call. bar.arrive counts as having come, and
-// goes on. PTX ISA, "barrier{.cta}".
+// goes on. All who wait in bar.sync must wait in the same instruction. Warps that come from different places in the code, as warps
+// of different roles do, wait in barrier.sync. PTX ISA, "barrier{.cta}".
 #pragma once
 
 #include "common/device/dialect.h"
@@ -16,10 +17,14 @@ namespace ptx {
 
 using simt::ptx::bar_arrive;
 using simt::ptx::bar_sync;
+using simt::ptx::barrier_sync;
 
 #else
 
 __device__ inline void bar_sync(int id, int threads) { asm volatile("bar.sync %0, %1;" ::"r"(id), "r"(threads) : "memory"); }
+__device__ inline void barrier_sync(int id, int threads) {
+  asm volatile("barrier.sync %0, %1;" ::"r"(id), "r"(threads) : "memory");
+}
 __device__ inline void bar_arrive(int id, int threads) {
   asm volatile("bar.arrive %0, %1;" ::"r"(id), "r"(threads) : "memory");
 }

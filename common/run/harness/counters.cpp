@@ -72,11 +72,6 @@ bool has_copies(const KernelCounters& counters) {
 constexpr const char* copies_vary =
     "in how many wavefronts a cp.async stores what lies scattered is not modelled, nor what its own sector metrics add to that";
 
-// In kernels with stmatrix: how it passes through the banks was assumed to be as with ldmatrix.
-constexpr const char* matrix_stores_assumed =
-    "wavefronts of stmatrix are those that an ldmatrix would need: not measured on a GPU";
-constexpr const char* reductions_assumed = "how the lanes of a red share sectors was not measured by us on a GPU";
-
 // Of cp.async, ldmatrix, stmatrix, mma.sync and red, where the kernel has them.
 std::vector<Metric> further_metrics(const KernelCounters& counters, const std::vector<Estimate>& estimates) {
   std::vector<Metric> all;
@@ -101,24 +96,24 @@ std::vector<Metric> further_metrics(const KernelCounters& counters, const std::v
   if (const std::uint64_t loads = sum(counters, Space::shared, Op::matrix_load, &LineCounters::requests)) {
     const std::uint64_t needed = sum(counters, Space::shared, Op::matrix_load, &LineCounters::wavefronts);
     const std::uint64_t ideal = sum(counters, Space::shared, Op::matrix_load, &LineCounters::wavefronts_ideal);
-    all.push_back({"smsp__sass_inst_executed_op_ldsm.sum", loads, ""});
-    all.push_back({wavefronts + "ldsm.sum", needed, ""});
-    all.push_back({"sm__sass_l1tex_data_bank_conflicts_pipe_lsu_mem_shared_op_ldsm.sum", needed - ideal, ""});
+    const std::string reason = reason_for(counters, estimates, Space::shared, Op::matrix_load);
+    all.push_back({"smsp__sass_inst_executed_op_ldsm.sum", loads, reason});
+    all.push_back({wavefronts + "ldsm.sum", needed, reason});
+    all.push_back({"sm__sass_l1tex_data_bank_conflicts_pipe_lsu_mem_shared_op_ldsm.sum", needed - ideal, reason});
   }
   if (const std::uint64_t stores = sum(counters, Space::shared, Op::matrix_store, &LineCounters::requests)) {
     const std::uint64_t needed = sum(counters, Space::shared, Op::matrix_store, &LineCounters::wavefronts);
     const std::uint64_t ideal = sum(counters, Space::shared, Op::matrix_store, &LineCounters::wavefronts_ideal);
     all.push_back({"smsp__sass_inst_executed_op_shared_stsm.sum", stores, ""});
-    all.push_back({wavefronts + "stsm.sum", needed, matrix_stores_assumed});
-    all.push_back(
-        {"sm__sass_l1tex_data_bank_conflicts_pipe_lsu_mem_shared_op_stsm.sum", needed - ideal, matrix_stores_assumed});
+    all.push_back({wavefronts + "stsm.sum", needed, ""});
+    all.push_back({"sm__sass_l1tex_data_bank_conflicts_pipe_lsu_mem_shared_op_stsm.sum", needed - ideal, ""});
   }
   if (const std::uint64_t reductions = sum(counters, Space::global, Op::reduction, &LineCounters::requests)) {
     const std::uint64_t sectors = sum(counters, Space::global, Op::reduction, &LineCounters::sectors);
-    all.push_back({"smsp__sass_inst_executed_op_global_red.sum", reductions,
-                   reason_for(counters, estimates, Space::global, Op::reduction)});
-    all.push_back({"l1tex__t_requests_pipe_lsu_mem_global_op_red.sum", reductions, reductions_assumed});
-    all.push_back({"l1tex__t_sectors_pipe_lsu_mem_global_op_red.sum", sectors, reductions_assumed});
+    const std::string reason = reason_for(counters, estimates, Space::global, Op::reduction);
+    all.push_back({"smsp__sass_inst_executed_op_global_red.sum", reductions, reason});
+    all.push_back({"l1tex__t_requests_pipe_lsu_mem_global_op_red.sum", reductions, reason});
+    all.push_back({"l1tex__t_sectors_pipe_lsu_mem_global_op_red.sum", sectors, reason});
   }
   if (counters.tensor_instructions > 0) {
     all.push_back({"sm__inst_executed_pipe_tensor_op_hmma.sum", counters.tensor_instructions, ""});
@@ -151,10 +146,7 @@ std::vector<Metric> metrics(const KernelCounters& counters, const std::vector<Es
     all.push_back({"l1tex__t_requests_pipe_lsu_mem_global_op" + suffix, total(&LineCounters::requests), reason});
     all.push_back({"l1tex__t_sectors_pipe_lsu_mem_global_op" + suffix, total(&LineCounters::sectors), reason});
   }
-  std::string shared_reason = has_copies(counters) ? copies_vary : "";
-  if (shared_reason.empty() && sum(counters, Space::shared, Op::matrix_store, &LineCounters::requests) > 0) {
-    shared_reason = matrix_stores_assumed;
-  }
+  std::string shared_reason = has_copies(counters) ? copies_vary : reason_for(counters, estimates, Space::shared, Op::matrix_load);
   for (const Op op : {Op::load, Op::store}) {
     const std::string suffix = op == Op::load ? "_ld.sum" : "_st.sum";
     const std::string reason = reason_for(counters, estimates, Space::shared, op);

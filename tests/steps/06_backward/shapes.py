@@ -8,7 +8,7 @@ FIXED = {
     "ragged": ["--heads", "6", "--kv-heads", "2", "--seq-q", "97", "--seq-k", "203", "--dim", "64", "--causal"],
 }
 
-REACHED = [  # every head dim and type; tiles without a mask between two edges; rows of any length
+REACHED = [  # every head dim and type; tiles without a mask between two edges; rows of any length; NaNs, so that rows are repaired
     *(
         [*flags, "--dtype", dtype]
         for dtype in ("fp16", "bf16")
@@ -16,6 +16,7 @@ REACHED = [  # every head dim and type; tiles without a mask between two edges; 
             *(["--heads", "2", "--kv-heads", "1", "--seq-q", "150", "--seq-k", "300", "--dim", dim, "--window", "200"]
               for dim in ("32", "64", "96", "128")),
             *(["--heads", "1", "--seq-q", "70", "--seq-k", "140", "--dim", dim, "--causal"] for dim in ("33", "64", "128", "200", "256")),
+            *(["--input", f"NANS{dim}", "--causal"] for dim in (32, 64, 96, 128)),
         ]
     ),
     *(["--heads", "1", "--seq-q", "40", "--dim", dim, "--dtype", "fp32"] for dim in ("64", "128", "256")),
