@@ -78,7 +78,8 @@ __global__ void __launch_bounds__(tile_threads) backward_one_kernel(AttentionSha
       __syncthreads();  // Q and dO, and before the first tile K and V, have come for everyone
 
       float s[key_frags][4], dp[key_frags][4];
-      const LaneRows lane = rows_of_lane(shape, rows, batch, head, first + 16 * warp);
+      LaneRows lane;
+      look_up(lane, shape, rows, batch, head, first + 16 * warp);
       make_p_and_ds(s, dp, smem, 16 * warp, lane, first_key, scale_log2);
       store_tile(smem.p, 16 * warp, 0, s);
       store_tile(smem.ds, 16 * warp, 0, dp);

@@ -17,8 +17,9 @@
 
 namespace backward {
 
+// with_dq: false for `deterministic`, which makes dQ elsewhere.
 // Grid: x over tiles of keys, y over key/value heads, z over the batch. Blocks of tile_threads.
-template <class T, int dim>
+template <class T, int dim, bool with_dq = true>
 __global__ void __launch_bounds__(tile_threads, 2) backward_tuned_64(AttentionShape shape,
                                                                      Heads<const T> q,    // [batch, heads, seq_q, dim]
                                                                      Heads<const T> k,    // [batch, kv_heads, seq_k, dim]
@@ -86,19 +87,19 @@ __global__ void __launch_bounds__(tile_threads, 2) backward_tuned_64(AttentionSh
       multiply_rows(dp, smem.v, warp_key, stage.d_o, part, stage.minus_delta, [](int) {});
       times(dp, s);
       pack_slices<T>(frag, dp);
-      store_slices(smem.ds[stage_index], warp_key, part, frag);
+      if constexpr (with_dq) store_slices(smem.ds[stage_index], warp_key, part, frag);
       // dK += dS^T Q
       multiply_kept(acc_dk, frag, stage.q, part);
     }
     ptx::cp_async_commit_group();
-    if (before != nullptr) add_dq(stage_index ^ 1, before);
-    before = &dq_sums[rows.at(shape, batch, head, tile * tile_rows) * dim];
+    if (with_dq && before != nullptr) add_dq(stage_index ^ 1, before);
+    if constexpr (with_dq) before = &dq_sums[rows.at(shape, batch, head, tile * tile_rows) * dim];
     stage_index ^= 1;
   };
   for_each_tile(shape, tiles, kv_head, attend_tile);
 
   ptx::cp_async_wait_all();  // of K and V, where no query sees them
-  if (before != nullptr) {
+  if (with_dq && before != nullptr) {
     __syncthreads();  // dS of the last tile is written
     add_dq(stage_index ^ 1, before);
   }

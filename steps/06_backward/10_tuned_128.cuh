@@ -20,8 +20,9 @@
 
 namespace backward {
 
+// with_dq: false for `deterministic`, which makes dQ elsewhere.
 // Grid: x over tiles of keys, y over key/value heads, z over the batch. Blocks of role_threads.
-template <class T, int dim>
+template <class T, int dim, bool with_dq = true>
 __global__ void __launch_bounds__(role_threads, 1) backward_tuned_128(AttentionShape shape,
                                                                       Heads<const T> q,    // [batch, heads, seq_q, dim]
                                                                       Heads<const T> k,    // [batch, kv_heads, seq_k, dim]
@@ -91,18 +92,20 @@ __global__ void __launch_bounds__(role_threads, 1) backward_tuned_128(AttentionS
       end_tile();
     };
     for_each_tile(shape, tiles, kv_head, attend_tile);
-    ptx::cp_async_wait_all();                 // of K and V, where no query sees them
+    ptx::cp_async_wait_all();                     // of K and V, where no query sees them
     if (any) ptx::barrier_sync(1, role_threads);  // the S-warps' last wait
     self.store(dv, batch, kv_head, first_key, shape.seq_k, 1.0f, rows.flag(shape, batch, kv_head));
   } else {
     // ================ dS, dK and dQ ================
     std::uint32_t frag[role_steps][role_slices][4];  // of dS of the warp's own queries
-    float* before = nullptr;                         // dQ's sums of the tile whose dK and dQ are left
+    bool is_behind = false;                          // dK and dQ of a tile are left
+    float* before = nullptr;                         // its sums of dQ
     int q_before = 0;
     const auto finish_tile = [&](int buffer) {
       // dK += dS^T Q
       self.add_own(frag, smem.q[q_before]);
       self.add_other(smem.ds[buffer], smem.q[q_before]);
+      if (!with_dq) return;
       // dQ += dS K: 32 queries × dim / 2
       const int row = warp % 4 / 2 * 32, column = warp % 2 * (dim / 2);
       float acc[2][dim / 16][4] = {};
@@ -111,7 +114,7 @@ __global__ void __launch_bounds__(role_threads, 1) backward_tuned_128(AttentionS
     };
     const auto attend_tile = [&](int head, int tile) {
       begin_tile();
-      if (before != nullptr) finish_tile(stage ^ 1);
+      if (is_behind) finish_tile(stage ^ 1);
       // dP^T - D = V dO^T - D
       float dp[role_slices][role_queries / 8][4];
       multiply_rows(dp, smem.v, self.key, smem.d_o[stage], self.query, smem.minus_delta[stage], copy_share);
@@ -119,7 +122,8 @@ __global__ void __launch_bounds__(role_threads, 1) backward_tuned_128(AttentionS
       // dS = P (dP - D)
       self.times_stored(frag, dp, smem.p);
       store_slices(smem.ds[stage], self.key, self.query, frag);
-      before = &dq_sums[rows.at(shape, batch, head, tile * tile_rows) * dim];
+      is_behind = true;
+      if constexpr (with_dq) before = &dq_sums[rows.at(shape, batch, head, tile * tile_rows) * dim];
       q_before = q_stage;
       end_tile();
     };

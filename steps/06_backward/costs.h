@@ -37,6 +37,11 @@ inline Costs two_kernels_costs(const Backward& a) {
   return {prepare_chunks_cost(a, false), problem::backward_cost(a, "gradient_of_keys", 4, BackwardResult::dk_dv),
           problem::backward_cost(a, "gradient_of_queries", 3, BackwardResult::dq), repair_cost};
 }
+inline Costs deterministic_costs(const Backward& a) {
+  const char* kernel = a.dim <= 64 ? "backward_tuned_64" : "backward_tuned_128";
+  return {prepare_chunks_cost(a, false), problem::backward_cost(a, kernel, 4, BackwardResult::dk_dv),
+          problem::backward_cost(a, "gradient_of_queries_32", 3, BackwardResult::dq), repair_cost};
+}
 inline Costs tiled_costs(const Backward& a, const std::string& kernel, const std::string& convert = "convert_blocks") {
   return {prepare_chunks_cost(a, true), problem::backward_cost(a, kernel, 5, BackwardResult::all),
           problem::convert_cost(a, convert), repair_cost};

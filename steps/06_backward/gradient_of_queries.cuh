@@ -29,7 +29,8 @@ __global__ void __launch_bounds__(tile_threads) gradient_of_queries(AttentionSha
 
   copy_tile<tile_threads>(smem.q, q, batch, head, first, shape.seq_q);
   copy_tile<tile_threads>(smem.d_o, d_o, batch, head, first, shape.seq_q);
-  const LaneRows lane = rows_of_lane(shape, rows, batch, head, first + 16 * warp);
+  LaneRows lane;
+  look_up(lane, shape, rows, batch, head, first + 16 * warp);
   float acc[dim / 8][4] = {};
   for (int first_key = shape.first_key(first) / tile_keys * tile_keys; first_key < shape.end_key(last);
        first_key += tile_keys) {

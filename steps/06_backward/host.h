@@ -35,10 +35,10 @@ inline RowStatistics statistics_of(const run::BackwardLaunch& l) {
 template <class T>
 void launch_prepare(const run::BackwardLaunch& l, float* dq_sums) {
   const auto launch = [&](const auto& kernel, int rows_of_block) {
-    runtime::launch(kernel,
-                    {.grid = grid_of(padded_rows(l.shape) / rows_of_block, l.shape.heads, l.shape.batch),
-                     .block = 32 * prepare_warps},
-                    l.device_shape(), l.o.as<const T>(), l.d_o.as<const T>(), l.lse, statistics_of(l), dq_sums);
+    runtime::launch(
+        kernel,
+        {.grid = grid_of(padded_rows(l.shape) / rows_of_block, l.shape.heads, l.shape.batch), .block = 32 * prepare_warps},
+        l.device_shape(), l.o.as<const T>(), l.d_o.as<const T>(), l.lse, statistics_of(l), dq_sums);
   };
   launch(prepare_rows<T>, prepare_warps);
 }

@@ -111,5 +111,6 @@ Rung pipeline();
 Rung keys_32();
 Rung tuned_64();
 Rung tuned_128();
+Rung deterministic();
 
 }  // namespace backward

@@ -26,8 +26,8 @@ struct RolesSmem {
 
 template <class T, int dim>
 struct RoleWarp {
-  int key, query, column;                     // the warp's first, of Sᵀ or dPᵀ, and of dV or dK
-  float acc[role_slices][dim / 16][4] = {};   // dV or dK: 64 keys × dim / 2
+  int key, query, column;                    // the warp's first, of Sᵀ or dPᵀ, and of dV or dK
+  float acc[role_slices][dim / 16][4] = {};  // dV or dK: 64 keys × dim / 2
 
   __device__ explicit RoleWarp(int warp)
       : key(warp % 4 / 2 * 64), query(warp % 2 * role_queries), column(warp % 2 * (dim / 2)) {}
@@ -49,7 +49,8 @@ struct RoleWarp {
   }
   // dS = P ∘ (dP − D) as operands; P from shared memory, where another warp put it.
   __device__ void times_stored(std::uint32_t (&ds)[role_steps][role_slices][4],
-                               const float (&dp)[role_slices][role_queries / 8][4], const Tile<T, role_keys, tile_rows>& p) const {
+                               const float (&dp)[role_slices][role_queries / 8][4],
+                               const Tile<T, role_keys, tile_rows>& p) const {
 #pragma unroll
     for (int step = 0; step < role_steps; ++step) {
 #pragma unroll

@@ -1,6 +1,9 @@
 // Step 06: the rungs whose instructions need compute capability 9.0, red of 16 bytes and stmatrix. Compiled for that alone.
+#include <algorithm>
+
 #include "steps/06_backward/09_tuned_64.cuh"
 #include "steps/06_backward/10_tuned_128.cuh"
+#include "steps/06_backward/11_deterministic.cuh"
 #include "steps/06_backward/launches.h"
 
 namespace backward {
@@ -37,8 +40,44 @@ struct Tuned128 : Block<RolesSmem<T, dim>, role_keys, role_threads> {
   static constexpr bool by_lane = true;
 };
 
+// The tuned kernel of a head dim without dQ, and that of dQ.
+template <class T, int dim>
+struct WithoutDq : Tuned64<T, dim> {
+  static constexpr auto kernel = backward_tuned_64<T, dim, false>;
+};
+template <class T, int dim>
+requires(dim > 64) struct WithoutDq<T, dim> : Tuned128<T, dim> {
+  static constexpr auto kernel = backward_tuned_128<T, dim, false>;
+};
+
+void launch_deterministic(const run::BackwardLaunch& l) {
+  with_16_bit_type(l.shape.dtype, [&]<class T>(T) {
+    launch_prepare_chunks<T>(l, nullptr);
+    with_at_least<32, 64, 96, 128>(l.shape.dim, [&](auto dim) {
+      using Keys = WithoutDq<T, dim>;
+      const auto launch = [&](const auto& kernel, int tiles, int heads, int threads, std::size_t shared_bytes,
+                              auto... results) {
+        runtime::launch(kernel, {.grid = grid_of(tiles, heads, l.shape.batch), .block = threads, .shared_bytes = shared_bytes},
+                        l.device_shape(), l.q.as<const T>(), l.k.as<const T>(), l.v.as<const T>(), l.d_o.as<const T>(),
+                        statistics_of(l), results...);
+      };
+      launch(Keys::kernel, ceil_div(l.shape.seq_k, Keys::keys), l.shape.kv_heads, Keys::threads, sizeof(typename Keys::Smem),
+             static_cast<float*>(nullptr), l.dk.as<T>(), l.dv.as<T>());
+      launch(gradient_of_queries_32<T, dim>, ceil_div(l.shape.seq_q, query_threads<dim>), l.shape.heads, query_threads<dim>,
+             sizeof(DeterministicSmem<T, dim>), l.dq.as<T>());
+    });
+    launch_repair<T>(l);
+  });
+}
+std::size_t deterministic_bytes(const problem::Backward& a) {
+  return with_at_least<32, 64, 96, 128>(a.dim, [](auto dim) {
+    return std::max(sizeof(typename WithoutDq<__half, dim>::Smem), sizeof(DeterministicSmem<__half, dim>));
+  });
+}
+
 }  // namespace
 
+Rung deterministic() { return {launch_deterministic, deterministic_bytes, ""}; }
 Rung fragment_order() { return rung_of<FragmentOrder, 32, 64, 96, 128>(); }
 Rung transposed() { return rung_of<Transposed, 32, 64, 96, 128>(); }
 Rung pipeline() { return rung_of<Pipeline, 32, 64, 96, 128>(); }

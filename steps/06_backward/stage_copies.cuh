@@ -1,5 +1,5 @@
-// Step 06: the products of `tuned_64` and `tuned_128`, with copies between their mma, and a thread's copies, whose addresses are
-// made once before the main loop.
+// Step 06: the products of `tuned_64` and `tuned_128`, with copies between their mma, and a thread's copies, whose addresses
+// are made once before the main loop.
 #pragma once
 
 #include "steps/06_backward/07_pipeline.cuh"
@@ -20,12 +20,11 @@ __device__ void mma_slices_from(float (&acc)[slices][frags][4], int n, const std
   }
 }
 
-// acc += A Bᵀ, as multiply_rows. Where there is a −D of each row of B, acc begins there. between(step) is called behind each step
-// of 16 columns.
+// acc += A Bᵀ, as multiply_rows. Where there is a −D of each row of B, acc begins there. between(step) is called behind each
+// step of 16 columns.
 template <class T, int a_rows, int b_rows, int dim, int slices, int frags, class Between>
 __device__ void multiply_rows(float (&acc)[slices][frags][4], const Tile<T, a_rows, dim>& a_tile, int row,
-                              const Tile<T, b_rows, dim>& b_tile, int b_row, const float* minus_delta,
-                              const Between& between) {
+                              const Tile<T, b_rows, dim>& b_tile, int b_row, const float* minus_delta, const Between& between) {
 #pragma unroll
   for (int step = 0; step < dim / 16; ++step) {
     std::uint32_t a[slices][4];
@@ -58,7 +57,8 @@ __device__ void store_slices(Tile<T, rows, columns>& tile, int row, int column, 
 constexpr int largest_power_of_two(int n) { return n < 2 ? n : 2 * largest_power_of_two(n / 2); }  // at most n
 
 // A thread's copies of Q, dO and the statistics: `count` of 16 bytes each for Q and dO, `pass` rows apart. A thread keeps its
-// place in the first tile of head 0. How far a tile is from there is the same for all threads: that needs no register of a lane.
+// place in the first tile of head 0. How far a tile is from there is the same for all threads: that needs no register of a
+// lane.
 template <int threads, class T, int rows, int dim>
 struct StageCopies {
   static constexpr int row_chunks = dim / chunk, pass = largest_power_of_two(threads / row_chunks), count = rows / pass;
@@ -87,7 +87,8 @@ struct StageCopies {
     for (int n = count * step / steps; n < count * (step + 1) / steps; ++n) {
       const int first = next.tile * rows + n * pass;
       const int bytes = next.there && static_cast<int>(threadIdx.x) / row_chunks < seq_q - first ? 16 : 0;
-      ptx::cp_async_16(&q_tile.at[n * pass][0] + place, q + (next.head * from_q.head_stride + first * from_q.row_stride), bytes);
+      ptx::cp_async_16(&q_tile.at[n * pass][0] + place, q + (next.head * from_q.head_stride + first * from_q.row_stride),
+                       bytes);
       ptx::cp_async_16(&d_o_tile.at[n * pass][0] + place,
                        d_o + (next.head * from_d_o.head_stride + first * from_d_o.row_stride), bytes);
     }

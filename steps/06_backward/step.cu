@@ -144,7 +144,8 @@ const AttentionSupport tiles_16_bit = {
 // dK and dV of 32 longer rows do not fit into the registers of a warp.
 const AttentionSupport short_rows = {
     .dtypes = {Dtype::fp16, Dtype::bf16}, .dims = {32, 64}, .window = true, .row_alignment = 16};
-const AttentionSupport long_rows = {.dtypes = {Dtype::fp16, Dtype::bf16}, .dims = {96, 128}, .window = true, .row_alignment = 16};
+const AttentionSupport long_rows = {
+    .dtypes = {Dtype::fp16, Dtype::bf16}, .dims = {96, 128}, .window = true, .row_alignment = 16};
 const AttentionSupport any_16_bit = {.dtypes = {Dtype::fp16, Dtype::bf16}, .window = true};
 const AttentionSupport any = {.dtypes = {Dtype::fp32, Dtype::fp16, Dtype::bf16}, .window = true};
 
@@ -214,6 +215,14 @@ const std::vector<BackwardVariant> variants = {
     rung("tuned_64", "addresses made once, copies between the mma, dP from −D on", short_rows, "backward_tuned_64", tuned_64(),
          90),
     rung("tuned_128", "four warps make P and dV, four make dS, dK and dQ", long_rows, "backward_tuned_128", tuned_128(), 90),
+    {.name = "deterministic",
+     .idea = "the tuned rungs without dQ, and a kernel that makes it: the same bits in every run",
+     .supports = tiles_16_bit,
+     .compute_capability = 90,
+     .shared_bytes = [](const Backward& a) { return deterministic().shared_bytes(a); },
+     .scratch = statistics_arrays,
+     .cost = deterministic_costs,
+     .launch = [](const BackwardLaunch& l) { deterministic().launch(l); }},
     {.name = "tuned",
      .idea = "tuned_64 or tuned_128, by the head dim; recompute where neither fits",
      .supports = any_16_bit,
@@ -233,6 +242,19 @@ const std::vector<BackwardVariant> variants = {
      .deterministic = false},
 };
 
+// Where nvcc's code does not access memory as the source does.
+std::vector<run::Estimate> estimates(const Backward& a) {
+  std::vector<run::Estimate> estimates{
+      {"backward_recompute", runtime::Space::shared, runtime::Op::load,
+       "nvcc unrolls the sums, and reads neighbouring elements at once"},
+  };
+  if (a.dtype == Dtype::bf16) {
+    estimates.push_back({"repair_non_finite", runtime::Space::global, runtime::Op::load,
+                         "nvcc keeps elements of a row in registers from one product to the next"});
+  }
+  return estimates;
+}
+
 }  // namespace
 
 namespace backward {
@@ -243,7 +265,8 @@ run::AnyStep step() {
        .question = "How fast are the gradients of attention when P is computed again instead of being stored?",
        .default_shape = {{.heads = 4, .kv_heads = 4, .seq_q = 128, .seq_k = 128, .dim = 64, .dtype = Dtype::fp16}},
        .default_variant = "tuned",
-       .variants = variants},
+       .variants = variants,
+       .estimates = estimates},
       std::get<const run::AttentionStep*>(flash_v2::step())};
   return &step;
 }

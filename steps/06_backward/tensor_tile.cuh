@@ -24,17 +24,17 @@ constexpr int key_frags = tile_keys / 8;
 
 constexpr int chunk = 8;  // elements of 16 bits in 16 bytes, what one access moves
 
-// A tile in shared memory. Behind each row there are 16 bytes that nobody uses. So the 8 rows that ldmatrix reads at a time fall
-// on all 32 banks, as in a swizzled tile; and another row or column is a constant further on, which is part of the instruction.
-// A swizzle would need a register for each column. The price is memory: 6 % at 128 columns, 12 % at 64.
+// A tile in shared memory. Behind each row there are 16 bytes that nobody uses. So the 8 rows that ldmatrix reads at a time
+// fall on all 32 banks, as in a swizzled tile; and another row or column is a constant further on, which is part of the
+// instruction. A swizzle would need a register for each column. The price is memory: 6 % at 128 columns, 12 % at 64.
 template <class T, int rows, int columns>
 struct Tile {
   static_assert(columns % 32 == 0);
   static constexpr int width = columns + chunk;
   alignas(16) T at[rows][width];
 
-  // A lane's part of the 16 × 16 elements that an ldmatrix.x4 takes from (row, column) on: matrices 0, 1 lie below each other, or
-  // beside each other.
+  // A lane's part of the 16 × 16 elements that an ldmatrix.x4 takes from (row, column) on: matrices 0, 1 lie below each other,
+  // or beside each other.
   __device__ const T* down(int row, int column) const { return &at[row][column] + lane_place_down(); }
   __device__ const T* across(int row, int column) const { return &at[row][column] + lane_place_across(); }
   __device__ T* down(int row, int column) { return &at[row][column] + lane_place_down(); }
@@ -94,8 +94,8 @@ __device__ void as_operand(std::uint32_t (&a)[4], const float (&acc)[frags][4], 
 
 // acc += A Bᵀ: rows row … + 15 of A, 8 · frags rows of B from b_row on, over the `dim` columns of both.
 template <class T, int a_rows, int b_rows, int dim, int frags>
-__device__ void multiply_rows(float (&acc)[frags][4], const Tile<T, a_rows, dim>& a_tile, int row, const Tile<T, b_rows, dim>& b_tile,
-                              int b_row = 0) {
+__device__ void multiply_rows(float (&acc)[frags][4], const Tile<T, a_rows, dim>& a_tile, int row,
+                              const Tile<T, b_rows, dim>& b_tile, int b_row = 0) {
 #pragma unroll
   for (int column = 0; column < dim; column += 16) {
     std::uint32_t a[4];
@@ -131,7 +131,8 @@ __device__ void multiply_columns(float (&acc)[frags][4], const Tile<T, rows, a_c
 
 // acc += A B: A from accumulators, B by columns, from row `row` of the tile on.
 template <class T, int rows, int dim, int a_frags, int frags>
-__device__ void multiply_kept(float (&acc)[frags][4], const float (&kept)[a_frags][4], const Tile<T, rows, dim>& b_tile, int row) {
+__device__ void multiply_kept(float (&acc)[frags][4], const float (&kept)[a_frags][4], const Tile<T, rows, dim>& b_tile,
+                              int row) {
   static_assert(frags * 8 == dim);
 #pragma unroll
   for (int step = 0; step < a_frags / 2; ++step) {
@@ -168,18 +169,18 @@ struct LaneRows {
   int first_key[2], end_key[2];  // of the keys that a row sees
   float lse2[2], minus_delta[2];
 };
-__device__ inline LaneRows rows_of_lane(const AttentionShape& shape, const RowStatistics& rows, int batch, int head, int row) {
-  LaneRows lane;
+__device__ inline void look_up(LaneRows& lane, const AttentionShape& shape, const RowStatistics& rows, int batch, int head,
+                               int row) {
 #pragma unroll
   for (int r = 0; r < 2; ++r) {
-    const int i = row + threadIdx.x % 32 / 4 + 8 * r;
+    const int i =
+        min(row + static_cast<int>(threadIdx.x % 32) / 4 + 8 * r, rows.padded - 1);  // beyond the end: nobody keeps it
     const RowKeys keys = keys_of(shape, i);
     lane.first_key[r] = keys.first;
     lane.end_key[r] = keys.end;
     lane.lse2[r] = load(&rows.lse2[rows.at(shape, batch, head, i)]);
     lane.minus_delta[r] = load(&rows.minus_delta[rows.at(shape, batch, head, i)]);
   }
-  return lane;
 }
 
 // S becomes P, dP − D becomes dS. s[p][e] belongs to the lane's row e / 2, key `key` + 8 p + 2 t + e % 2. What a row does not

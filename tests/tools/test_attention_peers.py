@@ -169,10 +169,10 @@ def test_claims_are_made_over_the_cells_that_have_targets():
 def test_claims_of_the_backward_pass_are_of_each_head_dim_and_of_the_deterministic_variant():
     of = lambda fa2: {"FlashAttention-2": fa2}
     cells = [
-        cell_of(2048, 64, True, "fp16", tuned=(100, of(1.5)), two_kernels=(80, of(9))),
-        cell_of(4096, 64, False, "fp16", tuned=(100, of(1.4)), two_kernels=(70, of(9))),
+        cell_of(2048, 64, True, "fp16", tuned=(100, of(1.5)), deterministic=(80, of(9))),
+        cell_of(4096, 64, False, "fp16", tuned=(100, of(1.4)), deterministic=(70, of(9))),
         cell_of(16384, 128, False, "fp16", tuned=(100, of(1.2))),
-        cell_of(4096, 96, False, "fp16", tuned=(100, of(1.1)), two_kernels=(1, of(9))),
+        cell_of(4096, 96, False, "fp16", tuned=(100, of(1.1)), deterministic=(1, of(9))),
         cell_of(4096, 256, False, "fp16", tuned=(100, of(0.1))),  # reported only
     ]
     said = {claim["what"]: (claim["value"], claim["target"]) for claim in backward_peers.claims(dict(enumerate(cells)), ["tuned"])}
@@ -181,7 +181,7 @@ def test_claims_of_the_backward_pass_are_of_each_head_dim_and_of_the_determinist
         "d 128: the least of the speeds over FlashAttention-2's": (1.2, 1.15),
         "geometric mean of these": (pytest.approx((1.5 * 1.4 * 1.2) ** (1 / 3)), 1.28),
         "d 32 and d 96: the least": (1.1, 1.0),
-        "two_kernels, whose bits are the same in every run, over tuned, the least": (0.7, 0.70),
+        "deterministic, whose bits are the same in every run, over tuned, the least": (0.7, 0.70),
     }
 
 

@@ -264,27 +264,26 @@ ROOF = "roof of mma.sync"
 OTHERS = {"FlashAttention-2": "FA2", "cuDNN": "cuDNN", "memory-efficient": "memory-efficient"}  # as the columns call them
 
 
-def attention_peers(root):
-    """(cells, variants) of attention_peers.json: {name: {contender: entry}}; nothing before it is committed. TableError where a result
-    was wrong."""
-    if not (root / RESULTS / "attention_peers.json").exists():
+def torch_peers(root, program):
+    """(cells, variants) of PROGRAM.json: {name: {contender: entry}}; nothing before it is committed. TableError where a result was
+    wrong."""
+    if not (root / RESULTS / f"{program}.json").exists():
         return {}, []
-    report = read_json(root, f"{RESULTS}/attention_peers.json")
+    report = read_json(root, f"{RESULTS}/{program}.json")
     cells = {name: {c["name"]: c for c in measured["contenders"]} for name, measured in report["cells"].items()}
     for name, contenders in cells.items():
         for contender, entry in contenders.items():
             if entry["verdict"] != "ok" and contender != ROOF:  # which computes nothing that could be checked
-                raise TableError(f"attention_peers.json: the result of {contender} is wrong at {name}")
+                raise TableError(f"{program}.json: the result of {contender} is wrong at {name}")
     return cells, report["variants"]
 
 
-@table("attention_peers")
-def attention_peers_table(root, kind):
-    """Step 05 beside PyTorch's kernels, in one run: TFLOP/s in bursts with the speed over the others', or sustained with the clock. The
+def torch_peers_table(root, program, kind):
+    """A step beside PyTorch's kernels, in one run: TFLOP/s in bursts with the speed over the others', or sustained with the clock. The
     figures of others and of the roof are of the first variant."""
     if kind not in ("burst", "sustained"):
-        raise TableError(f"attention_peers: {kind} is neither burst nor sustained")
-    cells, variants = attention_peers(root)
+        raise TableError(f"{program}: {kind} is neither burst nor sustained")
+    cells, variants = torch_peers(root, program)
     if not cells:
         return ""
 
@@ -311,15 +310,38 @@ def attention_peers_table(root, kind):
     return markdown([title, *names], rows, "l" + "r" * len(names))
 
 
-@table("attention_claims")
-def attention_claims_table(root):
-    """What that run says of step 05's first variant, beside what was aimed at."""
-    cells, _ = attention_peers(root)
+@table("attention_peers")
+def attention_peers_table(root, kind):
+    """Step 05."""
+    return torch_peers_table(root, "attention_peers", kind)
+
+
+@table("backward_peers")
+def backward_peers_table(root, kind):
+    """Step 06."""
+    return torch_peers_table(root, "backward_peers", kind)
+
+
+def claims_table(root, program):
+    """What that run says of the step's first variant, beside what was aimed at."""
+    cells, _ = torch_peers(root, program)
     if not cells:
         return ""
-    claims = read_json(root, f"{RESULTS}/attention_peers.json")["claims"]
+    claims = read_json(root, f"{RESULTS}/{program}.json")["claims"]
     rows = [[claim["what"], f"{claim['target']:.2f}" if claim["target"] else "-", f"{claim['value']:.3f}"] for claim in claims]
     return markdown(["what", "at least", "measured"], rows, "lrr")
+
+
+@table("attention_claims")
+def attention_claims_table(root):
+    """Step 05."""
+    return claims_table(root, "attention_peers")
+
+
+@table("backward_claims")
+def backward_claims_table(root):
+    """Step 06."""
+    return claims_table(root, "backward_peers")
 
 
 # ---- the simulator ----

@@ -199,9 +199,11 @@ def by_line(kernel, counted):
         homes = [other for other, line in counted.lines.items() if other[1:] == key[1:] and access.bytes in line.sites]
         home = min(homes, default=key, key=lambda other: sum(here.bytes == access.bytes for here in machine[other]))
         machine[home].append(access)
-    for key in counted.lines:
-        if not machine.get(key):
+    for key, line in counted.lines.items():
+        if not any(access.loop is not None for access in machine[key]):
             share_with_neighbour(key, machine, counted)
+        if key[2] == "ldmatrix" and len(machine[key]) < sum(line.sites.values()):
+            share_with_helper(key, machine, counted)
     return machine
 
 
@@ -214,16 +216,33 @@ def namesake(key, width, counted):
 
 
 def share_with_neighbour(key, machine, counted):
-    """Of two neighbouring lines with the same accesses nvcc may name one for both: then the other gets its share back."""
+    """Of two neighbouring lines with the same accesses nvcc may name one for both, or for nearly all that stand in loops: then the other
+    gets its share back."""
     file, _, number = key[0].rpartition(":")
     if not number.isdigit():
         return
     mine = counted.lines[key].sites
     for other in ((f"{file}:{int(number) + step}", *key[1:]) for step in (-1, 1)):
-        there = machine.get(other, [])
-        if other in counted.lines and counted.lines[other].sites == mine and len(there) >= 2 * sum(mine.values()):
-            machine[key], machine[other] = there[len(there) // 2 :], there[: len(there) // 2]
+        both = machine.get(other, []) + machine.get(key, [])
+        in_loops = any(access.loop is not None for access in machine.get(other, []))
+        if other in counted.lines and counted.lines[other].sites == mine and len(both) >= 2 * sum(mine.values()) and (in_loops or not machine.get(key)):
+            machine[key], machine[other] = both[1::2], both[::2]
             return
+
+
+def share_with_helper(key, machine, counted):
+    """Functions that load fragments are called beside each other, and nvcc may name one of their lines for several. The line of the same
+    file that has the most accesses beyond those of the source gives as many as are missing."""
+    file = key[0].rpartition(":")[0]
+    missing = sum(counted.lines[key].sites.values()) - len(machine[key])
+
+    def surplus(other):
+        return len(machine[other]) - sum(counted.lines[other].sites.values())
+
+    others = [k for k in counted.lines if k != key and k[1:] == key[1:] and k[0].rpartition(":")[0] == file and surplus(k) >= missing]
+    if others:
+        giver = max(others, key=surplus)
+        machine[key] += [machine[giver].pop() for _ in range(missing)]
 
 
 def instructions(accesses):

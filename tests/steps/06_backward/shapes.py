@@ -22,7 +22,7 @@ REACHED = [  # every head dim and type; tiles without a mask between two edges; 
     *(["--heads", "1", "--seq-q", "40", "--dim", dim, "--dtype", "fp32"] for dim in ("64", "128", "256")),
 ]
 
-PROFILED = {"4k-d128": ["--batch", "4", "--heads", "16", "--seq-q", "4096", "--dim", "128"]}
+PROFILED = {"4k-d128": ["--heads", "16", "--seq-q", "4096", "--dim", "128"]}
 
 SANITIZED = [
     ["--batch", "2", "--heads", "4", "--kv-heads", "2", "--seq-q", "97", "--seq-k", "203", "--dim", "64", "--causal"],
@@ -31,13 +31,10 @@ SANITIZED = [
     ["--heads", "2", "--seq-q", "150", "--seq-k", "280", "--dim", "128", "--causal"],
 ]
 
-BENCHED = {  # 16384 tokens, heads · dim = 2048; P, dP and dS of 16k tokens would take `standard` 100 GB
+BENCHED = {  # beside peers, and with more tokens: benchmarks/backward_peers.py
     "tour": FIXED["tour"],
-    **{
-        f"{tokens // 1024}k{'-d128' * (dim == 128)}{' causal' * causal}": [
-            "--batch", str(16384 // tokens), "--heads", str(2048 // dim), "--seq-q", str(tokens), "--dim", str(dim),
-            *["--causal"] * causal, *["--variant", "tuned"] * (tokens == 16384),
-        ]
-        for tokens in (2048, 4096, 16384) for dim in (64, 128) for causal in (False, True)
-    },
+    "4k": ["--heads", "32", "--seq-q", "4096", "--dim", "64"],
+    "4k causal": ["--heads", "32", "--seq-q", "4096", "--dim", "64", "--causal"],
+    "4k-d128": ["--heads", "16", "--seq-q", "4096", "--dim", "128"],
+    "4k-d128 causal": ["--heads", "16", "--seq-q", "4096", "--dim", "128", "--causal"],
 }

@@ -1,0 +1,132 @@
+// 06_backward, deterministic: dQ by a kernel of its own, with the ideas of the tuned ones.
+// Predecessor: 09_tuned_64.cuh (option: the same bits in every run)
+//
+// The tuned rungs add to dQ in global memory, and in which order the blocks come is chance. fp32 sums depend on it: two runs
+// differ in the last bits. Whoever looks for a fault in a training run wants two runs that do not. As in `two_kernels`, a
+// second kernel makes dQ, with S and dP once more. The first one is the tuned kernel without its fifth product.
+//
+//   warp   32 queries × 32 keys of S and dP at a time, two slices of 16: each fragment of K and V feeds four mma; dQ of these
+//          queries. dS goes on as A, in its registers: no shared memory and no barrier for it
+//   Smem   q, d_o[a query for each thread][dim], stage[2] of k, v[64][dim]
+//
+// What to expect: seven products instead of five, and nothing is added in global memory: 0.72 of the tuned rungs.
+#pragma once
+
+#include "steps/06_backward/07_pipeline.cuh"
+#include "steps/06_backward/slices.cuh"
+
+namespace backward {
+
+// Of a block, and so many queries. At dim 64 two blocks share an SM; longer rows leave room for one, which then has twice the
+// warps.
+template <int dim>
+constexpr int query_threads = dim <= 64 ? 128 : 256;
+constexpr int query_slices = 2;  // of 16 queries, of a warp
+
+template <class T, int dim>
+struct DeterministicSmem {
+  struct Stage {
+    Tile<T, tile_keys, dim> k, v;
+  };
+  Tile<T, query_threads<dim>, dim> q, d_o;
+  Stage stage[2];
+};
+
+// softmax_gradient where every row sees every key.
+template <int frags>
+__device__ void softmax_gradient_of_all(float (&s)[frags][4], float (&dp)[frags][4], const LaneRows& lane, float scale_log2) {
+#pragma unroll
+  for (int p = 0; p < frags; ++p) {
+#pragma unroll
+    for (int e = 0; e < 4; ++e) dp[p][e] *= device::exp2_fast(fmaf(s[p][e], scale_log2, -lane.lse2[e / 2]));
+  }
+}
+
+// dQ. Grid: x over tiles of queries, y over heads, z over the batch. Blocks of query_threads<dim>.
+template <class T, int dim>
+__global__ void __launch_bounds__(query_threads<dim>, 256 / query_threads<dim>)
+    gradient_of_queries_32(AttentionShape shape,
+                           Heads<const T> q,    // [batch, heads, seq_q, dim]
+                           Heads<const T> k,    // [batch, kv_heads, seq_k, dim]
+                           Heads<const T> v,    // [batch, kv_heads, seq_k, dim]
+                           Heads<const T> d_o,  // [batch, heads, seq_q, dim]
+                           RowStatistics rows,
+                           Heads<T> dq) {  // [batch, heads, seq_q, dim]
+  auto& smem = device::shared_storage<DeterministicSmem<T, dim>>();
+  constexpr int threads = query_threads<dim>;
+  const int warp_row = __shfl_sync(all_lanes, threadIdx.x / 32, 0) * 16 * query_slices;
+  const int first = blockIdx.x * threads, last = min(first + threads, shape.seq_q) - 1;
+  const int head = blockIdx.y, batch = blockIdx.z, kv_head = shape.kv_head(head);
+  const float scale_log2 = shape.scale * device::log2_e;
+  // Tiles of keys that some query sees, and between them those that every query sees whole.
+  const int begin = shape.first_key(first) / tile_keys, end = ceil_div(shape.end_key(last), tile_keys);
+  const int free_begin = ceil_div(shape.first_key(last), tile_keys), free_end = shape.end_key(first) / tile_keys;
+
+  // ---- prologue: Q, dO and the first tile ----
+  const auto copy_next = [&](int tile) {
+    auto& stage = smem.stage[tile % 2];
+    if (tile < end) {
+      copy_tile<threads>(stage.k, k, batch, kv_head, tile * tile_keys, shape.seq_k);
+      copy_tile<threads>(stage.v, v, batch, kv_head, tile * tile_keys, shape.seq_k);
+    }
+    ptx::cp_async_commit_group();
+  };
+  copy_tile<threads>(smem.q, q, batch, head, first, shape.seq_q);
+  copy_tile<threads>(smem.d_o, d_o, batch, head, first, shape.seq_q);
+  copy_next(begin);
+  LaneRows lane[query_slices];
+#pragma unroll
+  for (int i = 0; i < query_slices; ++i) look_up(lane[i], shape, rows, batch, head, first + warp_row + 16 * i);
+  float acc[query_slices][dim / 8][4] = {};
+
+  const auto attend_tile = [&](int tile, auto is_masked) {
+    auto& stage = smem.stage[tile % 2];
+#pragma unroll 1
+    for (int part = 0; part < tile_keys; part += part_rows) {
+      float s[query_slices][part_rows / 8][4] = {}, dp[query_slices][part_rows / 8][4];
+      std::uint32_t frag[part_rows / 16][query_slices][4];  // of dS
+      // S = Q K^T, dP - D = dO V^T - D
+      multiply_rows(s, smem.q, warp_row, stage.k, part);
+#pragma unroll
+      for (int i = 0; i < query_slices; ++i) {
+#pragma unroll
+        for (int e = 0; e < part_rows / 2; ++e) dp[i][e / 4][e % 4] = lane[i].minus_delta[e % 4 / 2];
+      }
+      multiply_rows(dp, smem.d_o, warp_row, stage.v, part);
+      // dS = exp2(S - LSE) (dP - D)
+#pragma unroll
+      for (int i = 0; i < query_slices; ++i) {
+        if constexpr (decltype(is_masked)::value) {
+          LaneRows with_keys;  // looked up here only: not held in registers meanwhile
+          look_up(with_keys, shape, rows, batch, head, first + warp_row + 16 * i);
+          softmax_gradient(s[i], dp[i], with_keys, tile * tile_keys + part, scale_log2);
+        } else {
+          softmax_gradient_of_all(s[i], dp[i], lane[i], scale_log2);
+        }
+      }
+      // dQ += dS K
+      pack_slices<T>(frag, dp);
+      multiply_kept(acc, frag, stage.k, part);
+    }
+  };
+#pragma unroll 1
+  for (int tile = begin; tile < end; ++tile) {
+    ptx::cp_async_wait_group<0>();
+    __syncthreads();  // the tile, and before the first one Q and dO, have come for everyone; everyone has left the other stage
+    copy_next(tile + 1);
+    if (tile >= free_begin && tile < free_end) {
+      attend_tile(tile, std::false_type{});
+    } else {
+      attend_tile(tile, std::true_type{});
+    }
+  }
+
+  ptx::cp_async_wait_all();  // of Q and dO, where they see no key
+  float* flag = rows.flag(shape, batch, kv_head);
+#pragma unroll
+  for (int i = 0; i < query_slices; ++i) {
+    store_rows(dq, batch, head, first + warp_row + 16 * i, shape.seq_q, shape.scale, acc[i], flag);
+  }
+}
+
+}  // namespace backward
