@@ -87,10 +87,10 @@ struct StageCopies {
     for (int n = count * step / steps; n < count * (step + 1) / steps; ++n) {
       const int first = next.tile * rows + n * pass;
       const int bytes = next.there && static_cast<int>(threadIdx.x) / row_chunks < seq_q - first ? 16 : 0;
-      ptx::cp_async_16(&q_tile.at[n * pass][0] + place, q + (next.head * from_q.head_stride + first * from_q.row_stride),
-                       bytes);
-      ptx::cp_async_16(&d_o_tile.at[n * pass][0] + place,
-                       d_o + (next.head * from_d_o.head_stride + first * from_d_o.row_stride), bytes);
+      const T* q_chunk = q + (next.head * from_q.head_stride + first * from_q.row_stride);
+      const T* d_o_chunk = d_o + (next.head * from_d_o.head_stride + first * from_d_o.row_stride);
+      ptx::cp_async_16(&q_tile.at[n * pass][0] + place, q_chunk, bytes);
+      ptx::cp_async_16(&d_o_tile.at[n * pass][0] + place, d_o_chunk, bytes);
     }
   }
   __device__ void copy_statistics(float (&lse2)[rows], float (&minus_delta)[rows], const TileOfHead& next) const {
