@@ -74,7 +74,8 @@ __global__ void __launch_bounds__(tile_threads, 2) flash_rows_32(AttentionShape 
   float acc[slices][dim / 8][4] = {};  // O, not yet divided
   SoftmaxState states[slices][2];
 #pragma unroll
-  for (int i = 0; i < slices; ++i) states[i][0] = states[i][1] = {};  // nvcc 13.0 leaves m of the second slice at 0 without this
+  for (int i = 0; i < slices; ++i) states[i][0] = states[i][1] = {};  // nvcc 13.0 does so for the first slice alone
+
   NanGuard<tile_threads> guard;  // keeps NaNs in V from rows that do not see them
   int stage_index = 0;           // of this tile
   // ---- main loop: this, for each tile of keys ----

@@ -146,7 +146,8 @@ std::vector<Metric> metrics(const KernelCounters& counters, const std::vector<Es
     all.push_back({"l1tex__t_requests_pipe_lsu_mem_global_op" + suffix, total(&LineCounters::requests), reason});
     all.push_back({"l1tex__t_sectors_pipe_lsu_mem_global_op" + suffix, total(&LineCounters::sectors), reason});
   }
-  std::string shared_reason = has_copies(counters) ? copies_vary : reason_for(counters, estimates, Space::shared, Op::matrix_load);
+  std::string shared_reason =
+      has_copies(counters) ? copies_vary : reason_for(counters, estimates, Space::shared, Op::matrix_load);
   for (const Op op : {Op::load, Op::store}) {
     const std::string suffix = op == Op::load ? "_ld.sum" : "_st.sum";
     const std::string reason = reason_for(counters, estimates, Space::shared, op);
