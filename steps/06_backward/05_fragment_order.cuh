@@ -20,9 +20,9 @@ namespace backward {
 
 constexpr int sums_block = 16 * 16;  // elements
 
+__device__ inline int lane_in_block() { return threadIdx.x % 32 * 4; }
 // A lane's eight numbers of a block: the accumulators of columns 0 … 7 and of 8 … 15. `vector`: by one instruction for each
 // half.
-__device__ inline int lane_in_block() { return threadIdx.x % 32 * 4; }
 template <bool vector>
 __device__ void add_lane(float* place, const float (&left)[4], const float (&right)[4]) {
 #pragma unroll

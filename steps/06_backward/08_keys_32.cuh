@@ -15,7 +15,7 @@
 // dV and dK are 2 · dim accumulators a lane: dim ≤ 64.
 //
 // What to expect: 2.0 wavefronts for an mma instead of 3.3, half of the additions to dQ, one barrier for a tile: 1.6 times
-// `pipeline`. 192 accumulators and 32 registers of fragments leave about 30 for all else; 128 threads and 97 KB: two blocks on
+// `pipeline`. 192 accumulators and 32 registers of fragments leave about 30 for all else; 128 threads and 109 KB: two blocks on
 // an SM.
 #pragma once
 

@@ -1,10 +1,11 @@
 // 06_backward, tuned_64: addresses made once, copies between the mma, dP from −D on.
 // Predecessor: 08_keys_32.cuh
 //
-// Three things are left beside the mma of `keys_32`.
+// Four things are left beside the mma of `keys_32`.
 //
-//   addresses   all ldmatrix of a lane are at one of two places of a 16 × 16 block, and a step of 16 columns is an XOR: two
-//               offsets serve every tile. The copies of a thread are whole passes of rows apart: one pointer each for Q and dO
+//   addresses   a thread's copies are whole passes of rows apart: one pointer each for Q and dO, made once. How far a tile is
+//               from the first is the same for all threads: no register of a lane holds it
+//   stores      one stmatrix writes four 8 × 8 matrices of dS
 //   copies      go out between the steps of Sᵀ, not all at once: the load-store unit takes the ldmatrix of the mma in between
 //   −D          is where the accumulators of dPᵀ begin: the first mma takes it as C, and dS is one product
 //

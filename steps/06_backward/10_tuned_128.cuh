@@ -1,9 +1,9 @@
 // 06_backward, tuned_128: four warps make P and dV, four make dS, dK and dQ.
-// Predecessor: 09_tuned_64.cuh (option: head dim 128)
+// Predecessor: 09_tuned_64.cuh (option: head dims 96 and 128)
 //
-// At dim 128 no warp has room for dK and dV of 32 keys: 256 accumulators a lane. With 16 keys, as in `pipeline`, every fragment
-// of Q and dO feeds two mma only, and shared memory is the bound. Here a warp keeps one of the two, of 64 keys × 64 columns:
-// 128 accumulators, and each fragment of B feeds four slices. The warps of a block have two roles.
+// Above dim 64 no warp has room for dK and dV of 32 keys: 256 accumulators a lane at dim 128. With 16 keys, as in `pipeline`,
+// every fragment of Q and dO feeds two mma only, and shared memory is the bound. Here a warp keeps one of the two, of 64 keys ×
+// dim / 2 columns: 128 accumulators, and each fragment of B feeds four slices. The warps of a block have two roles.
 //
 //   P-warps   Sᵀ and P of 64 keys × 32 queries; P to shared memory; dV of 64 keys × 64 columns. P of the warp's own queries is
 //             in its registers; P of the other half comes from shared memory

@@ -1,9 +1,9 @@
 // 06_backward, deterministic: dQ by a kernel of its own, with the ideas of the tuned ones.
 // Predecessor: 09_tuned_64.cuh (option: the same bits in every run)
 //
-// The tuned rungs add to dQ in global memory, and in which order the blocks come is chance. fp32 sums depend on it: two runs
-// differ in the last bits. Whoever looks for a fault in a training run wants two runs that do not. As in `two_kernels`, a
-// second kernel makes dQ, with S and dP once more. The first one is the tuned kernel without its fifth product.
+// The tuned rungs add to dQ in global memory. The order in which blocks add changes from run to run, and fp32 sums depend on
+// it. Who looks for a fault in a training run wants two equal runs. As in `two_kernels`, a second kernel makes dQ, with S and
+// dP once more. The first one is the tuned kernel without its fifth product.
 //
 //   warp   32 queries × 32 keys of S and dP at a time, two slices of 16: each fragment of K and V feeds four mma; dQ of these
 //          queries. dS goes on as A, in its registers: no shared memory and no barrier for it
@@ -17,8 +17,8 @@
 
 namespace backward {
 
-// Of a block, and so many queries. At dim 64 two blocks share an SM; longer rows leave room for one, which then has twice the
-// warps.
+// Threads of a block; it has as many queries. At dim 64 two blocks share an SM. At dim 128 one block of 128 threads would be
+// alone there; so above dim 64 a block has 256.
 template <int dim>
 constexpr int query_threads = dim <= 64 ? 128 : 256;
 constexpr int query_slices = 2;  // of 16 queries, of a warp

@@ -31,18 +31,15 @@ inline RowStatistics statistics_of(const run::BackwardLaunch& l) {
           l.arrays.get<float>("not_finite")};
 }
 
-// A warp for each padded row, or a thread for 8 columns of one.
+// A warp for each padded row.
 template <class T>
 void launch_prepare(const run::BackwardLaunch& l, float* dq_sums) {
-  const auto launch = [&](const auto& kernel, int rows_of_block) {
-    runtime::launch(
-        kernel,
-        {.grid = grid_of(padded_rows(l.shape) / rows_of_block, l.shape.heads, l.shape.batch), .block = 32 * prepare_warps},
-        l.device_shape(), l.o.as<const T>(), l.d_o.as<const T>(), l.lse, statistics_of(l), dq_sums);
-  };
-  launch(prepare_rows<T>, prepare_warps);
+  runtime::launch(
+      prepare_rows<T>,
+      {.grid = grid_of(padded_rows(l.shape) / prepare_warps, l.shape.heads, l.shape.batch), .block = 32 * prepare_warps},
+      l.device_shape(), l.o.as<const T>(), l.d_o.as<const T>(), l.lse, statistics_of(l), dq_sums);
 }
-// For rows of 16 bits at multiples of 16 bytes, head dims of tiles.
+// A thread for 8 columns of a padded row: elements of 16 bits, rows at multiples of 16 bytes.
 template <class T>
 void launch_prepare_chunks(const run::BackwardLaunch& l, float* dq_sums) {
   const auto launch = [&](const auto& kernel, int lanes) {

@@ -36,8 +36,8 @@ auto with_at_least(int value, F f) {
   return f(Constant<n>{});
 }
 
-// A rung whose blocks have tiles of keys, for one type and one head dim: its kernel, the shared memory, the keys and the
-// threads of a block, and the kernel that makes dQ of its sums.
+// A rung whose blocks have tiles of keys, for one type and one head dim: shared memory, keys and threads of a block. A rung
+// adds its kernel, and whether its sums of dQ lie by lane.
 template <class S, int block_keys, int block_threads>
 struct Block {
   using Smem = S;

@@ -31,7 +31,8 @@ using device::store_if;
 using device::to_float;
 
 constexpr unsigned all_lanes = ~0u;
-constexpr int row_padding = 128;  // queries are padded to a multiple of so many: every tile divides it
+// Queries are padded to a multiple of so many. Every tile divides it but the 256 queries of `deterministic` (look_up).
+constexpr int row_padding = 128;
 
 // [batch, heads, padded].
 struct RowStatistics {
@@ -68,7 +69,8 @@ __device__ inline float warp_sum(float x) {
   return x;
 }
 
-// What is known of row i. A row that sees no key, or does not exist, has LSE = −∞ or none.
+// What is known of row i. The forward pass gives −∞ to a row that sees no key; a row that does not exist has no LSE. Both get
+// +∞ here.
 __device__ inline void write_statistics(const AttentionShape& shape, const float* lse, const RowStatistics& rows, int batch,
                                         int head, int i, float delta) {
   const float row_lse = i < shape.seq_q ? load(&lse[(std::int64_t{batch} * shape.heads + head) * shape.seq_q + i]) : -INFINITY;

@@ -40,7 +40,7 @@ struct Tuned128 : Block<RolesSmem<T, dim>, role_keys, role_threads> {
   static constexpr bool by_lane = true;
 };
 
-// The tuned kernel of a head dim without dQ, and that of dQ.
+// The tuned kernel of a head dim, without dQ.
 template <class T, int dim>
 struct WithoutDq : Tuned64<T, dim> {
   static constexpr auto kernel = backward_tuned_64<T, dim, false>;

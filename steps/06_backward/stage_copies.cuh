@@ -77,8 +77,8 @@ struct StageCopies {
     statistics = (threadIdx.x < rows / 4 ? of_rows.lse2 : of_rows.minus_delta) + of_rows.at(shape, batch, 0, 0) +
                  threadIdx.x % (rows / 4) * 4;
   }
-  // Those of Q and dO that go out in step `step` of `steps`. Rows behind the last query, and a tile that is not there, become
-  // zeros.
+  // Copies share `step` of `steps` of this thread's chunks of Q and dO. Rows after the last query become zeros, and so does a
+  // tile that is not there: with 0 bytes nothing is read, wherever the address points.
   __device__ void copy_share(Tile<T, rows, dim>& q_tile, Tile<T, rows, dim>& d_o_tile, const TileOfHead& next, int step,
                              int steps) const {
     if (threads % row_chunks != 0 && threadIdx.x >= pass * row_chunks) return;  // head dim 96: a quarter of them has no share

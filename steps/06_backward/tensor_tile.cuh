@@ -7,6 +7,8 @@
 //     dV = Pᵀ dO, dK = dSᵀ Q   A by columns, B by columns              A from registers, B by columns
 //     dQ = dS K                A from registers, B by columns          A by columns, B by columns
 //
+// The dQ kernel of `deterministic` has S, dP and dQ of the left column.
+//
 // g = lane / 4 and t = lane % 4, as the PTX ISA has them.
 #pragma once
 
@@ -16,7 +18,7 @@
 
 namespace backward {
 
-// The tiles of the rungs up to `pipeline`.
+// Sizes of tiles and blocks; later rungs replace some.
 constexpr int tile_rows = 64;  // queries
 constexpr int tile_keys = 64;
 constexpr int tile_threads = 128;
@@ -24,9 +26,9 @@ constexpr int key_frags = tile_keys / 8;
 
 constexpr int chunk = 8;  // elements of 16 bits in 16 bytes, what one access moves
 
-// A tile in shared memory. Behind each row there are 16 bytes that nobody uses. So the 8 rows that ldmatrix reads at a time
-// fall on all 32 banks, as in a swizzled tile; and another row or column is a constant further on, which is part of the
-// instruction. A swizzle would need a register for each column. The price is memory: 6 % at 128 columns, 12 % at 64.
+// A tile in shared memory. 16 unused bytes follow each row. So the 8 rows that ldmatrix reads at once fall on all 32 banks. And
+// the address of another row or column differs by a constant, which is part of the instruction; a swizzle needs a register for
+// each column. The price is memory: 6 % at 128 columns, 12.5 % at 64, 25 % at 32.
 template <class T, int rows, int columns>
 struct Tile {
   static_assert(columns % 32 == 0);

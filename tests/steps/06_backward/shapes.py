@@ -30,7 +30,8 @@ SANITIZED = [
     ["--batch", "2", "--heads", "4", "--kv-heads", "2", "--seq-q", "97", "--seq-k", "203", "--dim", "64", "--causal"],
     ["--heads", "3", "--seq-q", "203", "--seq-k", "113", "--dim", "33", "--causal", "--dtype", "bf16"],
     ["--heads", "2", "--seq-q", "70", "--seq-k", "300", "--dim", "64", "--window", "200"],
-    ["--heads", "2", "--seq-q", "150", "--seq-k", "280", "--dim", "128", "--causal"],
+    ["--heads", "2", "--seq-q", "97", "--seq-k", "280", "--dim", "128", "--causal"],
+    ["--heads", "2", "--seq-q", "150", "--seq-k", "140", "--dim", "96"],
 ]
 
 BENCHED = {  # beside peers, and with more tokens: benchmarks/backward_peers.py
