@@ -427,6 +427,28 @@ def test_accesses_with_the_name_of_another_line():
     assert (row.place, row.machine) == ("f.cuh:5", "2 STG.E")
 
 
+def test_accesses_with_the_name_of_the_loop_that_they_stand_in(tmp_path, monkeypatch):
+    monkeypatch.setattr(sass, "ROOT", tmp_path)
+    (tmp_path / "f.cuh").write_text("\n".join(["", "  for (int i = 0; i < 4; ++i) {", "    int j = i;", "    use(j);", "", "load_v()"]))
+    lines = [(6, "shared", "ldmatrix", 16, 1, 4)]
+    assert not differences(kernel_with("LDSM.16.MT88.4 6", "LDSM.16.MT88.4 2"), counters(*lines))
+    assert "no such access here" in differences(kernel_with("LDSM.16.MT88.4 6", "LDSM.16.MT88.4 3"), counters(*lines))[0]
+
+
+def test_of_two_neighbouring_lines_nvcc_may_name_one_for_what_both_do_in_a_loop():
+    lines = [(5, "global", "cp.async.cg", 16, 1, 1000), (6, "global", "cp.async.cg", 16, 1, 1000)]
+    copy = "LDGSTS.E.BYPASS.LTC128B.128"
+    assert not differences(kernel_with(f"{copy} 5", f"{copy} 6", f"loop {copy} 5", f"loop {copy} 5"), counters(*lines))
+    assert differences(kernel_with(f"{copy} 5", f"{copy} 6"), counters(*lines))
+
+
+def test_a_line_that_loads_fragments_may_bear_the_name_of_its_neighbour_in_the_file():
+    lines = [(5, "shared", "ldmatrix", 16, 2, 4), (9, "shared", "ldmatrix", 16, 2, 4)]
+    load = "LDSM.16.M88.4"
+    assert not differences(kernel_with(f"{load} 5", f"{load} 9", f"{load} 9", f"{load} 9"), counters(*lines))
+    assert "2 accesses in the source, 1 in the machine code" in differences(kernel_with(f"{load} 5", f"{load} 9", f"{load} 9"), counters(*lines))[0]
+
+
 def test_accesses_with_the_name_of_another_file():
     lines = [(5, "global", "load", 4, 2, 8)]
 

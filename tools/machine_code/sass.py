@@ -20,7 +20,12 @@ import collections
 import re
 from dataclasses import dataclass, field
 
-from tools.machine_code.code_listing import Missing, function_name, in_source_order
+from tools.machine_code.code_listing import (
+    ROOT,
+    Missing,
+    function_name,
+    in_source_order,
+)
 from tools.machine_code.hooks import Follower
 
 # What the names of Nsight Compute's metrics for each space and direction contain. (Of cp.async, stmatrix and red, the simulator estimates
@@ -182,7 +187,8 @@ def compare(name, kernel, counted, beside):
 def by_line(kernel, counted):
     """{(place, space, op): accesses of the machine code}. Where nvcc copies code or merges branches, it may name one line for several, or
     the line of a call for the function's. So an access whose line has none of its width in the source goes to one that has: the one
-    with the fewest so far. But its own line must access memory in the same way with another width, or call a function that does."""
+    with the fewest so far. But its own line must access memory in the same way with another width, or call a function that does, or
+    be the head of a loop."""
     machine, strays = collections.defaultdict(list), []
     accesses = [access for access in kernel.accesses if access.space != "local"]
     calls = {(caller, access.space, access.op) for access in accesses for caller in access.callers}
@@ -191,7 +197,7 @@ def by_line(kernel, counted):
         line = counted.lines.get(key)
         if not line and (meant := namesake(key, access.bytes, counted)):
             machine[meant].append(access)
-        elif (line and access.bytes not in line.sites) or (not line and key in calls):
+        elif (line and access.bytes not in line.sites) or (not line and (key in calls or heads_a_loop(access.place))):
             strays.append((key, access))
         else:
             machine[key].append(access)
@@ -205,6 +211,14 @@ def by_line(kernel, counted):
         if key[2] == "ldmatrix" and len(machine[key]) < sum(line.sites.values()):
             share_with_helper(key, machine, counted)
     return machine
+
+
+def heads_a_loop(place):
+    """Is there a `for` or `while` on this line of the source?"""
+    file, _, number = place.rpartition(":")
+    path = ROOT / file
+    lines = path.read_text().splitlines() if number.isdigit() and path.is_file() else []
+    return int(number or 0) <= len(lines) and bool(lines) and lines[int(number) - 1].lstrip().startswith(("for (", "while ("))
 
 
 def namesake(key, width, counted):
