@@ -42,11 +42,11 @@ struct Tuned128 : Block<RolesSmem<T, dim>, role_keys, role_threads> {
 
 // The tuned kernel of a head dim, without dQ.
 template <class T, int dim>
-struct WithoutDq : Tuned64<T, dim> {
+struct WithoutDq : Block<Keys32Smem<T, dim>, wide_keys, tile_threads> {
   static constexpr auto kernel = backward_tuned_64<T, dim, false>;
 };
 template <class T, int dim>
-requires(dim > 64) struct WithoutDq<T, dim> : Tuned128<T, dim> {
+requires(dim > 64) struct WithoutDq<T, dim> : Block<RolesSmem<T, dim>, role_keys, role_threads> {
   static constexpr auto kernel = backward_tuned_128<T, dim, false>;
 };
 
