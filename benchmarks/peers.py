@@ -306,7 +306,7 @@ def by_problem(cells):
     return found
 
 
-def least_bf16_over_fp16(measured_at, variant):
+def bf16_over_fp16(measured_at, variant):
     """[bf16's speed over fp16's] of a variant, where both were measured."""
     pairs = [(named.get(variant), measured_at.get((*where, "fp16"), {}).get(variant)) for (*where, dtype), named in measured_at.items() if dtype == "bf16"]
     return [bf16["tflops"]["median"] / fp16["tflops"]["median"] for bf16, fp16 in pairs if bf16 and fp16]
