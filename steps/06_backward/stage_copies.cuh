@@ -2,6 +2,8 @@
 // are made once before the main loop.
 #pragma once
 
+#include <bit>
+
 #include "steps/06_backward/07_pipeline.cuh"
 #include "steps/06_backward/slices.cuh"
 
@@ -54,14 +56,12 @@ __device__ void store_slices(Tile<T, rows, columns>& tile, int row, int column, 
   }
 }
 
-constexpr int largest_power_of_two(int n) { return n < 2 ? n : 2 * largest_power_of_two(n / 2); }  // at most n
-
 // A thread's copies of Q, dO and the statistics: `count` of 16 bytes each for Q and dO, `pass` rows apart. A thread keeps its
 // place in the first tile of head 0. How far a tile is from there is the same for all threads: that needs no register of a
 // lane.
 template <int threads, class T, int rows, int dim>
 struct StageCopies {
-  static constexpr int row_chunks = dim / chunk, pass = largest_power_of_two(threads / row_chunks), count = rows / pass;
+  static constexpr int row_chunks = dim / chunk, pass = std::bit_floor(threads / unsigned{row_chunks}), count = rows / pass;
   static_assert(rows % pass == 0 && threads >= rows / 2);
   const Heads<const T>&from_q, &from_d_o;
   const int seq_q, padded;

@@ -7,6 +7,7 @@
 #include "steps/06_backward/04_one_kernel.cuh"
 #include "steps/06_backward/07_pipeline.cuh"
 #include "steps/06_backward/costs.h"
+#include "steps/06_backward/estimates.h"
 #include "steps/06_backward/gradient_of_queries.cuh"
 #include "steps/06_backward/launches.h"
 
@@ -219,10 +220,10 @@ const std::vector<BackwardVariant> variants = {
      .idea = "the tuned rungs without dQ, and a kernel that makes it: the same bits in every run",
      .supports = tiles_16_bit,
      .compute_capability = 90,
-     .shared_bytes = [](const Backward& a) { return deterministic().shared_bytes(a); },
+     .shared_bytes = deterministic().shared_bytes,
      .scratch = statistics_arrays,
      .cost = deterministic_costs,
-     .launch = [](const BackwardLaunch& l) { deterministic().launch(l); }},
+     .launch = deterministic().launch},
     {.name = "tuned",
      .idea = "tuned_64 or tuned_128, by the head dim; recompute where neither fits",
      .supports = any_16_bit,
@@ -241,41 +242,6 @@ const std::vector<BackwardVariant> variants = {
      .launch = launch_best<tuned_80>,
      .deterministic = false},
 };
-
-// Where nvcc's code does not access memory as the source does.
-std::vector<run::Estimate> estimates(const Backward& a) {
-  std::vector<run::Estimate> estimates{
-      {"backward_recompute", runtime::Space::shared, runtime::Op::load,
-       "nvcc unrolls the sums, and reads neighbouring elements at once"},
-  };
-  for (const char* kernel : {"gradient_of_keys", "backward_one_kernel", "gradient_of_queries", "gradient_of_queries_32"}) {
-    estimates.push_back({kernel, runtime::Space::global, runtime::Op::load,
-                         "nvcc gives loads of LSE and D the names of other lines, so that nothing holds them to the source"});
-  }
-  for (const char* kernel : {"backward_transposed", "backward_pipeline"}) {
-    estimates.push_back({kernel, runtime::Space::shared, runtime::Op::matrix_load,
-                         "nvcc loads a fragment of dS once for several groups of columns"});
-  }
-  for (const char* kernel : {"backward_keys_32", "backward_tuned_64"}) {
-    estimates.push_back(
-        {kernel, runtime::Space::shared, runtime::Op::load, "nvcc loads LSE and D once for both slices of a warp"});
-  }
-  for (const char* kernel : {"backward_pipeline", "backward_keys_32", "backward_tuned_64", "backward_tuned_128"}) {
-    estimates.push_back(
-        {kernel, runtime::Space::global, runtime::Op::copy_past_l1,
-         "nvcc puts a predicate on the copies of the next tile, so that those of a tile that is not there count "
-         "as executed"});
-  }
-  if (a.dim > 128 && a.dtype != Dtype::fp32) {
-    estimates.push_back({"backward_recompute", runtime::Space::global, runtime::Op::store,
-                         "nvcc writes a warp's rows without a loop, and names one line for several"});
-  }
-  if (a.dtype == Dtype::bf16) {
-    estimates.push_back({"repair_non_finite", runtime::Space::global, runtime::Op::load,
-                         "nvcc keeps elements of a row in registers from one product to the next"});
-  }
-  return estimates;
-}
 
 }  // namespace
 

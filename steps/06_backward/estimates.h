@@ -1,0 +1,45 @@
+// Step 06, host side: which of the simulator's counts only estimate what an H200 counts, and why.
+#pragma once
+
+#include <vector>
+
+#include "common/run/family/backward.h"
+
+namespace backward {
+
+// Where nvcc's code does not access memory as the source does.
+inline std::vector<run::Estimate> estimates(const problem::Backward& a) {
+  std::vector<run::Estimate> estimates{
+      {"backward_recompute", runtime::Space::shared, runtime::Op::load,
+       "nvcc unrolls the sums, and reads neighbouring elements at once"},
+  };
+  for (const char* kernel : {"gradient_of_keys", "backward_one_kernel", "gradient_of_queries", "gradient_of_queries_32"}) {
+    estimates.push_back({kernel, runtime::Space::global, runtime::Op::load,
+                         "nvcc gives loads of LSE and D the names of other lines, so that nothing holds them to the source"});
+  }
+  for (const char* kernel : {"backward_transposed", "backward_pipeline"}) {
+    estimates.push_back({kernel, runtime::Space::shared, runtime::Op::matrix_load,
+                         "nvcc loads a fragment of dS once for several groups of columns"});
+  }
+  for (const char* kernel : {"backward_keys_32", "backward_tuned_64"}) {
+    estimates.push_back(
+        {kernel, runtime::Space::shared, runtime::Op::load, "nvcc loads LSE and D once for both slices of a warp"});
+  }
+  for (const char* kernel : {"backward_pipeline", "backward_keys_32", "backward_tuned_64", "backward_tuned_128"}) {
+    estimates.push_back(
+        {kernel, runtime::Space::global, runtime::Op::copy_past_l1,
+         "nvcc puts a predicate on the copies of the next tile, so that those of a tile that is not there count "
+         "as executed"});
+  }
+  if (a.dim > 128 && a.dtype != problem::Dtype::fp32) {
+    estimates.push_back({"backward_recompute", runtime::Space::global, runtime::Op::store,
+                         "nvcc writes a warp's rows without a loop, and names one line for several"});
+  }
+  if (a.dtype == problem::Dtype::bf16) {
+    estimates.push_back({"repair_non_finite", runtime::Space::global, runtime::Op::load,
+                         "nvcc keeps elements of a row in registers from one product to the next"});
+  }
+  return estimates;
+}
+
+}  // namespace backward
