@@ -429,7 +429,7 @@ def test_accesses_with_the_name_of_another_line():
 
 def test_accesses_with_the_name_of_the_loop_that_they_stand_in(tmp_path, monkeypatch):
     monkeypatch.setattr(sass, "ROOT", tmp_path)
-    (tmp_path / "f.cuh").write_text("\n".join(["", "  for (int i = 0; i < 4; ++i) {", "    int j = i;", "    use(j);", "", "load_v()"]))
+    (tmp_path / "f.cuh").write_text("\n  for (int i = 0; i < 4; ++i) {\n    int j = i;\n    use(j);\n\nload_v()")
     lines = [(6, "shared", "ldmatrix", 16, 1, 4)]
     assert not differences(kernel_with("LDSM.16.MT88.4 6", "LDSM.16.MT88.4 2"), counters(*lines))
     assert "no such access here" in differences(kernel_with("LDSM.16.MT88.4 6", "LDSM.16.MT88.4 3"), counters(*lines))[0]
