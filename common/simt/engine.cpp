@@ -27,6 +27,7 @@ Options current_options;
 std::vector<Finding> all_findings;
 std::vector<KernelCounters> all_counters;
 std::vector<KernelTrace> all_traces;
+unsigned traced_warp = 0;
 
 // Blocks that one worker may keep open while they wait for each other: two for each multiprocessor of an H200.
 constexpr std::size_t max_resident = 264;
@@ -78,6 +79,7 @@ const Options& options() { return current_options; }
 std::vector<Finding> take_findings() { return std::exchange(all_findings, {}); }
 std::vector<KernelCounters> take_counters() { return std::exchange(all_counters, {}); }
 std::vector<KernelTrace> take_traces() { return std::exchange(all_traces, {}); }
+void trace_warp(unsigned warp) { traced_warp = warp; }
 
 // ---- lanes ----
 
@@ -126,13 +128,13 @@ void Block::begin(Run& run, std::uint64_t linear_index, Counters& counters) {
                       static_cast<int>(std::min<std::size_t>(warp_size, threads_ - first))});
   }
   const bool traced = run.tracing && linear_index == 0;
-  if (traced) warps_[0].trace = &run.trace;
+  if (traced && traced_warp < warps_.size()) warps_[traced_warp].trace = &run.trace;
   for (unsigned i = 0; i < threads_; ++i) {
     Lane& lane = lanes_[i];
     lane.state = Lane::State::runnable;
     lane.index = static_cast<int>(i);
     lane.counting = run.counting;
-    lane.traced = traced && i < warp_size;
+    lane.traced = traced && i / warp_size == traced_warp;
     lane.thread = position(block, i);
     lane.stack_low = stacks_.low(lane.index);
     lane.marker = Marker(run.first_mark, linear_index, i);
@@ -175,12 +177,15 @@ Block::WarpRun Block::run_warp(Warp& warp) {
   WarpRun result;
   std::vector<Lane*> ready;
   for (int l = 0; l < warp.count; ++l) warp.lanes[l].yielded = false;
-  do {
+  while (true) {
     ready.clear();
     for (int l = 0; l < warp.count; ++l) {
       Lane& lane = warp.lanes[l];
       if (lane.state == Lane::State::runnable && !lane.yielded) ready.push_back(&lane);
     }
+    // Accesses are issued when no lane can go on. The last lane at a named barrier wakes up those that ran before it: they,
+    // too, come to their next access first.
+    if (ready.empty() && !resolve_calls(warp) && !issue(warp)) return result;
     shuffle(ready);
     for (Lane* lane : ready) {
       result.ran = true;
@@ -191,8 +196,7 @@ Block::WarpRun Block::run_warp(Warp& warp) {
       result.moved |= !lane->yielded;
       if (run_->stopped) return result;
     }
-  } while (resolve_calls(warp) || issue(warp));
-  return result;
+  }
 }
 
 // Of the lanes that are about to access memory, lets those at the lowest place in the code go on. True if there were any.

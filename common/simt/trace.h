@@ -1,4 +1,4 @@
-// What one warp does, in order: warp 0 of block 0 of each launch, with Options::trace.
+// What one warp does, in order: warp 0 of block 0 of each launch, with Options::trace; another one after trace_warp().
 //
 // A traced launch is counted, so lanes go in lock-step and each instruction is made by those lanes that would make it together
 // on the hardware (engine.h). At instructions that are not counted (commits, waits, barriers) the lanes of this one warp meet
@@ -16,6 +16,9 @@ namespace simt {
 
 class Block;
 struct WarpCall;
+
+// Which warp of block 0 is traced from the next launch on. A block without such a warp has an empty trace.
+[[gnu::visibility("default")]] void trace_warp(unsigned warp);
 
 class Trace {
  public:

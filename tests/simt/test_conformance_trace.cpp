@@ -3,6 +3,7 @@
 #include <functional>
 
 #include "common/runtime/runtime.h"
+#include "common/simt/trace.h"
 #include "tests/catch.h"
 #include "tests/simt/conformance_kernels.h"
 
@@ -56,6 +57,22 @@ TEST_CASE("named barriers are traced with their numbers, in the order in which t
   std::vector<Instruction> expected = round;
   expected.insert(expected.end(), round.begin(), round.end());
   CHECK(traced([] { conformance::producer_consumer(2); }) == expected);
+}
+
+TEST_CASE("another warp can be traced, and a block that does not have it has an empty trace") {
+  const auto of_warp = [](unsigned warp) {
+    simt::trace_warp(warp);
+    const auto all = traced([] { conformance::producer_consumer(1); });
+    simt::trace_warp(0);
+    return all;
+  };
+  CHECK(of_warp(1) == std::vector<Instruction>{{"bar.sync", full, 1},
+                                               {"ld.shared", full, {}},
+                                               {"bar.sync", full, 2},
+                                               {"ld.shared", full, {}},
+                                               {"bar.sync", full, 0},
+                                               {"st.global", full, {}}});
+  CHECK(of_warp(2).empty());
 }
 
 TEST_CASE("a warp call is traced with its mask, once for all lanes that make it") {

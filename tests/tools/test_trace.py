@@ -2,6 +2,7 @@
 
 import json
 from collections import Counter
+from itertools import pairwise
 
 import jsonschema
 import pytest
@@ -186,7 +187,7 @@ def test_folders_are_made(tiled_gemm, tmp_path):
 
 def test_the_committed_observations_are_what_the_simulator_makes_today(tmp_path):
     traces.write(tmp_path, BIN.parent)
-    assert len(list(tmp_path.iterdir())) == 5
+    assert len(list(tmp_path.iterdir())) == 7
     for made in tmp_path.iterdir():
         assert made.read_text() == (ROOT / "results" / "sim" / made.name).read_text(), f"{made.name}: tools/measure/traces.py"
 
@@ -201,6 +202,52 @@ def test_fragments_are_those_of_the_ptx_isa():
         assert fragments["mma.m16n8k16 C"][lane] == [[g + 8 * (i // 2), 2 * t + i % 2] for i in range(4)]
         assert fragments["ldmatrix.x4"][lane] == a
         assert fragments["ldmatrix.x4.trans"][lane] == [[2 * t + i % 2 + 8 * (i // 2 % 2), g + 8 * (i // 4)] for i in range(8)]
+
+
+def backward_observations(name):
+    return json.loads((ROOT / "results" / "sim" / f"06_backward_{name}.json").read_text())
+
+
+def test_the_roles_of_tuned_128_do_in_a_round_what_its_source_says():
+    """Round 2 of 4: of tile 2 of queries, and of what an S-warp has left of tile 1. The mma and their loads, 4 · 4 · 8 a product."""
+    expected = {
+        "P-warp": [["B1", None, 1], ["S", 2, 176], ["P", 2, 24], ["A2", None, 1], ["dV", 2, 72], ["B3", None, 1], ["dV", 2, 80]],
+        "S-warp": [["B1", None, 1], ["dK", 1, 152], ["dQ", 1, 176], ["R", 1, 16], ["dP", 2, 180], ["B2", None, 1], ["dS", 2, 16]],
+    }
+    for warp, round_2 in expected.items():
+        steps = backward_observations("roles")["variants"]["tuned_128"][warp]["steps"]
+        begins = [i for i, (what, *_) in enumerate(steps) if what == "B1"]
+        found = {}  # copies stand between the mma of a product: its parts are added up
+        for what, tile, count in steps[begins[2] : begins[3]]:
+            if what == "C":
+                assert tile == 3 and count == 2  # of the next tile, one of Q and one of dO
+            elif what == "dV":
+                found.setdefault((what, tile, len(found)), count)
+            else:
+                key = (what, tile, None)
+                found[key] = found.get(key, 0) + count
+        assert [[what, tile, count] for (what, tile, _), count in found.items()] == round_2, warp
+
+
+def test_no_tile_in_shared_memory_is_written_before_its_last_reader_has_passed_a_barrier():
+    for variant, warps in backward_observations("roles")["variants"].items():
+        for traced in warps.values():
+            barriers, at = [], 0
+            for what, _, count in traced["steps"]:
+                barriers += [at] if what in ("B0", "B1") else []
+                at += count
+            for place, spells in traced["places"].items():
+                for (*_, end), (_, written, *_) in pairwise(spells):
+                    assert written is None or any(end <= barrier < written for barrier in barriers), f"{variant}: {place}"
+
+
+def test_blocks_add_to_the_tiles_of_queries_that_they_see_in_order_and_one_tile_late():
+    observed = backward_observations("additions")
+    tiles, per_block = observed["length"] // observed["queries"], observed["keys"] // observed["queries"]
+    for name, blocks in observed["masks"].items():
+        for number, block in enumerate(blocks):
+            begin = number * per_block if name == "causal" else 0
+            assert block == [[2 + tile - begin, tile] for tile in range(begin, tiles)]
 
 
 @pytest.mark.parametrize("variant", ["tensor_cores", "padding", "swizzle"])

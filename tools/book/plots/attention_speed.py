@@ -52,14 +52,14 @@ def draw_panel(axes, found, variants, roof):
     if not found:
         axes.text(0.5, 0.45, "no run is committed yet", transform=axes.transAxes, ha="center", fontsize=9, color="dimgrey")
     axes.set_xscale("log", base=2)
-    axes.set_xticks(LENGTHS, [f"{seq // 1024}k" if seq >= 1024 else str(seq) for seq in LENGTHS])
+    axes.set_xticks(sorted(heights), [f"{seq // 1024}k" if seq >= 1024 else str(seq) for seq in sorted(heights)])
     axes.minorticks_off()
     axes.spines[["top", "right"]].set_visible(False)
     axes.tick_params(labelsize=8)
 
 
-def draw(report, roof):
-    """The figure. `report` as benchmarks/attention_peers.py writes it."""
+def draw(report, roof, what="Attention forward"):
+    """The figure. `report` as benchmarks/attention_peers.py or backward_peers.py writes it."""
     figure, axes = plt.subplots(1, 4, figsize=(11, 3.4), sharey=True, layout="constrained")
     for axis, (dim, causal) in zip(axes, PANELS):
         draw_panel(axis, of_panel(report["cells"], dim, causal), report["variants"], roof)
@@ -69,7 +69,7 @@ def draw(report, roof):
     axes[0].set_ylabel("TFLOP/s, bursts", fontsize=8.5)
     handles, labels = axes[0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside lower center", ncols=len(labels), fontsize=8.5, frameon=False)
-    figure.suptitle("Attention forward on an H200: fp16, 16k tokens in all, heads × dim = 2048", fontsize=10)
+    figure.suptitle(f"{what} on an H200: fp16, 16k tokens in all, heads × dim = 2048", fontsize=10)
     return figure
 
 
