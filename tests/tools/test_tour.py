@@ -1,6 +1,7 @@
 """The tour's truth, and what it makes of a step's report. `make tour` itself runs in CI."""
 
 import json
+import shutil
 import subprocess
 import sys
 
@@ -27,30 +28,64 @@ def test_each_step_of_the_ladder_is_a_stop_with_inputs_that_give_its_truth(layer
     stops = {stop.step: stop for stop in tour.stops(layer) if stop.inputs}
     assert [name[:2] for name in stops] == ["01", "02", "03", "04", "05", "06"]
     product = stops["02_tiled_gemm"]
-    np.testing.assert_allclose(product.inputs["a"] @ product.inputs["b"].T, product.truth)
+    np.testing.assert_allclose(product.inputs["a"] @ product.inputs["b"].T, product.truth["c"])
     softmax = stops["03_online_softmax"]
     powers = np.exp(softmax.inputs["x"])
-    np.testing.assert_allclose(powers / powers.sum(-1, keepdims=True), softmax.truth, atol=1e-14)
-    assert softmax.truth.shape == (12 * 207, 207)
+    np.testing.assert_allclose(powers / powers.sum(-1, keepdims=True), softmax.truth["y"], atol=1e-14)
+    assert softmax.truth["y"].shape == (12 * 207, 207)
 
 
 def stop_of(layer, step):
     return next(stop for stop in tour.stops(layer) if stop.step == step and stop.inputs)
 
 
-def test_the_gradient_is_the_slope_of_the_attention(layer):
+def test_the_gradients_are_the_slopes_of_the_loss(layer):
     stop = stop_of(layer, "06_backward")
-    way = np.random.default_rng(2).standard_normal(layer.q.shape)
+    weight, bias = (np.load(tour.LAYER / f"out_proj_{name}.npy").astype(np.float64) for name in ("weight", "bias"))
 
-    def loss(q):
-        scores = q @ layer.k.transpose(0, 2, 1) / np.sqrt(32)
+    def loss_from_o(o):
+        y = o.transpose(1, 0, 2).reshape(len(layer.x), -1) @ weight.T + bias
+        return ((y[:-1] - layer.x[1:]) ** 2).sum() / 2
+
+    def loss(q, k, v):
+        scores = q @ k.transpose(0, 2, 1) / np.sqrt(32)
         powers = np.exp(scores - scores.max(-1, keepdims=True))
-        return (stop.inputs["do"] * (powers / powers.sum(-1, keepdims=True) @ layer.v)).sum()
+        return loss_from_o(powers / powers.sum(-1, keepdims=True) @ v)
 
-    slope = (loss(layer.q + 1e-5 * way) - loss(layer.q - 1e-5 * way)) / 2e-5
-    np.testing.assert_allclose((stop.truth * way).sum(), slope, rtol=1e-6)
+    def slope(function, at, way):
+        return (function(at + 1e-5 * way) - function(at - 1e-5 * way)) / 2e-5
+
+    q, k, v = (stop.inputs[name] for name in "qkv")
+    way = np.random.default_rng(2).standard_normal(q.shape)
+    for gradient, function, at in (
+        (stop.inputs["do"], loss_from_o, layer.o),
+        (stop.truth["dq"], lambda some: loss(some, k, v), q),
+        (stop.truth["dk"], lambda some: loss(q, some, v), k),
+        (stop.truth["dv"], lambda some: loss(q, k, some), v),
+    ):
+        np.testing.assert_allclose((gradient * way).sum(), slope(function, at, way), rtol=1e-6)
     part = tour.part_of(stop, layer)
     assert part.part == "3 of 12 heads" and {name: len(values) for name, values in part.inputs.items()} == dict.fromkeys(["q", "k", "v", "do"], 3)
+    for name in ("dq", "dk", "dv"):
+        np.testing.assert_array_equal(part.truth[name], stop.truth[name][:3])
+
+
+def check_layer(folder):
+    done = subprocess.run([sys.executable, tour.LAYER / "make.py", "--check", "--out", folder], check=False, capture_output=True, text=True)
+    return done.returncode, done.stderr
+
+
+def test_the_stored_layer_passes_its_own_check_and_a_spoiled_gradient_does_not(tmp_path):
+    assert check_layer(tour.LAYER) == (0, "")
+    shutil.copytree(tour.LAYER, tmp_path, dirs_exist_ok=True)
+    for name, spoil in (("do", lambda x: x[:, :, ::-1]), ("dk", lambda x: x * np.float32(32**0.5)), ("dv", lambda x: np.where(x == x.max(), np.nan, x))):
+        right = np.load(tmp_path / f"{name}.npy")
+        np.save(tmp_path / f"{name}.npy", np.ascontiguousarray(spoil(right), "<f4"))
+        assert check_layer(tmp_path) == (1, f"error: {name}: not the gradient of the loss, rounded to float32\n")
+        np.save(tmp_path / f"{name}.npy", right)
+    (tmp_path / "dq.npy").unlink()
+    status, message = check_layer(tmp_path)
+    assert status == 1 and "dq.npy" in message
 
 
 def test_a_part_of_the_attention_is_the_first_heads_of_the_real_one(layer):
@@ -59,10 +94,10 @@ def test_a_part_of_the_attention_is_the_first_heads_of_the_real_one(layer):
     assert part.part == "3 of 12 heads"
     for name in "qkv":
         np.testing.assert_array_equal(part.inputs[name], getattr(layer, name)[:3])
-    np.testing.assert_array_equal(part.truth, layer.o[:3])
+    np.testing.assert_array_equal(part.truth["o"], layer.o[:3])
     scores = part.inputs["q"] @ part.inputs["k"].transpose(0, 2, 1) / np.sqrt(32)
     powers = np.exp(scores)
-    np.testing.assert_allclose(powers / powers.sum(-1, keepdims=True) @ part.inputs["v"], part.truth, atol=1e-14)
+    np.testing.assert_allclose(powers / powers.sum(-1, keepdims=True) @ part.inputs["v"], part.truth["o"], atol=1e-14)
 
 
 def test_a_part_of_the_product_is_its_first_columns(layer):
@@ -71,13 +106,13 @@ def test_a_part_of_the_product_is_its_first_columns(layer):
     assert part.part == "288 of 1152 columns"
     np.testing.assert_array_equal(part.inputs["a"], whole.inputs["a"])
     np.testing.assert_array_equal(part.inputs["b"], whole.inputs["b"][:288])
-    np.testing.assert_array_equal(part.truth, whole.truth[:, :288])
-    np.testing.assert_allclose(part.inputs["a"] @ part.inputs["b"].T, part.truth)
+    np.testing.assert_array_equal(part.truth["c"], whole.truth["c"][:, :288])
+    np.testing.assert_allclose(part.inputs["a"] @ part.inputs["b"].T, part.truth["c"])
 
 
 def test_in_the_simulator_each_variant_runs_by_itself_the_long_ones_on_the_part(layer):
     jobs = tour.jobs_of(stop_of(layer, "05_flash_v2"), layer, ["scalar", "tuned", "your_own"])
-    assert [(job.variant, job.part, len(job.truth)) for job in jobs] == [
+    assert [(job.variant, job.part, len(job.truth["o"])) for job in jobs] == [
         ("scalar", "3 of 12 heads", 3),
         ("tuned", "whole", 12),
         ("your_own", "whole", 12),
@@ -123,11 +158,13 @@ def ran(tmp_path, monkeypatch):
     monkeypatch.setattr(tour, "OUT", tmp_path)
     truth = np.array([[1.0, -4.0]])
 
-    def make(written=truth, backend="sim", name="FlashSteps simulator", part="whole", **changes):
-        stop = tour.Stop("09_some", "its product", {"x": truth}, [], "y", truth, part=part)
-        folder = tmp_path / "09_some" / "y" / "fast"
+    def make(written=truth, backend="sim", name="FlashSteps simulator", part="whole", gradients=None, **changes):
+        files = gradients or {"y": written}  # as they were written
+        stop = tour.Stop("09_some", "its product", {"x": truth}, [], dict.fromkeys(files, truth), part=part)
+        folder = tmp_path / "09_some" / "_".join(files) / "fast"
         folder.mkdir(parents=True, exist_ok=True)
-        np.save(folder / "y.npy", np.asarray(written, np.float32))
+        for file, values in files.items():
+            np.save(folder / f"{file}.npy", np.asarray(values, np.float32))
         kernel = {"kernel": "k", "flops": 0.0, "bytes_read": 3e6, "bytes_written": 1.25e6}
         result = {
             "variant": "fast",
@@ -165,6 +202,17 @@ def test_a_row_says_what_was_predicted_what_was_counted_and_how_right_it_is(ran)
         "off the model": "0.0e+00",
         "verdict": "ok",
     }
+
+
+def test_a_row_of_gradients_says_how_far_each_of_them_is_off(ran):
+    right, wrong = [[1.0, -4.0]], [[1.0, -2.0]]
+    row = ran(gradients={"dq": right, "dk": right, "dv": right})
+    assert (row.outputs, row.ok) == (6, True)
+    assert "PyTorch" in tour.note_on([row]) and "not scaled" not in tour.note_on([row])
+    for name in ("dq", "dk", "dv"):
+        row = ran(gradients={"dq": right, "dk": right, "dv": right} | {name: wrong})
+        assert row.cells()["off the model"] == "dq 0.0e+00 dk 0.0e+00 dv 0.0e+00".replace(f"{name} 0.0e+00", f"{name} 5.0e-01")
+        assert not row.ok
 
 
 def test_on_a_gpu_there_are_times_and_no_counts_that_nobody_stored(ran):

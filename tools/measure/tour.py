@@ -1,10 +1,11 @@
 """Runs every step on real input, checks it, and tells the story in one table and one picture.
 
 The input is one attention layer of a small transformer, on an English paragraph (data/minilm_layer). Step 02 computes its Q, K and V,
-step 03 its softmax, the steps of attention what lies between Q, K, V and O, and step 06 the gradients of that. What each variant writes is
-checked by the step itself, and compared with the layer in double precision. The simulator counts bytes and bank conflicts; it runs the variants that take it long
-on a part of the input, and the table says on which. A GPU runs all on the whole and adds times, and the counts are then those that
-results/ holds for it. Writes build/tour/ladder.png and build/tour/report.html. Exit status 1 if a check failed.
+step 03 its softmax, the steps of attention what lies between Q, K, V and O, and step 06 the gradients of a loss with respect to Q, K
+and V. What each variant writes is checked by the step itself, and compared with the layer in double precision; gradients are compared
+with those of PyTorch's autograd. The simulator counts bytes and bank conflicts; it runs the variants that take it long on a part of the
+input, and the table says on which. A GPU runs all on the whole and adds times, and the counts are then those that results/ holds for it.
+Writes build/tour/ladder.png and build/tour/report.html. Exit status 1 if a check failed.
 """
 
 import argparse
@@ -51,11 +52,15 @@ NOTE = (
     "conflicts and host time are then of that part, not scaled up. “/ output” is for each number that the variant was to write, and so "
     "compares parts with wholes, to a thousandth. (What must move does not: for a part of its columns a product still reads all of A.)"
 )
+GRADIENT_NOTE = (
+    "Step 06 gets the dO of a loss: half the sum of the squared distances from the layer's output for a token to its input for the next "
+    "token. Its dq, dk and dv are compared with the gradient of that loss that PyTorch's autograd computed in double precision."
+)
 
 
 class Layer:
-    """The layer in double precision: q, k, v, p, o, d_o and dq are [heads, tokens, dim], or [heads, tokens, tokens]. Nobody trains the
-    model here: in place of what a loss would send back, d_o are random numbers."""
+    """The layer in double precision: q, k, v, p and o are [heads, tokens, dim], or [heads, tokens, tokens]; so are do, dq, dk and dv in
+    `gradient`, which PyTorch's autograd computed when the data was made."""
 
     def __init__(self):
         heads = json.loads((LAYER / "layer.json").read_text())["heads"]
@@ -69,9 +74,7 @@ class Layer:
         p = np.exp(self.scores - self.scores.max(axis=-1, keepdims=True))
         self.p = p / p.sum(axis=-1, keepdims=True)
         self.o = self.p @ self.v
-        self.d_o = np.random.default_rng(1).standard_normal(self.o.shape)
-        ds = self.p * (self.d_o @ self.v.transpose(0, 2, 1) - (self.d_o * self.o).sum(axis=-1, keepdims=True))
-        self.dq = ds @ self.k / np.sqrt(self.q.shape[-1])
+        self.gradient = {name: np.load(LAYER / f"{name}.npy")[0].astype(np.float64) for name in ("do", "dq", "dk", "dv")}
         self.text = (LAYER / "tokens.txt").read_text().splitlines()[:tokens]
 
 
@@ -83,8 +86,7 @@ class Stop:
     what: str
     inputs: dict  # {file: array}; none where the step reads the layer itself
     flags: list
-    output: str  # the file that is compared
-    truth: np.ndarray
+    truth: dict  # {file that is compared: what it should hold}
     dtype: str = "fp32"
     variant: str = "all"
     label: str = "{}"  # of its rows
@@ -104,28 +106,30 @@ def stops(layer):
 
     def attention(step, otherwise):
         dtype = dtype_of(step, otherwise)
-        return Stop(step, f"{len(layer.q)} heads of attention", heads, ["--dtype", dtype], "o", layer.o, dtype)
+        return Stop(step, f"{len(layer.q)} heads of attention", heads, ["--dtype", dtype], {"o": layer.o}, dtype)
 
     found = [attention("01_naive_mha", "fp32")]
-    found += [Stop(step, "the whole layer", {}, ["--layer", LAYER], "y", layer.y, "fp32", "default", "{}, layer") for step in LAYERED]
+    found += [Stop(step, "the whole layer", {}, ["--layer", LAYER], {"y": layer.y}, "fp32", "default", "{}, layer") for step in LAYERED]
     product = {"a": layer.x, "b": layer.weight}
-    found.append(Stop("02_tiled_gemm", "the product that makes Q, K and V", product, ["--dtype", "fp16"], "c", layer.product, "fp16"))
+    found.append(Stop("02_tiled_gemm", "the product that makes Q, K and V", product, ["--dtype", "fp16"], {"c": layer.product}, "fp16"))
     scores = layer.scores.reshape(-1, tokens)
-    found.append(Stop("03_online_softmax", "its softmax", {"x": scores}, ["--dtype", "fp32"], "y", layer.p.reshape(-1, tokens)))
+    found.append(Stop("03_online_softmax", "its softmax", {"x": scores}, ["--dtype", "fp32"], {"y": layer.p.reshape(-1, tokens)}))
     found += [attention("04_flash_v1", "fp16"), attention("05_flash_v2", "fp16")]
     dtype = dtype_of("06_backward", "fp16")
-    return [*found, Stop("06_backward", "the gradients of that attention", heads | {"do": layer.d_o}, ["--dtype", dtype], "dq", layer.dq, dtype)]
+    inputs, truth = heads | {"do": layer.gradient["do"]}, {name: layer.gradient[name] for name in ("dq", "dk", "dv")}
+    return [*found, Stop("06_backward", "the gradients of a loss through that attention", inputs, ["--dtype", dtype], truth, dtype)]
 
 
 def part_of(stop, layer):
     """The same stop on its first heads, or the first columns of its product."""
     if "q" in stop.inputs:
         some = slice(HEADS_OF_PART)
-        inputs = {name: values[some] for name, values in stop.inputs.items()}
-        return replace(stop, inputs=inputs, truth=stop.truth[some], part=f"{HEADS_OF_PART} of {len(layer.q)} heads")
+        inputs, truth = ({name: values[some] for name, values in arrays.items()} for arrays in (stop.inputs, stop.truth))
+        return replace(stop, inputs=inputs, truth=truth, part=f"{HEADS_OF_PART} of {len(layer.q)} heads")
     some = slice(COLUMNS_OF_PART)
     inputs = {**stop.inputs, "b": stop.inputs["b"][some]}
-    return replace(stop, inputs=inputs, truth=stop.truth[:, some], part=f"{COLUMNS_OF_PART} of {stop.truth.shape[1]} columns")
+    truth = {"c": stop.truth["c"][:, some]}
+    return replace(stop, inputs=inputs, truth=truth, part=f"{COLUMNS_OF_PART} of {len(stop.inputs['b'])} columns")
 
 
 def jobs_of(stop, layer, variants):
@@ -135,7 +139,7 @@ def jobs_of(stop, layer, variants):
 
 
 def folder_of(stop):
-    out = OUT / stop.step / stop.output
+    out = OUT / stop.step / "_".join(stop.truth)
     return out if stop.variant in ("all", "default") else out / stop.variant
 
 
@@ -195,7 +199,7 @@ class Row:
     step: str
     variant: str
     part: str  # of the input: all else is of this part
-    outputs: int  # numbers in the tensor that it writes
+    outputs: int  # numbers in the tensors that it writes
     kernels: int
     predicted: float  # bytes
     requested: float | None
@@ -204,7 +208,7 @@ class Row:
     host_seconds: float | None  # of the host that simulates; None on a GPU
     floor: float | None  # seconds; None where nobody measured what this GPU can do
     error: float | None  # over allowed; None: not finite, or never written
-    off: float  # from the layer in double precision, relative to its largest value
+    off: dict  # {file: how far it is from the layer in double precision, relative to its largest value}
     ok: bool
 
     def cells(self):
@@ -223,7 +227,7 @@ class Row:
             "of the roof": missing(self.floor, lambda floor: f"{100 * floor / self.gpu_seconds:.1f} %"),
             "host time, s": missing(self.host_seconds, lambda seconds: f"{seconds:.2f}"),
             "error / allowed": missing(self.error, lambda value: f"{value:.2f}"),
-            "off the model": f"{self.off:.1e}",
+            "off the model": " ".join(f"{name} {off:.1e}" if len(self.off) > 1 else f"{off:.1e}" for name, off in self.off.items()),
             "verdict": "ok" if self.ok else "FAIL",
         }
 
@@ -235,8 +239,10 @@ def rows_of(stop, report, counts):
     rows = []
     for result in report["results"]:
         folder = folder_of(stop) / (result["variant"] if stop.variant == "all" else "")
-        written = np.load(folder / f"{stop.output}.npy")
-        off = np.abs(written.reshape(stop.truth.shape) - stop.truth).max() / np.abs(stop.truth).max()
+        off = {}
+        for name, truth in stop.truth.items():
+            written = np.load(folder / f"{name}.npy").reshape(truth.shape)
+            off[name] = np.abs(written - truth).max() / np.abs(truth).max()
         ratios = [tensor["worst_ratio"] for tensor in result["verdict"]["tensors"]]
         requested, conflicts = counts.get(result["variant"], (None, None))
         floors = [floor_seconds(kernel, result["problem"]["dtype"], known[1]["ceilings"]) for kernel in result["kernels"]] if known else []
@@ -245,7 +251,7 @@ def rows_of(stop, report, counts):
                 step=stop.step,
                 variant=stop.label.format(result["variant"]),
                 part=stop.part,
-                outputs=stop.truth.size,
+                outputs=sum(truth.size for truth in stop.truth.values()),
                 kernels=len(result["kernels"]),
                 predicted=sum(kernel["bytes_read"] + kernel["bytes_written"] for kernel in result["kernels"]),
                 requested=requested,
@@ -255,7 +261,7 @@ def rows_of(stop, report, counts):
                 floor=sum(floors) if floors else None,
                 error=None if None in ratios else max(ratios),
                 off=off,
-                ok=bool(result["verdict"]["pass"] and not result["findings"] and off <= TOLERANCE[stop.dtype]),
+                ok=bool(result["verdict"]["pass"] and not result["findings"] and all(value <= TOLERANCE[stop.dtype] for value in off.values())),
             )
         )
     return rows
@@ -338,7 +344,8 @@ def draw(rows, layer, lse):
 
 
 def note_on(rows):
-    return NOTE if any(row.part != WHOLE for row in rows) else ""
+    notes = {NOTE: any(row.part != WHOLE for row in rows), GRADIENT_NOTE: any("dq" in row.off for row in rows)}
+    return " ".join(note for note, applies in notes.items() if applies)
 
 
 def write_report(table, where, layer, note):
@@ -383,7 +390,7 @@ def main():
             for job, report in found:
                 where = report["device"]["name"]
                 rows += rows_of(job, report, counted(job, report, on_gpu))
-                if job.output == "o" and job.part == WHOLE:
+                if "o" in job.truth and job.part == WHOLE:
                     last = report["results"][-1]["variant"]
                     lse = np.load(OUT / job.step / "o" / last / "lse.npy")[0]
     table, note = table_of(rows), note_on(rows)
