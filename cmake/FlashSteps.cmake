@@ -121,9 +121,11 @@ function(add_step name)
   include(${folder}/step.cmake OPTIONAL)
 endfunction()
 
-# link_step(06_backward 05_flash_v2), in a step.cmake: whoever links the first step has the second one's flash_v2::step(), too.
+# link_step(06_backward 05_flash_v2), in a step.cmake: whoever links the first step has the second one's flash_v2::step(), too. So have
+# the first step's exercises.
 function(link_step name other)
   target_sources(step_${name} INTERFACE $<TARGET_OBJECTS:step_${other}>)
+  set_property(TARGET step_${name} APPEND PROPERTY FLASHSTEPS_LINKED $<TARGET_OBJECTS:step_${other}>)
 endfunction()
 
 # add_step_tests(05_flash_v2), for the folder tests/steps/05_flash_v2: tests/test_05_flash_v2 of all its sources, linked with the step
@@ -144,7 +146,7 @@ endfunction()
 # Every folder steps/NN_name/exercises/N_name:
 #   with a task.cuh    exercises/exercise_NN_name_N_name_task from what the reader writes, and …_solution from ours. CI holds the grader to
 #                      both: it must reject the task as we ship it, and accept the solution
-#   without one        asks for numbers; if it has an exercise.cu, the grader counts them with exercises/exercise_NN_name_N_name
+#   without one        asks for numbers or names; if it has an exercise.cu, the grader counts them with exercises/exercise_NN_name_N_name
 function(add_exercises step)
   file(GLOB exercises CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/steps/${step}/exercises/*/exercise.cu)
   foreach(exercise IN LISTS exercises)
@@ -154,7 +156,7 @@ function(add_exercises step)
       exercise_kernel(${step} ${folder} task ${folder}/task.cuh)
       exercise_kernel(${step} ${folder} solution ${folder}/solution.cuh)
     elseif(FLASHSTEPS_BACKEND STREQUAL "sim")
-      exercise_executable(exercise_${step}_${name} ${exercise})
+      exercise_executable(${step} exercise_${step}_${name} ${exercise})
     endif()
   endforeach()
 endfunction()
@@ -166,12 +168,13 @@ function(exercise_kernel step folder kernel file)
   # One source file cannot have two sets of flags, so each target compiles a one-line file of its own.
   file(CONFIGURE OUTPUT ${target}.cu CONTENT
     "#define EXERCISE_KERNEL \"${file}\"\n#include \"${folder}/exercise.cu\"\n")
-  exercise_executable(${target} ${CMAKE_CURRENT_BINARY_DIR}/${target}.cu)
+  exercise_executable(${step} ${target} ${CMAKE_CURRENT_BINARY_DIR}/${target}.cu)
   set_target_properties(${target} PROPERTIES EXCLUDE_FROM_ALL TRUE)
 endfunction()
 
-function(exercise_executable target source)
-  add_executable(${target} $<TARGET_OBJECTS:step_main>)
+function(exercise_executable step target source)
+  get_property(linked TARGET step_${step} PROPERTY FLASHSTEPS_LINKED)
+  add_executable(${target} $<TARGET_OBJECTS:step_main> ${linked})
   kernel_sources(${target} ${source})
   target_link_libraries(${target} PRIVATE run)
   set_target_properties(${target} PROPERTIES RUNTIME_OUTPUT_DIRECTORY "${PROJECT_BINARY_DIR}/exercises")

@@ -352,3 +352,156 @@ def test_what_a_fault_of_a_softmax_does_and_where_it_does_not_show(faulty_softma
 @pytest.mark.parametrize("folder, kernel", [(SOFTMAX_FAULT, name) for name in SOFTMAX_FAULTS] + [(MERGE, name) for name in MERGE_FAULTS], ids=name_of)
 def test_the_grader_rejects_every_faulty_softmax(faulty_softmaxes, folder, kernel):
     assert not grader.grade_kernel(executable(folder, kernel), *grader.RUNS["03_online_softmax"], free_of_conflicts=False)
+
+
+# ---- step 06: shares that are almost right, races that are half mended, numbers and names that are wrong ----
+
+STEP_06 = ROOT / "steps" / "06_backward" / "exercises"
+SHARES, LAST_BLOCK, BYTES, MYSTERY = (STEP_06 / name for name in ("1_fill_in_ds", "2_find_the_race", "3_predict_bytes", "4_a_mystery"))
+SHARES_FAULTS = {  # the first output that is wrong, what is right, what is wrong
+    "p_into_dk": ("dK", "return {shape.scale * ds, shape.scale * ds, p}", "return {shape.scale * ds, shape.scale * p, p}"),
+    "without_d": ("dQ", "p * (do_v - do_o)", "p * do_v"),
+    "scale_twice": ("dK", "shape.scale * ds, shape.scale * ds, p", "shape.scale * ds, shape.scale * shape.scale * ds, p"),
+    "dq_without_scale": ("dQ", "return {shape.scale * ds,", "return {ds,"),
+    "score_without_scale": ("dQ", "shape.scale * q_k - lse", "q_k - lse"),
+    "lse_in_base_2": ("dQ", "expf(shape.scale * q_k - lse)", "exp2f(shape.scale * q_k - lse)"),
+    "no_mask": ("d[QK]", "if (j < shape.first_key(i) || j >= shape.end_key(i)) return {0.0f, 0.0f, 0.0f};", "(void)i, (void)j;"),
+    "one_key_too_many": ("d[QK]", "j >= shape.end_key(i)", "j > shape.end_key(i)"),
+    "no_window": ("d[QK]", "j < shape.first_key(i) || ", ""),
+}
+COUNT = "    smem.earlier = atomicAdd(&arrived[batch * shape.kv_heads + kv_head], 1);\n"
+BARRIER, FENCE = "  __syncthreads();\n", "    __threadfence();\n"
+RACE_MENDS = {  # what stands before the branch of thread 0, and inside it
+    "barrier_alone": (BARRIER, COUNT),
+    "fences_without_barrier": ("", FENCE + COUNT + FENCE),
+    "all_fence_without_barrier": ("  __threadfence();\n", COUNT + FENCE),
+    "only_the_writer_fences": (BARRIER, FENCE + COUNT),
+    "only_the_reader_fences": (BARRIER, COUNT + FENCE),
+    "fence_before_the_barrier": ("  if (threadIdx.x == 0) __threadfence();\n" + BARRIER, COUNT + FENCE),
+    "another_thread_fences": (BARRIER + "  if (threadIdx.x == 1) __threadfence();\n", COUNT + FENCE),
+    "warp_barrier": ("  __syncwarp();\n", FENCE + COUNT + FENCE),
+    "fences_of_the_block": (BARRIER, (FENCE + COUNT + FENCE).replace("fence()", "fence_block()")),
+    "count_of_the_block": (BARRIER, FENCE + COUNT.replace("atomicAdd(", "atomicAdd_block(") + FENCE),
+}
+
+
+def race_mends(mends):
+    """{name: the task with this in place of what it has}."""
+    task = (LAST_BLOCK / "task.cuh").read_text()
+    branch = "  if (threadIdx.x == 0) {\n"
+    assert task.count(branch + COUNT) == 1
+    return {name: task.replace(branch + COUNT, before + branch + inside) for name, (before, inside) in mends.items()}
+
+
+@pytest.fixture(scope="module")
+def almost_right_shares():
+    with_faults(SHARES, {name: (right, wrong) for name, (_, right, wrong) in SHARES_FAULTS.items()})
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("kernel", SHARES_FAULTS)
+@of(SHARES)
+def test_the_grader_rejects_shares_that_are_almost_right_and_says_which_gradient(almost_right_shares, capsys, folder, kernel):
+    assert not grader.grade_kernel(executable(folder, kernel), *grader.RUNS["06_backward"], free_of_conflicts=False)
+    assert re.search(rf"yours: {SHARES_FAULTS[kernel][0]}: row .*: (error|NaN|inf)", capsys.readouterr().out)
+
+
+@pytest.fixture(scope="module")
+def half_mended():
+    skip_if_worked_on(LAST_BLOCK)
+    build_variants(LAST_BLOCK, race_mends(RACE_MENDS))
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("kernel", RACE_MENDS)
+@of(LAST_BLOCK)
+def test_the_grader_rejects_half_a_mend_by_its_race(half_mended, capsys, folder, kernel):
+    assert not grader.grade_kernel(executable(folder, kernel), *grader.RUNS["06_backward"], free_of_conflicts=False)
+    assert re.search(r"race: .* of '(dq_sums|arrived)'", capsys.readouterr().out)
+
+
+@pytest.mark.long
+@of(LAST_BLOCK)
+def test_the_grader_accepts_the_other_right_mend(folder):
+    skip_if_worked_on(folder)
+    # Everyone fences on the far side of the barriers.
+    text = race_mends({"all_fence": ("  __threadfence();\n" + BARRIER, COUNT)})["all_fence"]
+    after = "  __syncthreads();  // the count is there before anyone reads it\n"
+    build_variants(folder, {"all_fence": text.replace(after, after + "  __threadfence();\n")})
+    assert grader.grade_kernel(executable(folder, "all_fence"), *grader.RUNS["06_backward"], free_of_conflicts=False)
+
+
+@pytest.mark.parametrize("seed", ["1", "2", "3"])
+@of(LAST_BLOCK)
+def test_the_simulator_names_both_lines_of_the_race_and_the_gradients_are_right(folder, seed, tmp_path):
+    skip_if_worked_on(folder)
+    build_step(folder.parent.parent.name)
+    done = run_kernel(folder, "task", "--sim-seed", seed, "--json", tmp_path / "report.json")
+    assert done.returncode == 1
+    lines = (folder / "task.cuh").read_text().splitlines()
+    named = {lines[int(line) - 1].strip() for line in re.findall(r"task\.cuh:(\d+)", done.stderr)}
+    assert len(named) == 2 and any("red_add_f32" in line for line in named) and any("convert<" in line for line in named), done.stderr
+    (result,) = json.loads((tmp_path / "report.json").read_text())["results"]
+    assert all(tensor["pass"] for tensor in result["verdict"]["tensors"])
+    alone = run_kernel(folder, "task", "--seq-k", "4", "--sim-seed", seed)  # one block a head
+    assert (alone.returncode, alone.stderr) == (0, "")
+
+
+@pytest.mark.long
+@of(BYTES)
+def test_the_grader_rejects_numbers_that_forget_something(folder, capsys):
+    solution, expected = json.loads((folder / "solution.json").read_text()), grader.EXPECTED["06_backward/3_predict_bytes"]()
+    assert grader.grade_numbers(solution, expected)
+    wrong = {
+        "standard_written_bytes": [2 * 12 * 136 * 184 // 2, 600576 // 2, 600576 / 3],  # one head; fp16; one matrix
+        "standard_read_bytes": [5 * 200192, 4 * 200192],  # without the mask; a read of dP left out
+        "recompute_added_bytes": [2 * 6 * 136 * 32 * 4],  # without the mask
+        "one_kernel_tiles": [18, 8],  # without the mask; one head
+        "one_kernel_red": [16 * 32, 16 * 32 * 4],  # of a thread; at dim 64
+        "fragment_order_red": [1024],
+        "keys_32_added_bytes": [16 * 64 * 32 * 4, 12 * 64 * 32 * 4],  # tiles of 64 keys; without the mask
+        "two_kernels_mma": [16 * 4 * 80, 7168 / 4],  # five products; one warp
+    }
+    assert wrong.keys() == expected.keys()
+    for name, answers in wrong.items():
+        for answer in [*answers, 0, None, "many", -expected[name], expected[name] + 1]:
+            capsys.readouterr()
+            assert not grader.grade_numbers({**solution, name: answer}, expected), (name, answer)
+            assert capsys.readouterr().out.count("wrong  ") == 1
+
+
+@of(MYSTERY)
+def test_the_grader_rejects_every_other_name_says_why_and_does_not_give_the_answer(folder, capsys):
+    solution = json.loads((folder / "solution.json").read_text())
+    assert grader.grade_mysteries(solution)
+    lists = {"kernel": list(grader.mysteries()[1]), "bound": grader.BOUNDS, "change": list(grader.CHANGES)}
+    for question, right in solution.items():
+        choices = lists[question.split("_")[1]]
+        assert right in choices
+        for wrong in [name for name in choices if name != right] + ["", "nothing", 7, ["list"]]:
+            capsys.readouterr()
+            assert not grader.grade_mysteries({**solution, question: wrong})
+            (line,) = re.findall(r"^wrong  .*$", capsys.readouterr().out, re.MULTILINE)
+            assert line.startswith(f"wrong  {question}: {wrong}")
+            assert (re.search(r"  \(.{12,}\)$", line) is not None) == (wrong != "")
+            assert not re.search(rf"\b{right}\b", line.replace(str(wrong), "")), line
+
+
+@of(MYSTERY)
+def test_the_digests_of_the_mystery_name_no_kernel(folder, capsys):
+    found, known = grader.mysteries()
+    grader.show_mysteries(found, known)
+    table = capsys.readouterr().out.split("_kernel is one of")[0]
+    assert not [name for name in [*known, *grader.CHANGES, "What bounds"] if name in table]
+    assert all(row in table for row in ("time", "DRAM read", "shared wavefronts", "stalls"))
+
+
+@of(MYSTERY)
+def test_each_change_of_the_mystery_removes_what_bounds_its_kernel(folder):
+    """By the same committed counts: of the rung that makes the change, and of the one before."""
+    known = grader.mysteries()[1]
+    moved = lambda *names: sum(known[name].sum("dram__bytes_read.sum", "dram__bytes_write.sum") for name in names)
+    wavefronts = lambda *names: sum(known[name].get("memory_l1_wavefronts_shared") for name in names)
+    assert moved("backward_recompute") < 0.1 * moved("row_softmax_gradient")  # on_chip
+    assert wavefronts("gradient_of_keys", "gradient_of_queries") < 0.1 * wavefronts("backward_recompute")  # tensor_cores
+    assert wavefronts("backward_tuned_128") < 0.6 * wavefronts("backward_pipeline")  # larger_tiles

@@ -1,11 +1,13 @@
 """Grades an exercise: tools/learn/grade.py 01 2 builds and runs what you wrote; --solution grades ours instead.
 
 An exercise is a folder steps/NN_name/exercises/N_name. With an answers.json it asks for numbers, which are compared with what the
-step's executable predicts, the simulator counts, or the machine's description says. With a task.cuh it asks for a kernel, which must pass the checker and the
+step's executable predicts, the simulator counts, or the machine's description says; or for names out of a list, which are compared with
+what Nsight Compute counted on a GPU (results/). With a task.cuh it asks for a kernel, which must pass the checker and the
 simulator at every shape below and under several schedules; for some the counters are looked at, too. Exit status 0: passed.
 """
 
 import argparse
+import functools
 import json
 import math
 import subprocess
@@ -14,6 +16,11 @@ import tempfile
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT))
+from tools.measure.profiling import bounds, digest, ncu
+from tools.measure.profiling.launch import ROWS, cell
+from tools.measure.profiling.machine import machine
+
 BUILD = ROOT / "build" / "sim"
 MEASURED_BANDWIDTH = 4.25e12  # bytes/s of a copy on an H200, read plus written
 SCHEDULERS = 4  # of a multiprocessor
@@ -51,9 +58,17 @@ FLASH_SHAPES = [
     ["--seq-q", "130", "--seq-k", "300", "--window", "180"],
     ["--seq-q", "150", "--window", "40", "--causal"],
 ]
+BACKWARD_SHAPES = [
+    [],
+    ["--causal"],
+    ["--seq-q", "1", "--seq-k", "3", "--dim", "1"],
+    ["--heads", "4", "--kv-heads", "2", "--seq-q", "29", "--seq-k", "53", "--dim", "33", "--causal"],
+    ["--seq-q", "40", "--seq-k", "17", "--dim", "64", "--causal"],
+    ["--batch", "2", "--seq-q", "30", "--seq-k", "41", "--window", "9", "--scale", "0.7"],
+]
 SEEDS = [["--sim-seed", seed] for seed in ("1", "2", "3")]
 COMPLETIONS = [["--sim-async", mode, *seed] for mode, seed in zip(("late", "eager", "random"), SEEDS)]
-RUNS = {"01_naive_mha": (ATTENTION_SHAPES, SEEDS), "03_online_softmax": (SOFTMAX_SHAPES, SEEDS), "04_flash_v1": (ATTENTION_SHAPES, SEEDS), "02_tiled_gemm": (GEMM_SHAPES, COMPLETIONS), "05_flash_v2": (FLASH_SHAPES, COMPLETIONS)}
+RUNS = {"01_naive_mha": (ATTENTION_SHAPES, SEEDS), "03_online_softmax": (SOFTMAX_SHAPES, SEEDS), "04_flash_v1": (ATTENTION_SHAPES, SEEDS), "02_tiled_gemm": (GEMM_SHAPES, COMPLETIONS), "05_flash_v2": (FLASH_SHAPES, COMPLETIONS), "06_backward": (BACKWARD_SHAPES, SEEDS)}
 FREE_OF_CONFLICTS = {"02_tiled_gemm/3_write_the_b_load"}  # of these, shared memory may serve no wavefront more than it must
 NO_MORE_WORK = {"05_flash_v2/3_write_the_peeling"}  # and these may count nothing that the solution does not
 
@@ -181,6 +196,37 @@ def counted_tiles():
     }
 
 
+def backward_traffic():
+    """What exercise 3 of step 06 asks for, of a causal shape with grouped heads and ragged lengths."""
+    shape = ["--heads", "2", "--kv-heads", "1", "--seq-q", "136", "--seq-k", "184", "--dim", "32", "--dtype", "fp16", "--causal", "--no-check"]
+
+    def counted(variant, *kernels):
+        """The counters of these kernels, in launch order."""
+        (result,) = results_of(BUILD / "bin" / "06_backward", "--variant", variant, *shape, "--counters").values()
+        return [kernel for kernel in result["counters"] if ncu.base_name(kernel["kernel"]) in kernels]
+
+    def total(kernels, metric):
+        return sum(kernel["exact"][metric] for kernel in kernels)
+
+    red, red_sectors = "smsp__sass_inst_executed_op_global_red.sum", "l1tex__t_sectors_pipe_lsu_mem_global_op_red.sum"
+    writers, readers = ("probabilities", "row_products", "row_softmax_gradient"), ("over_queries", "over_keys")
+    standard = counted("standard", *writers, *readers)
+    written = 32 * total(standard[:3], "l1tex__t_sectors_pipe_lsu_mem_global_op_st.sum")
+    # The three kernels behind them read P or dS by a warp an element, which all lanes share. No other load has 4 bytes.
+    loads = [line for kernel in standard[3:] for line in kernel["lines"] if (line["space"], line["op"], line["bytes"]) == ("global", "load", 4)]
+    recompute, one_kernel = counted("recompute", "backward_recompute"), counted("one_kernel", "backward_one_kernel")
+    return {
+        "standard_written_bytes": written,
+        "standard_read_bytes": written * 2 // 3 + 4 * sum(line["requests"] for line in loads),  # row_softmax_gradient reads all of P and dP
+        "recompute_added_bytes": 32 * total(recompute, red_sectors),
+        "one_kernel_tiles": total(one_kernel, "sass__inst_executed_per_opcode.BAR") // (3 * 4),  # of each: three barriers, four warps
+        "one_kernel_red": total(one_kernel, red),
+        "fragment_order_red": total(counted("fragment_order", "backward_one_kernel"), red),
+        "keys_32_added_bytes": 32 * total(counted("keys_32", "backward_keys_32"), red_sectors),
+        "two_kernels_mma": total(counted("two_kernels", "gradient_of_keys", "gradient_of_queries"), "sm__inst_executed_pipe_tensor_op_hmma.sum"),
+    }
+
+
 EXPECTED = {
     "00_ceilings/1_predict_the_roofs": computed_roofs,
     "01_naive_mha/1_predict_bytes": predicted_bytes,
@@ -188,6 +234,7 @@ EXPECTED = {
     "05_flash_v2/1_predict_counts": counted_tiles,
     "03_online_softmax/1_predict_transfers": predicted_transfers,
     "04_flash_v1/1_predict_bytes": requested_bytes,
+    "06_backward/3_predict_bytes": backward_traffic,
 }
 
 
@@ -201,6 +248,84 @@ def grade_numbers(answers, expected_numbers):
         hint = "" if ok or not isinstance(answer, (int, float)) or not answer else f"  ({answer / expected:.3g} times the right number)"
         print(f"{'right' if ok else 'wrong'}  {name}: {answer}{hint}")
         right &= ok
+    return right
+
+
+# ---- exercise 4 of step 06: names out of a list ----
+
+MYSTERY = "06_backward/4_a_mystery"
+BOUNDS = [
+    "DRAM bandwidth", "L2 bandwidth", "L1 sectors", "L1 requests", "shared-memory bandwidth", "shared-memory banks", "issue slots", "tensor pipe",
+    "fp32 pipe", "latency",
+]  # fmt: skip
+# What a change does, and where a digest shows whether that is what the kernel lacks.
+CHANGES = {
+    "on_chip": ("keep the matrices of pairs on the chip", "it saves bytes of DRAM: compare DRAM read and written with the floor and the time"),
+    "tensor_cores": ("multiply by mma.sync", "it pays where lanes multiply one by one: compare the tensor pipe with operations and time"),
+    "larger_tiles": ("give a warp more keys, so that a fragment feeds more mma", "it saves ldmatrix: compare shared wavefronts with tensor instructions"),
+    "next_tile": ("copy the next tile while this one is multiplied", "it pays where nothing is busy, because warps wait for copies"),
+    "padding": ("pad the rows in shared memory", "it saves bank conflicts: are they many beside the shared wavefronts?"),
+    "wide_loads": ("load 16 bytes a lane from global memory", "it saves requests and instructions: are these busy?"),
+}
+
+
+@functools.cache
+def mysteries():
+    """{letter: (what Nsight Compute counted on an H200 of one kernel of step 06, the change)}, and {kernel: launch} of all that it may be."""
+    chosen = {"A": ("backward_pipeline", "larger_tiles"), "B": ("row_softmax_gradient", "on_chip"), "C": ("backward_recompute", "tensor_cores")}
+    known = {}
+    for launch in digest.committed(ROOT, "h200", "06_backward").get("4k-d128", []):
+        known.setdefault(launch.kernel, launch)
+    if missing := [kernel for kernel, _ in chosen.values() if kernel not in known]:
+        sys.exit(f"results/h200/ncu_06_backward.csv has no launch of {', '.join(missing)} at 4k-d128, of which this exercise asks")
+    return {letter: (known[kernel], change) for letter, (kernel, change) in chosen.items()}, known
+
+
+def show_mysteries(found, known):
+    h200 = machine(ROOT)
+    rows = [[row.name, *(cell(row, launch, h200) for launch, _ in found.values())] for row in ROWS]
+    print("16 heads, 4096 queries and keys, head dim 128, fp16, on an H200:\n")
+    print("\n".join(digest.aligned([["", *found], *(row for row in rows if set(row[1:]) != {"-"})])))
+    print(f"\n_kernel is one of: {', '.join(known)}\n_bound:  {', '.join(BOUNDS)}\n_change, what should come next:")
+    print("".join(f"  {name}: {what}\n" for name, (what, _) in CHANGES.items()))
+
+
+def why_not(launch, question, answer, known):
+    """What in the counts of a launch speaks against an answer."""
+    h200 = machine(ROOT)
+    if question == "kernel" and answer in known:
+        # The count in which the two differ most.
+        names = ("blocks", "barriers", "shuffles", "shared wavefronts", "tensor instructions", "operations", "DRAM read", "instructions")
+        rows = [(row, row.value(known[answer], h200) or 0, row.value(launch, h200) or 0) for row in ROWS if row.name in names]
+        row, theirs, ours = max(rows, key=lambda values: abs(math.log((values[1] + 1) / (values[2] + 1))))
+        return f"{answer} has {row.name}: {row.text(theirs)}; this one {row.text(ours)}"
+    if question == "bound" and answer in BOUNDS:
+        busy = {need.unit: 100 * need.seconds / launch.seconds for need in bounds.needs(launch, h200)}
+        if answer == "latency":
+            return f"not latency: some unit is busy for {max(busy.values()):.0f} % of the time"
+        unit = bounds.L1 if answer.startswith(("L1", "shared-memory")) else answer
+        if unit == bounds.verdict(launch, h200).unit:
+            return "the right pipe, the wrong work: compare the bytes between warps and L1, 128 a cycle, with shared wavefronts and bank conflicts"
+        return f"{unit}: busy for {busy.get(unit, 0):.0f} % of the time"
+    if question == "change" and answer in CHANGES:
+        return CHANGES[answer][1]
+    return "not one of the list"
+
+
+def grade_mysteries(answers):
+    """Shows the digests, and compares each answer; prints one line each, with what speaks against a wrong one."""
+    found, known = mysteries()
+    show_mysteries(found, known)
+    right = any(answers.values())
+    for letter, (launch, change) in found.items():
+        verdict = bounds.verdict(launch, machine(ROOT)).text
+        expected = {"kernel": launch.kernel, "bound": next(name for name in BOUNDS if verdict.startswith(name)), "change": change}
+        for question, name in expected.items():
+            answer = str(answers.get(f"{letter}_{question}", ""))
+            ok = answer == name
+            why = "" if ok or not answer else f"  ({why_not(launch, question, answer, known)})"
+            print(f"{'right' if ok else 'wrong'}  {letter}_{question}: {answer}{why}")
+            right &= ok
     return right
 
 
@@ -253,9 +378,15 @@ def main():
     exercise = f"{step}/{folder.name}"
     which = "solution" if args.solution else "task"
     if (folder / "answers.json").exists():
-        answers = json.loads((folder / ("solution.json" if args.solution else "answers.json")).read_text())
-        if not any(answers.values()):
-            print(f"no answer yet: write them into {(folder / 'answers.json').relative_to(ROOT)}")
+        path = folder / ("solution.json" if args.solution else "answers.json")
+        try:
+            answers = json.loads(path.read_text())
+        except json.JSONDecodeError as error:
+            sys.exit(f"{path.relative_to(ROOT)} is not JSON: {error}. Names need quotation marks, and a comma behind each line but the last")
+        if exercise == MYSTERY:
+            right = grade_mysteries(answers)
+        elif not any(answers.values()):
+            print(f"no answer yet: write them into {path.relative_to(ROOT)}")
             right = False
         else:
             right = grade_numbers(answers, EXPECTED[exercise]())
