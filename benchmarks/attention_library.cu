@@ -50,6 +50,7 @@ Problem shape_of(const AttentionProblem& p) {
   shape.window = p.window;
   if (!std::isnan(p.scale)) shape.scale = p.scale;
   shape.dtype = parse_dtype(p.dtype);
+  if (p.cu_seqlens) shape.cu_seqlens.assign(p.cu_seqlens, p.cu_seqlens + p.cu_seqlens_count);
   return problem::resolve(shape);
 }
 
@@ -68,7 +69,9 @@ struct Prepared {
 
   template <class Problem, class Bind>
   Prepared(const Variant& chosen, const Problem& shape, const Bind& bind)
-      : variant(chosen), scratch(chosen.scratch_of(shape)), launch(bind(scratch)) {}
+      : variant(chosen),
+        scratch(chosen.scratch_of(shape) + run::packed_arrays(shape), run::given_packed(shape)),
+        launch(bind(scratch)) {}
 };
 
 template <class Step>

@@ -28,6 +28,9 @@ struct AttentionProblem {
   AttentionTensor v;  // [batch, kv_heads, seq_k, dim]
   AttentionTensor o;  // [batch, heads, seq_q, dim]
   float* lse;         // [batch, heads, seq_q], natural logarithm
+  // Packed sequences: sums of their lengths, from 0 to seq_q, in the host's memory; null and 0: none. Read by prepare alone.
+  const int* cu_seqlens;
+  int cu_seqlens_count;
 };
 
 // What the backward pass adds to a problem, whose O and LSE it then reads.

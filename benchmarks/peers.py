@@ -96,6 +96,8 @@ class Problem(ctypes.Structure):
         ("dtype", ctypes.c_char_p),
         *((name, Tensor) for name in "qkvo"),
         ("lse", ctypes.c_void_p),
+        ("cu_seqlens", ctypes.POINTER(ctypes.c_int)),
+        ("cu_seqlens_count", ctypes.c_int),
     ]
 
 

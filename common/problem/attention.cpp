@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
 #include <limits>
 
 #include "common/problem/require.h"
@@ -30,19 +31,54 @@ std::int64_t clamped_sum(std::int64_t end, std::int64_t limit) {
   return rising * (rising - 1) / 2 + (end - rising) * limit;
 }
 
+// [first, end) of the sequence that a packed token is in.
+struct Sequence {
+  int first, end;
+};
+Sequence sequence_of(const Attention& shape, int token) {
+  const auto end = std::upper_bound(shape.cu_seqlens.begin() + 1, shape.cu_seqlens.end() - 1, token);
+  return {*(end - 1), *end};
+}
+
+void require_sequences(const Attention& shape) {
+  const auto& sums = shape.cu_seqlens;
+  require(sums.size() >= 2 && sums.front() == 0, "cu-seqlens must begin with 0, and have at least one sequence");
+  const auto falls = std::adjacent_find(sums.begin(), sums.end(), std::greater<>());
+  if (falls != sums.end()) {
+    require(false, "cu-seqlens falls from " + std::to_string(falls[0]) + " to " + std::to_string(falls[1]) +
+                       "; it holds sums of lengths");
+  }
+  require(shape.batch == 1, "batch is " + std::to_string(shape.batch) + "; packed sequences (cu-seqlens) lie in one batch entry");
+  require(shape.seq_q == sums.back() && shape.seq_k == sums.back(),
+          "seq-q is " + std::to_string(shape.seq_q) + ", seq-k is " + std::to_string(shape.seq_k) +
+              "; with packed sequences both are the last of cu-seqlens, " + std::to_string(sums.back()));
+}
+
 double elements(int batch, int heads, int rows, int columns) { return static_cast<double>(batch) * heads * rows * columns; }
 
 }  // namespace
 
 int Attention::first_key(int i) const {
-  return static_cast<int>(std::clamp<std::int64_t>(i + diagonals(*this).lowest, 0, seq_k));
+  const int first = is_packed() ? sequence_of(*this, i).first : 0;
+  return static_cast<int>(std::clamp<std::int64_t>(i + diagonals(*this).lowest, first, seq_k));
 }
 
 int Attention::last_key(int i) const {
-  return static_cast<int>(std::clamp<std::int64_t>(i + diagonals(*this).beyond, 0, seq_k));
+  const int end = is_packed() ? sequence_of(*this, i).end : seq_k;
+  return static_cast<int>(std::clamp<std::int64_t>(i + diagonals(*this).beyond, 0, end));
 }
 
 std::int64_t Attention::live_pairs() const {
+  if (is_packed()) {
+    std::int64_t pairs = 0;
+    Attention one = *this;
+    one.cu_seqlens.clear();
+    for (std::size_t s = 0; s + 1 < cu_seqlens.size(); ++s) {
+      one.seq_q = one.seq_k = cu_seqlens[s + 1] - cu_seqlens[s];
+      pairs += one.live_pairs();
+    }
+    return pairs;
+  }
   const auto over_all_queries = [&](std::int64_t diagonal) {
     return clamped_sum(diagonal + seq_q, seq_k) - clamped_sum(diagonal, seq_k);
   };
@@ -59,6 +95,7 @@ double Attention::compulsory_bytes() const {
 }
 
 Attention resolve(Attention shape) {
+  if (shape.is_packed()) require_sequences(shape);
   require_extent("batch", shape.batch);
   require_extent("heads", shape.heads);
   require_extent("kv-heads", shape.kv_heads);
@@ -81,6 +118,7 @@ std::string to_string(const Attention& shape) {
                      ", dim " + std::to_string(shape.dim);
   if (shape.causal) text += ", causal";
   if (shape.window > 0) text += ", window " + std::to_string(shape.window);
+  if (shape.is_packed()) text += ", " + std::to_string(shape.cu_seqlens.size() - 1) + " packed";
   return text + ", " + std::string(name(shape.dtype));
 }
 

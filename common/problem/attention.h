@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "common/problem/dtype.h"
 #include "common/problem/tensor.h"
@@ -21,6 +22,10 @@ struct Attention {
   int window = 0;                   // N > 0: key j is seen only if |i + seq_k − seq_q − j| < N; 0: no window
   std::optional<float> scale = {};  // factor on Q Kᵀ; resolve() fills in 1/√dim where there is none
   Dtype dtype = Dtype::fp32;
+  // Packed sequences: sums of their lengths, from 0 to seq_q = seq_k; query i sees only keys of its own sequence. Empty: none.
+  std::vector<std::int32_t> cu_seqlens = {};
+
+  bool is_packed() const { return !cu_seqlens.empty(); }
 
   // The keys that query i sees are [first_key(i), last_key(i)), within [0, seq_k]; none where the two are equal.
   int first_key(int i) const;
@@ -32,7 +37,8 @@ struct Attention {
   bool operator==(const Attention&) const = default;
 };
 
-// Fills in scale. Throws std::invalid_argument, naming the field, where one is out of range; within it no product of extents
+// Fills in scale. Throws std::invalid_argument, naming the field, where one is out of range, or where packed sequences are not
+// those of one batch entry; within it no product of extents
 // overflows a std::int64_t, not even in bytes, no sum of two extents an int, and scale · log2(e) is an fp32 number.
 Attention resolve(Attention shape);
 

@@ -54,6 +54,11 @@ KernelCost flash_cost(const Attention& shape, std::string kernel) {
   return {std::move(kernel), shape.flops(), c.q + c.k + c.v, c.o + c.lse};
 }
 
+KernelCost find_sequences_cost(const Attention& a) {
+  return {"find_sequences", 0, sizeof(std::int32_t) * static_cast<double>(a.cu_seqlens.size()),
+          2.0 * sizeof(std::int32_t) * a.seq_q};
+}
+
 KernelCost linear_cost(std::string kernel, double rows, double in, double out) {
   return {std::move(kernel), 2 * rows * in * out, sizeof(float) * (rows * in + out * in + out), sizeof(float) * rows * out};
 }

@@ -216,6 +216,36 @@ NpyArray read_npy(const std::filesystem::path& path) {
   return array;
 }
 
+std::vector<std::int32_t> read_npy_integers(const std::filesystem::path& path) {
+  Reader reader(path);
+  const Header header = HeaderParser(path, read_header(reader, path)).parse();
+  if (header.descr != "<i4" && header.descr != "<i8") {
+    refuse(path, "elements of type '" + header.descr + "'; little-endian int32 ('<i4') or int64 ('<i8') is needed");
+  }
+  if (header.shape.size() != 1) refuse(path, "shape " + to_string(header.shape) + "; one dimension is needed");
+  const std::size_t element_bytes = header.descr == "<i4" ? sizeof(std::int32_t) : sizeof(std::int64_t);
+  const std::int64_t count = checked_count(header, element_bytes, reader.left(), path);
+
+  std::vector<char> elements(static_cast<std::size_t>(count) * element_bytes);
+  reader.read(elements.data(), elements.size(), "data");
+  std::vector<std::int32_t> numbers;
+  for (std::int64_t n = 0; n < count; ++n) {
+    std::int64_t number = 0;
+    if (element_bytes == sizeof(std::int32_t)) {
+      std::int32_t narrow = 0;
+      std::memcpy(&narrow, &elements[static_cast<std::size_t>(n) * element_bytes], element_bytes);
+      number = narrow;
+    } else {
+      std::memcpy(&number, &elements[static_cast<std::size_t>(n) * element_bytes], element_bytes);
+    }
+    if (number != static_cast<std::int32_t>(number)) {
+      refuse(path, "number " + std::to_string(n) + " is " + std::to_string(number) + ", beyond 32 bits");
+    }
+    numbers.push_back(static_cast<std::int32_t>(number));
+  }
+  return numbers;
+}
+
 void write_npy(const std::filesystem::path& path, const Tensor& tensor, Dtype stored) {
   if (stored != Dtype::fp16) stored = Dtype::fp32;
   std::string header = std::string("{'descr': '") + (stored == Dtype::fp16 ? "<f2" : "<f4") +

@@ -1,4 +1,5 @@
-// NumPy's .npy format, version 1 to 3, as far as kernels need it: little-endian float16 and float32 in C order.
+// NumPy's .npy format, version 1 to 3, as far as kernels need it: little-endian float16 and float32 in C order, and rows of
+// whole numbers.
 #pragma once
 
 #include <filesystem>
@@ -20,6 +21,9 @@ struct NpyArray {
 };
 
 NpyArray read_npy(const std::filesystem::path& path);
+
+// One row of whole numbers of 32 or 64 bits, which must fit 32 bits.
+std::vector<std::int32_t> read_npy_integers(const std::filesystem::path& path);
 
 // Writes float16 for Dtype::fp16, else float32. Values must fit (they are rounded to fp16).
 void write_npy(const std::filesystem::path& path, const Tensor& tensor, Dtype stored);

@@ -179,10 +179,18 @@ LayerResult<Real> layer_in(const LayerShape& shape, std::span<const float> x, co
 
 }  // namespace
 
+KeyRange sequence_of(const AttentionSpec& spec, int token) {
+  if (spec.cu_seqlens.empty()) return {0, spec.seq_k};
+  std::size_t s = 0;
+  while (spec.cu_seqlens[s + 1] <= token) ++s;
+  return {spec.cu_seqlens[s], spec.cu_seqlens[s + 1]};
+}
+
 KeyRange visible_keys(const AttentionSpec& spec, int query) {
   const std::int64_t position = static_cast<std::int64_t>(query) + spec.seq_k - spec.seq_q;  // the query's own key
-  std::int64_t begin = 0;
-  std::int64_t end = spec.seq_k;
+  const KeyRange sequence = sequence_of(spec, query);
+  std::int64_t begin = sequence.begin;
+  std::int64_t end = sequence.end;
   if (spec.causal) end = std::min(end, position + 1);
   if (spec.window > 0) {
     begin = std::max(begin, position - spec.window + 1);

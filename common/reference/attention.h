@@ -25,6 +25,9 @@ struct AttentionSpec {
   bool causal = false;  // query i sees keys j ≤ i + seq_k − seq_q (aligned bottom-right)
   int window = 0;       // N > 0: key j is seen only if |i + seq_k − seq_q − j| < N; 0: no window
   double scale = 1.0;   // factor on Q Kᵀ, usually 1/√dim
+  // Packed sequences: sequence s has the queries and keys cu_seqlens[s] … cu_seqlens[s + 1] − 1, and a query sees only those of
+  // its own. Empty: none.
+  std::vector<std::int32_t> cu_seqlens = {};
 };
 
 // The keys that a query sees: [begin, end).
@@ -35,6 +38,7 @@ struct KeyRange {
   int count() const { return empty() ? 0 : end - begin; }
 };
 KeyRange visible_keys(const AttentionSpec& spec, int query);
+KeyRange sequence_of(const AttentionSpec& spec, int token);  // that a packed token is in; all keys where none are packed
 
 // One row of O: what is computed for one query.
 struct Row {

@@ -347,8 +347,9 @@ std::int64_t flat_index(const AttentionSpec& spec, const KeyRow& row) {
 
 QueryRange queries_seeing(const AttentionSpec& spec, int key) {
   const std::int64_t beside = static_cast<std::int64_t>(key) + spec.seq_q - spec.seq_k;  // the query whose own key it is
-  std::int64_t begin = 0;
-  std::int64_t end = spec.seq_q;
+  const KeyRange sequence = sequence_of(spec, key);
+  std::int64_t begin = sequence.begin;
+  std::int64_t end = spec.cu_seqlens.empty() ? spec.seq_q : sequence.end;
   if (spec.causal) begin = std::max(begin, beside);
   if (spec.window > 0) {
     begin = std::max(begin, beside - spec.window + 1);

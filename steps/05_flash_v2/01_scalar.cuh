@@ -39,8 +39,8 @@ __device__ float element_or_zero(const Heads<const T>& matrix, int batch, int he
 }
 
 // Grid: x over tiles of queries, y over heads, z over the batch. Blocks of scalar_threads. dim ≤ 32 · columns.
-template <class T, int columns>
-__global__ void __launch_bounds__(scalar_threads) flash_scalar(AttentionShape shape,
+template <class T, int columns, class Shape = AttentionShape>
+__global__ void __launch_bounds__(scalar_threads) flash_scalar(Shape shape,
                                                                Heads<const T> q,  // [batch, heads, seq_q, dim]
                                                                Heads<const T> k,  // [batch, kv_heads, seq_k, dim]
                                                                Heads<const T> v,  // [batch, kv_heads, seq_k, dim]

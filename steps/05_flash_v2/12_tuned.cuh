@@ -32,7 +32,7 @@ __device__ constexpr int copies_before(int step) {
 
 // Grid: x over tiles of queries, y over heads, z over the batch. Blocks of tile_threads. Rows begin at multiples of 16 bytes.
 template <class T, class Tile>
-__global__ void __launch_bounds__(tile_threads, 2) flash_tuned(AttentionShape shape,
+__global__ void __launch_bounds__(tile_threads, 2) flash_tuned(typename Tile::Shape shape,
                                                                Heads<const T> q,  // [batch, heads, seq_q, dim]
                                                                Heads<const T> k,  // [batch, kv_heads, seq_k, dim]
                                                                Heads<const T> v,  // [batch, kv_heads, seq_k, dim]

@@ -81,8 +81,8 @@ __device__ void copy_padded_rows(T (&to)[count][padded], const Heads<const T>& f
 }
 
 // Grid: x over tiles of queries, y over heads, z over the batch. Blocks of tile_threads.
-template <class T, int padded>
-__global__ void __launch_bounds__(tile_threads, 1) flash_any_dim(AttentionShape shape,
+template <class T, int padded, class Shape = AttentionShape>
+__global__ void __launch_bounds__(tile_threads, 1) flash_any_dim(Shape shape,
                                                                  Heads<const T> q,  // [batch, heads, seq_q, dim]
                                                                  Heads<const T> k,  // [batch, kv_heads, seq_k, dim]
                                                                  Heads<const T> v,  // [batch, kv_heads, seq_k, dim]

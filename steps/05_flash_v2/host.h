@@ -8,16 +8,21 @@
 
 namespace flash_v2 {
 
-template <class T>
-using Kernel = void (*)(AttentionShape, Heads<const T>, Heads<const T>, Heads<const T>, Heads<T>, float*);
+template <class T, class Shape = AttentionShape>
+using Kernel = void (*)(Shape, Heads<const T>, Heads<const T>, Heads<const T>, Heads<T>, float*);
 
 // A block for each tile of `rows` queries, of each head and batch entry.
-template <class T>
-void launch_tiles(const run::AttentionLaunch& l, Kernel<T> kernel, int rows, int threads, std::size_t shared_bytes) {
+template <class T, class Shape>
+void launch_tiles(const run::AttentionLaunch& l, const Shape& shape, Kernel<T, Shape> kernel, int rows, int threads,
+                  std::size_t shared_bytes) {
   const dim3 grid(static_cast<unsigned>(ceil_div(l.shape.seq_q, rows)), static_cast<unsigned>(l.shape.heads),
                   static_cast<unsigned>(l.shape.batch));
-  runtime::launch(kernel, {.grid = grid, .block = threads, .shared_bytes = shared_bytes}, l.device_shape(), l.q.as<const T>(),
+  runtime::launch(kernel, {.grid = grid, .block = threads, .shared_bytes = shared_bytes}, shape, l.q.as<const T>(),
                   l.k.as<const T>(), l.v.as<const T>(), l.o.as<T>(), l.lse);
+}
+template <class T>
+void launch_tiles(const run::AttentionLaunch& l, Kernel<T> kernel, int rows, int threads, std::size_t shared_bytes) {
+  launch_tiles<T>(l, l.device_shape(), kernel, rows, threads, shared_bytes);
 }
 
 }  // namespace flash_v2

@@ -14,7 +14,8 @@ struct KeyTiles {
   int begin, free_begin, free_end, end;
 };
 // [doc: key_tiles]
-__host__ __device__ inline KeyTiles key_tiles(const AttentionShape& shape, int first_query, int queries, int keys) {
+template <class Shape>
+__host__ __device__ inline KeyTiles key_tiles(const Shape& shape, int first_query, int queries, int keys) {
   const int last_query = first_query + queries - 1;
   const int first = shape.first_key(first_query), last = shape.end_key(last_query);  // what some query sees
   if (first >= last) return {0, 0, 0, 0};

@@ -1,5 +1,6 @@
 // Step 05, host side: what the step offers, sizes, launches.
 #include "common/run/family/any_step.h"
+#include "common/run/family/packed.h"
 #include "steps/05_flash_v2/01_scalar.cuh"
 #include "steps/05_flash_v2/02_tensor_cores.cuh"
 #include "steps/05_flash_v2/03_ldmatrix.cuh"
@@ -58,7 +59,9 @@ auto with_scalar_columns(int dim, F f) {  // 32 columns for each lane of a warp
 void launch_scalar(const AttentionLaunch& l) {
   with_type(l.shape.dtype, [&]<class T>(T) {
     with_scalar_columns(l.shape.dim, [&](auto columns) {
-      launch_tiles<T>(l, flash_scalar<T, columns>, scalar_rows, scalar_threads, sizeof(ScalarSmem<columns>));
+      run::with_device_shape(l, [&]<class Shape>(const Shape& shape) {
+        launch_tiles<T>(l, shape, flash_scalar<T, columns, Shape>, scalar_rows, scalar_threads, sizeof(ScalarSmem<columns>));
+      });
     });
   });
 }
@@ -115,10 +118,12 @@ struct LazyRescale : Block<TunedSmem<T, TunedTile<dim>>, TunedTile<dim>::rows> {
 template <class T, int dim>
 struct Tuned : Block<TunedSmem<T, TunedTile<dim>>, TunedTile<dim>::rows> {
   static constexpr auto kernel = flash_tuned<T, TunedTile<dim>>;
+  static constexpr auto packed = flash_tuned<T, PackedTile<dim>>;
 };
 template <class T, int dim>  // dims padded to `dim`
 struct AnyDim : Block<typename AnyDimTile<T, dim>::Smem> {
   static constexpr auto kernel = flash_any_dim<T, dim>;
+  static constexpr auto packed = flash_any_dim<T, dim, device::PackedShape>;
 };
 
 template <template <class, int> class Tiled, int... dims>
@@ -126,7 +131,11 @@ void launch_tiled(const AttentionLaunch& l) {
   with_16_bit_type(l.shape.dtype, [&]<class T>(T) {
     with_at_least<dims...>(l.shape.dim, [&](auto dim) {
       using K = Tiled<T, dim>;
-      launch_tiles<T>(l, K::kernel, K::rows, tile_threads, sizeof(typename K::Smem));
+      run::with_device_shape(l, [&]<class Shape>(const Shape& shape) {
+        if constexpr (run::has_kernel_for<K, Shape>) {
+          launch_tiles<T>(l, shape, run::kernel_for<K, Shape>(), K::rows, tile_threads, sizeof(typename K::Smem));
+        }
+      });
     });
   });
 }
@@ -160,7 +169,7 @@ AttentionVariant variant(std::string name, std::string idea, const AttentionSupp
           .idea = std::move(idea),
           .supports = supports,
           .shared_bytes = std::move(shared_bytes),
-          .cost = [=](const Attention& a) { return std::vector{problem::flash_cost(a, kernel)}; },
+          .cost = [=](const Attention& a) { return run::with_find_sequences(a, std::vector{problem::flash_cost(a, kernel)}); },
           .launch = std::move(launch)};
 }
 
@@ -170,8 +179,8 @@ AttentionVariant tiled(std::string name, std::string idea, const AttentionSuppor
                  launch_tiled<Tiled, dims...>);
 }
 
-const AttentionSupport any = {.dtypes = {Dtype::fp32, Dtype::fp16, Dtype::bf16}, .window = true};
-const AttentionSupport any_16_bit = {.dtypes = {Dtype::fp16, Dtype::bf16}, .window = true};
+const AttentionSupport any = {.dtypes = {Dtype::fp32, Dtype::fp16, Dtype::bf16}, .window = true, .packed = true};
+const AttentionSupport any_16_bit = {.dtypes = {Dtype::fp16, Dtype::bf16}, .window = true, .packed = true};
 const AttentionSupport whole = {
     .dtypes = {Dtype::fp16, Dtype::bf16}, .dims = {32, 64, 128}, .window = true, .row_alignment = 16};
 // Two sets of scores beside longer rows of O do not fit into the registers.
@@ -204,7 +213,8 @@ const std::vector<AttentionVariant> variants = {
      .shared_bytes = tiled_bytes<Tuned, 32, 64, 96, 128, 256>,  // never less than any_dim's
      .cost =
          [](const Attention& a) {
-           return std::vector{problem::flash_cost(a, is_tuned_dim(a.dim) ? "flash_tuned" : "flash_any_dim")};
+           return run::with_find_sequences(
+               a, std::vector{problem::flash_cost(a, is_tuned_dim(a.dim) ? "flash_tuned" : "flash_any_dim")});
          },
      .launch = launch_tuned},
     tiled<AnyDim, 32, 64, 96, 128, 256>("any_dim", "rows of any length at any address: narrower copies, padding with zeros",

@@ -81,10 +81,14 @@ struct RowKeys {
   int first, end;
   __device__ bool has(int key) const { return key >= first && key < end; }
 };
-__device__ inline RowKeys keys_of(const AttentionShape& shape, int i) { return {shape.first_key(i), shape.end_key(i)}; }
+template <class Shape>
+__device__ inline RowKeys keys_of(const Shape& shape, int i) {
+  return {shape.first_key(i), shape.end_key(i)};
+}
 
 // The keys of a lane's two rows; `row` is the warp's first.
-__device__ inline void visible_keys(const AttentionShape& shape, int row, RowKeys (&rows)[2]) {
+template <class Shape>
+__device__ inline void visible_keys(const Shape& shape, int row, RowKeys (&rows)[2]) {
 #pragma unroll
   for (int r = 0; r < 2; ++r) {
     rows[r] = keys_of(shape, row + threadIdx.x % 32 / 4 + 8 * r);

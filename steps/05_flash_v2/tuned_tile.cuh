@@ -1,12 +1,14 @@
 // The tile of the rungs from `rows_32` on: its sizes, its shared memory, and how a warp multiplies it.
 #pragma once
 
+#include "common/device/packed.h"
 #include "steps/05_flash_v2/warp_tile.cuh"
 
 namespace flash_v2 {
 
 template <int dim_>
 struct TunedTile {
+  using Shape = AttentionShape;
   static constexpr int dim = dim_;
   static constexpr int slices = dim <= 128 ? 2 : 1;  // of 16 rows, of a warp
   static constexpr int rows = 16 * slices * tile_threads / 32;
@@ -18,6 +20,11 @@ struct TunedTile {
   static constexpr int pass = tile_threads * kinds / chunks;
   static_assert(pass % 8 == 0);               // the swizzle repeats
   static constexpr int copies = keys / pass;  // of each kind, of K or V
+};
+
+template <int dim>
+struct PackedTile : TunedTile<dim> {
+  using Shape = device::PackedShape;
 };
 
 template <class T, class Tile>
@@ -43,8 +50,8 @@ __device__ void mma_slices(float (&acc)[slices][frags][4], int n, const std::uin
 }
 
 // mask_scores for all slices of a warp, whose first query is `row`.
-template <int slices, int frags>
-__device__ void mask_slices(float (&s)[slices][frags][4], const AttentionShape& shape, int row, int key) {
+template <int slices, int frags, class Shape>
+__device__ void mask_slices(float (&s)[slices][frags][4], const Shape& shape, int row, int key) {
 #pragma unroll
   for (int i = 0; i < slices; ++i) {
     RowKeys rows[2];

@@ -25,8 +25,8 @@
 namespace backward {
 
 // Grid: x over tiles of keys, y over key/value heads, z over the batch. Blocks of 32 · recompute_warps. dim ≤ 32 · columns.
-template <class T, int columns>
-__global__ void __launch_bounds__(32 * recompute_warps) backward_recompute(AttentionShape shape,
+template <class T, int columns, class Shape = AttentionShape>
+__global__ void __launch_bounds__(32 * recompute_warps) backward_recompute(Shape shape,
                                                                            Heads<const T> q,    // [batch, heads, seq_q, dim]
                                                                            Heads<const T> k,    // [batch, kv_heads, seq_k, dim]
                                                                            Heads<const T> v,    // [batch, kv_heads, seq_k, dim]

@@ -20,8 +20,8 @@ namespace backward {
 
 // with_dq: false for `deterministic`, which makes dQ elsewhere.
 // Grid: x over tiles of keys, y over key/value heads, z over the batch. Blocks of tile_threads.
-template <class T, int dim, bool with_dq = true>
-__global__ void __launch_bounds__(tile_threads, 2) backward_tuned_64(AttentionShape shape,
+template <class T, int dim, bool with_dq = true, class Shape = AttentionShape>
+__global__ void __launch_bounds__(tile_threads, 2) backward_tuned_64(Shape shape,
                                                                      Heads<const T> q,    // [batch, heads, seq_q, dim]
                                                                      Heads<const T> k,    // [batch, kv_heads, seq_k, dim]
                                                                      Heads<const T> v,    // [batch, kv_heads, seq_k, dim]

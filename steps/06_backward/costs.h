@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "common/problem/cost.h"
+#include "common/run/family/packed.h"
 
 namespace backward {
 
@@ -30,8 +31,9 @@ inline Costs standard_costs(const Backward& a) {
           problem::over_queries_cost(a)};
 }
 inline Costs recompute_costs(const Backward& a) {
-  return {problem::prepare_cost(a, true), problem::backward_cost(a, "backward_recompute", 5, BackwardResult::all),
-          problem::convert_cost(a, "convert_dq")};
+  return run::with_find_sequences(
+      a, Costs{problem::prepare_cost(a, true), problem::backward_cost(a, "backward_recompute", 5, BackwardResult::all),
+               problem::convert_cost(a, "convert_dq")});
 }
 inline Costs two_kernels_costs(const Backward& a) {
   return {prepare_chunks_cost(a, false), problem::backward_cost(a, "gradient_of_keys", 4, BackwardResult::dk_dv),
@@ -43,8 +45,9 @@ inline Costs deterministic_costs(const Backward& a) {
           problem::backward_cost(a, "gradient_of_queries_32", 3, BackwardResult::dq), repair_cost};
 }
 inline Costs tiled_costs(const Backward& a, const std::string& kernel, const std::string& convert = "convert_blocks") {
-  return {prepare_chunks_cost(a, true), problem::backward_cost(a, kernel, 5, BackwardResult::all),
-          problem::convert_cost(a, convert), repair_cost};
+  return run::with_find_sequences(
+      a, Costs{prepare_chunks_cost(a, true), problem::backward_cost(a, kernel, 5, BackwardResult::all),
+               problem::convert_cost(a, convert), repair_cost});
 }
 
 }  // namespace backward

@@ -5,6 +5,7 @@
 #include <type_traits>
 
 #include "common/run/family/any_step.h"
+#include "common/run/family/packed.h"
 #include "steps/06_backward/05_fragment_order.cuh"
 #include "steps/06_backward/host.h"
 
@@ -56,23 +57,27 @@ void launch_convert_blocks(const run::BackwardLaunch& l) {
 
 template <template <class, int> class Rung, int... dims>
 void launch_rung(const run::BackwardLaunch& l) {
-  with_16_bit_type(l.shape.dtype, [&]<class T>(T) {
-    float* dq_sums = l.arrays.get<float>("dq_sums");
-    launch_prepare_chunks<T>(l, dq_sums);
-    with_at_least<dims...>(l.shape.dim, [&](auto dim) {
-      using K = Rung<T, dim>;
-      runtime::launch(K::kernel,
-                      {.grid = grid_of(ceil_div(l.shape.seq_k, K::keys), l.shape.kv_heads, l.shape.batch),
-                       .block = K::threads,
-                       .shared_bytes = sizeof(typename K::Smem)},
-                      l.device_shape(), l.q.as<const T>(), l.k.as<const T>(), l.v.as<const T>(), l.d_o.as<const T>(),
-                      statistics_of(l), dq_sums, l.dk.as<T>(), l.dv.as<T>());
-      if constexpr (K::by_lane) {
-        launch_convert_blocks<T>(l);
-      } else {
-        launch_convert<T>(l);
-      }
-      launch_repair<T>(l);
+  run::with_device_shape(l, [&]<class Shape>(const Shape& shape) {
+    with_16_bit_type(l.shape.dtype, [&]<class T>(T) {
+      float* dq_sums = l.arrays.get<float>("dq_sums");
+      launch_prepare_chunks<T>(l, dq_sums);
+      with_at_least<dims...>(l.shape.dim, [&](auto dim) {
+        using K = Rung<T, dim>;
+        if constexpr (run::has_kernel_for<K, Shape>) {
+          runtime::launch(run::kernel_for<K, Shape>(),
+                          {.grid = grid_of(ceil_div(l.shape.seq_k, K::keys), l.shape.kv_heads, l.shape.batch),
+                           .block = K::threads,
+                           .shared_bytes = sizeof(typename K::Smem)},
+                          shape, l.q.as<const T>(), l.k.as<const T>(), l.v.as<const T>(), l.d_o.as<const T>(), statistics_of(l),
+                          dq_sums, l.dk.as<T>(), l.dv.as<T>());
+        }
+        if constexpr (K::by_lane) {
+          launch_convert_blocks<T>(l);
+        } else {
+          launch_convert<T>(l);
+        }
+        launch_repair<T>(l, shape);
+      });
     });
   });
 }

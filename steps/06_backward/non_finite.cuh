@@ -32,8 +32,8 @@ struct Pair {
 };
 
 // Grid: x over repair_blocks, which share the rows, y over key/value heads, z over the batch. Blocks of 32 · repair_warps.
-template <class T>
-__global__ void __launch_bounds__(32 * repair_warps) repair_non_finite(AttentionShape shape,
+template <class T, class Shape = AttentionShape>
+__global__ void __launch_bounds__(32 * repair_warps) repair_non_finite(Shape shape,
                                                                        Heads<const T> q,    // [batch, heads, seq_q, dim]
                                                                        Heads<const T> k,    // [batch, kv_heads, seq_k, dim]
                                                                        Heads<const T> v,    // [batch, kv_heads, seq_k, dim]

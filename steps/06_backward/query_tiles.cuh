@@ -15,7 +15,8 @@ struct QueryTiles {
   int begin, free_begin, free_end, end;
 };
 // [doc: query_tiles]
-__host__ __device__ inline QueryTiles query_tiles(const AttentionShape& shape, int first_key, int keys, int queries) {
+template <class Shape>
+__host__ __device__ inline QueryTiles query_tiles(const Shape& shape, int first_key, int keys, int queries) {
   const bool ragged = first_key + keys > shape.seq_k;  // keys that do not exist: all tiles have a mask
   const int last_key = (ragged ? shape.seq_k : first_key + keys) - 1;
   const int first = shape.first_query(first_key), last = shape.end_query(last_key);  // who sees some key
@@ -81,6 +82,24 @@ __device__ void mask_probabilities(float (&p)[frags][4], const AttentionShape& s
     for (int e = 0; e < 4; ++e) {
       const int of_pair = distance + 8 * n + e % 2 - e / 2 * 8;
       if (of_pair < least || of_pair > most || key + e / 2 * 8 >= shape.seq_k) p[n][e] = 0.0f;
+    }
+  }
+}
+
+// Packed sequences cut a key's queries on both sides, too.
+template <int frags>
+__device__ void mask_probabilities(float (&p)[frags][4], const device::PackedShape& shape, int key, int row) {
+  mask_probabilities(p, static_cast<const AttentionShape&>(shape), key, row);
+#pragma unroll
+  for (int r = 0; r < 2; ++r) {
+    const int first = shape.first_query(key + 8 * r), end = shape.end_query(key + 8 * r);
+#pragma unroll
+    for (int n = 0; n < frags; ++n) {
+#pragma unroll
+      for (int e = 2 * r; e < 2 * r + 2; ++e) {
+        const int query = row + 8 * n + threadIdx.x % 4 * 2 + e % 2;
+        if (query < first || query >= end) p[n][e] = 0.0f;
+      }
     }
   }
 }

@@ -16,6 +16,7 @@
 #include "common/device/mask.h"
 #include "common/device/memory.cuh"
 #include "common/device/online_softmax.cuh"
+#include "common/device/packed.h"
 #include "common/device/ptx/red.cuh"
 
 namespace backward {
@@ -59,7 +60,8 @@ struct RowKeys {
   int first, end;
   __device__ bool has(int key) const { return key >= first && key < end; }
 };
-__device__ inline RowKeys keys_of(const AttentionShape& shape, int i) {
+template <class Shape>
+__device__ inline RowKeys keys_of(const Shape& shape, int i) {
   if (i >= shape.seq_q) return {0, 0};
   return {shape.first_key(i), shape.end_key(i)};
 }

@@ -32,11 +32,13 @@ struct Keys32 : Block<Keys32Smem<T, dim>, wide_keys, tile_threads> {
 template <class T, int dim>
 struct Tuned64 : Block<Keys32Smem<T, dim>, wide_keys, tile_threads> {
   static constexpr auto kernel = backward_tuned_64<T, dim>;
+  static constexpr auto packed = backward_tuned_64<T, dim, true, device::PackedShape>;
   static constexpr bool by_lane = true;
 };
 template <class T, int dim>
 struct Tuned128 : Block<RolesSmem<T, dim>, role_keys, role_threads> {
   static constexpr auto kernel = backward_tuned_128<T, dim>;
+  static constexpr auto packed = backward_tuned_128<T, dim, true, device::PackedShape>;
   static constexpr bool by_lane = true;
 };
 
@@ -66,7 +68,7 @@ void launch_deterministic(const run::BackwardLaunch& l) {
       launch(gradient_of_queries_32<T, dim>, ceil_div(l.shape.seq_q, query_threads<dim>), l.shape.heads, query_threads<dim>,
              sizeof(DeterministicSmem<T, dim>), l.dq.as<T>());
     });
-    launch_repair<T>(l);
+    launch_repair<T>(l, l.device_shape());
   });
 }
 std::size_t deterministic_bytes(const problem::Backward& a) {

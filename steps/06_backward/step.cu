@@ -63,18 +63,20 @@ auto with_columns(int dim, F f) {  // 32 columns for each lane of a warp
 }
 
 void launch_recompute(const BackwardLaunch& l) {
-  with_type(l.shape.dtype, [&]<class T>(T) {
-    float* dq_sums = l.arrays.get<float>("dq_sums");
-    launch_prepare<T>(l, dq_sums);
-    with_columns(l.shape.dim, [&](auto columns) {
-      runtime::launch(backward_recompute<T, columns>,
-                      {.grid = grid_of(ceil_div(l.shape.seq_k, recompute_keys), l.shape.kv_heads, l.shape.batch),
-                       .block = 32 * recompute_warps,
-                       .shared_bytes = sizeof(RecomputeSmem<columns>)},
-                      l.device_shape(), l.q.as<const T>(), l.k.as<const T>(), l.v.as<const T>(), l.d_o.as<const T>(),
-                      statistics_of(l), dq_sums, l.dk.as<T>(), l.dv.as<T>());
+  run::with_device_shape(l, [&]<class Shape>(const Shape& shape) {
+    with_type(l.shape.dtype, [&]<class T>(T) {
+      float* dq_sums = l.arrays.get<float>("dq_sums");
+      launch_prepare<T>(l, dq_sums);
+      with_columns(l.shape.dim, [&](auto columns) {
+        runtime::launch(backward_recompute<T, columns, Shape>,
+                        {.grid = grid_of(ceil_div(l.shape.seq_k, recompute_keys), l.shape.kv_heads, l.shape.batch),
+                         .block = 32 * recompute_warps,
+                         .shared_bytes = sizeof(RecomputeSmem<columns>)},
+                        shape, l.q.as<const T>(), l.k.as<const T>(), l.v.as<const T>(), l.d_o.as<const T>(), statistics_of(l),
+                        dq_sums, l.dk.as<T>(), l.dv.as<T>());
+      });
+      launch_convert<T>(l);
     });
-    launch_convert<T>(l);
   });
 }
 std::size_t recompute_bytes(const Backward& a) {
@@ -101,7 +103,7 @@ void launch_two_kernels(const BackwardLaunch& l) {
                       l.device_shape(), l.q.as<const T>(), l.k.as<const T>(), l.v.as<const T>(), l.d_o.as<const T>(),
                       statistics_of(l), l.dq.as<T>());
     });
-    launch_repair<T>(l);
+    launch_repair<T>(l, l.device_shape());
   });
 }
 
@@ -150,6 +152,11 @@ const AttentionSupport long_rows = {
 const AttentionSupport any_16_bit = {.dtypes = {Dtype::fp16, Dtype::bf16}, .window = true};
 const AttentionSupport any = {.dtypes = {Dtype::fp32, Dtype::fp16, Dtype::bf16}, .window = true};
 
+AttentionSupport with_packed(AttentionSupport supports) {
+  supports.packed = true;
+  return supports;
+}
+
 // ---- the best for a shape ----
 
 // The rung for a head dim of tiles, and its kernel.
@@ -190,7 +197,7 @@ const std::vector<BackwardVariant> variants = {
      .launch = launch_standard},
     {.name = "recompute",
      .idea = "a block has a tile of keys and makes P and dS again, tile by tile; dQ is added up in global memory",
-     .supports = any,
+     .supports = with_packed(any),
      .shared_bytes = recompute_bytes,
      .scratch = sums_arrays,
      .cost = recompute_costs,
@@ -213,9 +220,9 @@ const std::vector<BackwardVariant> variants = {
          "backward_pipeline", pipeline(), 90),
     rung("keys_32", "32 keys a warp: each fragment feeds four mma; dQ one tile late", short_rows, "backward_keys_32", keys_32(),
          90),
-    rung("tuned_64", "addresses made once, copies between the mma, dP from −D on", short_rows, "backward_tuned_64", tuned_64(),
+    rung("tuned_64", "addresses made once, copies between the mma, dP from −D on", with_packed(short_rows), "backward_tuned_64", tuned_64(),
          90),
-    rung("tuned_128", "four warps make P and dV, four make dS, dK and dQ", long_rows, "backward_tuned_128", tuned_128(), 90),
+    rung("tuned_128", "four warps make P and dV, four make dS, dK and dQ", with_packed(long_rows), "backward_tuned_128", tuned_128(), 90),
     {.name = "deterministic",
      .idea = "the tuned rungs without dQ, and a kernel that makes it: the same bits in every run",
      .supports = tiles_16_bit,
@@ -226,7 +233,7 @@ const std::vector<BackwardVariant> variants = {
      .launch = deterministic().launch},
     {.name = "tuned",
      .idea = "tuned_64 or tuned_128, by the head dim; recompute where neither fits",
-     .supports = any_16_bit,
+     .supports = with_packed(any_16_bit),
      .compute_capability = 90,
      .shared_bytes = best_bytes<tuned>,
      .scratch = sums_arrays,

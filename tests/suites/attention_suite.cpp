@@ -99,6 +99,30 @@ std::vector<Case> small_shapes(problem::Dtype dtype) {
           {shape_of(23, 65, {1, 2, 2}, 33, false, dtype), InputKind::large}};
 }
 
+Attention packed(const std::vector<int>& lengths, int dim, problem::Dtype dtype, bool causal, int window, int heads,
+                 int kv_heads) {
+  Attention shape{.heads = heads, .kv_heads = kv_heads, .dim = dim, .causal = causal, .window = window, .dtype = dtype};
+  shape.cu_seqlens = {0};
+  for (const int length : lengths) shape.cu_seqlens.push_back(shape.cu_seqlens.back() + length);
+  shape.seq_q = shape.seq_k = shape.cu_seqlens.back();
+  return problem::resolve(shape);
+}
+
+std::vector<Case> packed_shapes(const std::vector<int>& dims, problem::Dtype dtype) {
+  const std::vector<std::vector<int>> lengths = {
+      {1}, {1, 1, 1}, {0, 5, 0, 0, 7, 0}, {64, 64}, {63, 65, 1}, {17, 97, 1, 30, 33}, {128, 0, 127, 2}, {3, 150, 40}};
+  std::vector<Case> cases;
+  std::size_t turn = 0;
+  for (const auto& some : lengths) {
+    for (const auto& [causal, window] : {std::pair{false, 0}, {true, 0}, {false, 20}, {true, 70}}) {
+      const int heads = turn % 3 == 0 ? 1 : 2;
+      cases.push_back({packed(some, dims[turn % dims.size()], dtype, causal, window, heads)});
+      ++turn;
+    }
+  }
+  return cases;
+}
+
 int passes(const run::AttentionVariant& variant, const std::vector<Case>& cases, std::uint64_t seed) {
   int taken = 0;
   for (const Case& c : cases) {

@@ -22,6 +22,12 @@ std::vector<Case> shape_list(problem::Dtype dtype);
 // A few small, irregular shapes for what is repeated under many schedules.
 std::vector<Case> small_shapes(problem::Dtype dtype);
 
+// Packed sequences: lengths from 0 to more than a tile, under every kind of mask; heads and head dims by turns. The shape is
+// resolved.
+problem::Attention packed(const std::vector<int>& lengths, int dim, problem::Dtype dtype, bool causal = false, int window = 0,
+                          int heads = 2, int kv_heads = 1);
+std::vector<Case> packed_shapes(const std::vector<int>& dims, problem::Dtype dtype);
+
 // Runs the variant on every case that it supports, in four memory layouts in turn, and requires a clean verdict and no finding.
 // Returns how many cases it took; a variant may refuse a dtype, a head dim or a window, and nothing else.
 int passes(const run::AttentionVariant& variant, const std::vector<Case>& cases, std::uint64_t seed = 1);

@@ -216,6 +216,11 @@ def without_fallbacks(text, step, variant):
     return text
 
 
+def without_packed(text):
+    """Without the kernels for packed sequences: a file takes whole batch entries alone."""
+    return re.sub(r"\n *static constexpr auto packed = [^;]*;", "", text)
+
+
 def plain_comments(text):
     """Without the sentences of comments that speak of the simulator or of the project's commands."""
     lines, out, i = text.split("\n"), [], 0
@@ -340,9 +345,10 @@ def written(step, variant, root, device_includes, out):
         for d in source.declarations:
             d.text, d.code = plain(for_both_sides(d, d.text)), plain(for_both_sides(d, d.code))
             if source in hosts:
-                d.text, d.code = (without_fallbacks(text, step, variant) for text in (d.text, d.code))
+                d.text, d.code = (without_packed(without_fallbacks(text, step, variant)) for text in (d.text, d.code))
                 d.uses = uses_of(d.code)
             d.uses = {("host" if q in ("run", "problem") else q, n) for q, n in d.uses}
+        source.declarations = [d for d in source.declarations if "PackedShape" not in d.code]
 
     type_of = variant.type
     code = [

@@ -104,8 +104,18 @@ def run_simulator(step, build):
         runs = [shape if "--variant" in shape else ["--variant", "all", *shape] for shape in shapes]
         if step in LAYERED:
             runs.append(small_layer(folder))
-        made = [[make_nans(folder / word, dim=int(word[4:])) if str(word).startswith("NANS") else word for word in run] for run in runs]
-        return [counted_report(step, build, run) for run in made]
+        return [counted_report(step, build, [made(str(word), folder) for word in run]) for run in runs]
+
+
+def made(word, folder):
+    """Of a run: NANS64 stands for inputs of head dim 64 with NaNs, SUMS300 for packed sequences of 300 tokens in all; other words stay."""
+    if word.startswith("NANS"):
+        return make_nans(folder / word, dim=int(word[4:]))
+    if word.startswith("SUMS"):
+        tokens = int(word[4:])
+        np.save(folder / f"{word}.npy", np.array([0, tokens // 7, tokens // 7, tokens // 2, tokens], np.int32))
+        return folder / f"{word}.npy"
+    return word
 
 
 def counted_report(step, build, run):
@@ -153,7 +163,9 @@ def steps_in(build, wanted):
 
 
 def of_step(kernel, step):
-    return any(instruction.place.startswith(f"steps/{step}/") for instruction in kernel.instructions)
+    """The step's own, or one that stands in common/ alone."""
+    steps = {instruction.place.split("/")[1] for instruction in kernel.instructions if instruction.place.startswith("steps/")}
+    return not steps or step in steps
 
 
 def check_step(step, args):

@@ -37,8 +37,8 @@ def read_plan(step):
 
 
 def short(name):
-    """ "ns::kernel<ns::Tile<64> >" as "kernel<Tile<64>>"."""
-    return re.sub(r"(\w+|\(anonymous namespace\))::", "", name).replace("> >", ">>")
+    """ "ns::kernel<ns::Tile<64>, device::AttentionShape>" as "kernel<Tile<64>>": without packed sequences that is every kernel's shape."""
+    return re.sub(r"(\w+|\(anonymous namespace\))::", "", name).replace("> >", ">>").replace(", AttentionShape>", ">")
 
 
 def planned_kernels(plan):

@@ -25,7 +25,7 @@ template <class Command>
 struct PlainCommand {
   template <class Step, class Variant, class Request>
   static Program program(const Step&, const Variant& variant, const Request& request) {
-    return program_of(variant, request.shape, [&request] { return Command::Family::given(*request.inputs); });
+    return program_of(variant, request.shape, [&request] { return Command::Family::given(request.shape, *request.inputs); });
   }
   template <class Request>
   static Judge judge(const Request& request) {

@@ -24,6 +24,7 @@ std::string unsupported(const AttentionSupport& supports, const problem::Attenti
   if (!takes_dim(supports, shape.dim)) return "dim " + std::to_string(shape.dim);
   if (shape.causal && !supports.causal) return "causal";
   if (shape.window > 0 && !supports.window) return "a window";
+  if (shape.is_packed() && !supports.packed) return "packed sequences (cu-seqlens)";
   if (shape.kv_heads < shape.heads && !supports.grouped_heads) return "fewer kv-heads than heads";
   if (shape.batch > supports.max_batch) return "a batch beyond " + std::to_string(supports.max_batch);
   if (shape.heads > supports.max_heads) return "more than " + std::to_string(supports.max_heads) + " heads";
@@ -39,6 +40,7 @@ std::string refused(const std::string& what, const AttentionSupport& supports) {
 std::string to_string(const AttentionSupport& supports) {
   return joined(supports.dtypes, problem::name) + "; " + dims_text(supports) + "; " +
          (supports.causal ? "causal" : "not causal") + (supports.window ? ", window" : "") + "; any length" +
+         (supports.packed ? "; packed sequences" : "") +
          (supports.grouped_heads ? "; grouped heads" : "; kv-heads = heads") +
          (supports.row_alignment > 1 ? "; rows at multiples of " + std::to_string(supports.row_alignment) + " bytes" : "");
 }
@@ -63,16 +65,32 @@ std::optional<std::string> refusal(const AttentionSupport& supports, const Atten
 
 // ---- arrays ----
 
+Arrays packed_arrays(const problem::Attention& a) {
+  if (!a.is_packed()) return {};
+  return {input("cu_seqlens", Element::int32(), {static_cast<std::int64_t>(a.cu_seqlens.size())}),
+          scratch("first_token", Element::int32(), {a.seq_q}), scratch("end_token", Element::int32(), {a.seq_q})};
+}
+
+std::vector<Given> given_packed(const problem::Attention& a) {
+  if (!a.is_packed()) return {};
+  return {{.name = "cu_seqlens", .integers = a.cu_seqlens}};
+}
+
 Arrays AttentionFamily::arrays(const Problem& a, Layout layout) {
   const auto queries = heads_strides(a.heads, a.seq_q, a.dim, layout), keys = heads_strides(a.kv_heads, a.seq_k, a.dim, layout);
-  return {input("q", a.dtype, {a.batch, a.heads, a.seq_q, a.dim}, queries),
+  return Arrays{input("q", a.dtype, {a.batch, a.heads, a.seq_q, a.dim}, queries),
           input("k", a.dtype, {a.batch, a.kv_heads, a.seq_k, a.dim}, keys),
           input("v", a.dtype, {a.batch, a.kv_heads, a.seq_k, a.dim}, keys),
           output("o", a.dtype, {a.batch, a.heads, a.seq_q, a.dim}, queries),
-          output("lse", Dtype::fp32, {a.batch, a.heads, a.seq_q})};
+          output("lse", Dtype::fp32, {a.batch, a.heads, a.seq_q})} +
+         packed_arrays(a);
 }
 
-std::vector<Given> AttentionFamily::given(const Inputs& in) { return {{"q", &in.q}, {"k", &in.k}, {"v", &in.v}}; }
+std::vector<Given> AttentionFamily::given(const Problem& a, const Inputs& in) {
+  std::vector<Given> given = given_packed(a);
+  given.insert(given.begin(), {{"q", &in.q}, {"k", &in.k}, {"v", &in.v}});
+  return given;
+}
 
 AttentionLaunch AttentionFamily::bind(const Problem& a, const DeviceArrays& arrays) {
   return {a,

@@ -20,6 +20,7 @@ struct AttentionSupport {
   int max_dim = 256;
   bool causal = true;
   bool window = false;
+  bool packed = false;        // packed sequences: cu_seqlens
   bool grouped_heads = true;  // kv_heads < heads
   int row_alignment = 1;      // bytes: rows of Q, K, V and O begin at multiples of so many
   int max_batch = 65535;      // CUDA's limit on y and z of a grid, which is where batch and heads go
@@ -31,7 +32,7 @@ std::string to_string(const AttentionSupport& supports);  // "fp32; any dim up t
 // Why the request cannot be served, naming what is supported; nothing if it can.
 std::optional<std::string> refusal(const AttentionSupport& supports, const problem::Attention& shape);
 
-// What kernels take of a resolved problem.
+// What kernels take of a resolved problem, but for packed sequences (packed.h).
 inline device::AttentionShape device_shape(const problem::Attention& a) {
   return {a.batch, a.heads, a.kv_heads, a.seq_q, a.seq_k, a.dim, a.causal, a.scale.value(), a.window};
 }
@@ -53,6 +54,10 @@ struct AttentionLaunch {
 std::optional<std::string> refusal_of_rows(const AttentionSupport& supports, bool fit);
 std::optional<std::string> refusal(const AttentionSupport& supports, const AttentionLaunch& launch);
 
+// Of packed sequences: cu_seqlens [sequences + 1], and scratch memory for the ends of each token's sequence [seq_q].
+Arrays packed_arrays(const problem::Attention& a);
+std::vector<Given> given_packed(const problem::Attention& a);
+
 struct AttentionFamily {
   using Problem = problem::Attention;
   using Inputs = problem::AttentionInputs;
@@ -61,7 +66,7 @@ struct AttentionFamily {
   using Truth = AttentionTruth;
 
   static Arrays arrays(const Problem& a, Layout layout = {});
-  static std::vector<Given> given(const Inputs& inputs);
+  static std::vector<Given> given(const Problem& a, const Inputs& inputs);
   static Launch bind(const Problem& a, const DeviceArrays& arrays);
   static std::vector<check::TensorVerdict> judge(const Truth& truth, const std::vector<NamedTensor>& outputs);
 };

@@ -57,7 +57,7 @@ struct AttentionCommand : PlainCommand<AttentionCommand> {
 }  // namespace
 
 nlohmann::ordered_json attention_json(const problem::Attention& a) {
-  return {{"family", "attention"},
+  nlohmann::ordered_json json = {{"family", "attention"},
           {"batch", a.batch},
           {"heads", a.heads},
           {"kv_heads", a.kv_heads},
@@ -68,6 +68,8 @@ nlohmann::ordered_json attention_json(const problem::Attention& a) {
           {"window", a.window},
           {"scale", *a.scale},
           {"dtype", problem::name(a.dtype)}};
+  if (a.is_packed()) json["cu_seqlens"] = a.cu_seqlens;
+  return json;
 }
 
 int step_main(int argc, char** argv, const AttentionStep& step) { return family_main<AttentionCommand>(argc, argv, step); }

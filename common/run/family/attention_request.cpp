@@ -15,6 +15,7 @@ Attention with_options(Attention shape, const AttentionFlags& flags) {
   shape.window = flags.window.value_or(shape.window);
   if (flags.scale) shape.scale = flags.scale;
   shape.dtype = flags.dtype.value_or(shape.dtype);
+  if (flags.cu_seqlens) shape.cu_seqlens = problem::read_npy_integers(*flags.cu_seqlens);
   return shape;
 }
 
@@ -25,8 +26,8 @@ Attention asked_shape(const AttentionFlags& flags, const Attention& defaults) {
   shape.batch = flags.batch.value_or(defaults.batch);
   shape.heads = flags.heads.value_or(defaults.heads);
   shape.kv_heads = flags.kv_heads.value_or(flags.heads.value_or(defaults.kv_heads));
-  shape.seq_q = flags.seq_q.value_or(defaults.seq_q);
-  shape.seq_k = flags.seq_k.value_or(flags.seq_q.value_or(defaults.seq_k));
+  shape.seq_q = flags.seq_q.value_or(shape.is_packed() ? shape.cu_seqlens.back() : defaults.seq_q);
+  shape.seq_k = flags.seq_k.value_or(flags.seq_q || shape.is_packed() ? shape.seq_q : defaults.seq_k);
   shape.dim = flags.dim.value_or(defaults.dim);
   return problem::resolve(shape);
 }
@@ -54,6 +55,7 @@ AttentionRequest from_folder(const AttentionFlags& flags, const Attention& defau
 AttentionRequest from_layer(const AttentionFlags& flags, const CommonOptions& options, const std::filesystem::path& folder) {
   if (options.input) throw InputError("--input contradicts --layer: either has inputs of its own");
   if (options.seed) throw InputError("--seed contradicts --layer: the inputs come from files");
+  if (flags.cu_seqlens) throw InputError("--cu-seqlens contradicts --layer: a layer has whole batch entries");
   if (flags.window || flags.scale) throw InputError("--window and --scale contradict --layer: a layer has neither");
   if (flags.dtype.value_or(problem::Dtype::fp32) != problem::Dtype::fp32) throw InputError("--layer computes in fp32");
   LayerInputs in = read_layer_inputs(folder);
@@ -86,6 +88,9 @@ void add_shape_flags(CLI::App& app, AttentionFlags& flags) {
   add_whole_number(app, "--dim", flags.dim, 1, "dimensions of a head");
   app.add_flag("--causal", flags.causal, "query i sees the keys j ≤ i + seq_k − seq_q");
   add_whole_number(app, "--window", flags.window, 1, "query i sees the keys j with |i + seq_k − seq_q − j| < N");
+  app.add_option("--cu-seqlens", flags.cu_seqlens,
+                 "packed sequences: sums of their lengths, [0, …, seq_q], integers in an .npy file")
+      ->type_name("FILE");
   add_number(app, "--scale", flags.scale, "factor on Q·Kᵀ (default: 1/√dim)");
   add_dtype(app, flags.dtype);
 }

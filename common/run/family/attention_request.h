@@ -20,7 +20,7 @@ struct AttentionFlags {
   std::optional<float> scale;
   std::optional<problem::Dtype> dtype;
   bool causal = false;
-  std::optional<std::filesystem::path> layer;
+  std::optional<std::filesystem::path> layer, cu_seqlens;
 };
 
 void add_shape_flags(CLI::App& app, AttentionFlags& flags);  // all but --layer

@@ -95,7 +95,7 @@ double largest_size(const Tensor& tensor) {
 }  // namespace
 
 reference::AttentionSpec spec_of(const problem::Attention& a) {
-  return {a.batch, a.heads, a.kv_heads, a.seq_q, a.seq_k, a.dim, a.causal, a.window, *a.scale};
+  return {a.batch, a.heads, a.kv_heads, a.seq_q, a.seq_k, a.dim, a.causal, a.window, *a.scale, a.cu_seqlens};
 }
 
 reference::Round round_to_dtype(Dtype dtype) {

@@ -19,7 +19,7 @@ Arrays BackwardFamily::arrays(const Problem& a, Layout layout) {
   const std::vector<std::int64_t> query_rows = {a.batch, a.heads, a.seq_q, a.dim},
                                   key_rows = {a.batch, a.kv_heads, a.seq_k, a.dim};
   const auto queries = heads_strides(a.heads, a.seq_q, a.dim, layout), keys = heads_strides(a.kv_heads, a.seq_k, a.dim, layout);
-  return {input("q", a.dtype, query_rows, queries),
+  return Arrays{input("q", a.dtype, query_rows, queries),
           input("k", a.dtype, key_rows, keys),
           input("v", a.dtype, key_rows, keys),
           input("o", a.dtype, query_rows, queries),
@@ -27,11 +27,14 @@ Arrays BackwardFamily::arrays(const Problem& a, Layout layout) {
           input("do", a.dtype, query_rows, queries),
           output("dq", a.dtype, query_rows, queries),
           output("dk", a.dtype, key_rows, keys),
-          output("dv", a.dtype, key_rows, keys)};
+          output("dv", a.dtype, key_rows, keys)} +
+         packed_arrays(a);
 }
 
-std::vector<Given> BackwardFamily::given(const Inputs& in) {
-  return {{"q", &in.q}, {"k", &in.k}, {"v", &in.v}, {"o", &in.o}, {"lse", &in.lse}, {"do", &in.d_o}};
+std::vector<Given> BackwardFamily::given(const Problem& a, const Inputs& in) {
+  std::vector<Given> given = given_packed(a);
+  given.insert(given.begin(), {{"q", &in.q}, {"k", &in.k}, {"v", &in.v}, {"o", &in.o}, {"lse", &in.lse}, {"do", &in.d_o}});
+  return given;
 }
 
 BackwardLaunch BackwardFamily::bind(const Problem& a, const DeviceArrays& arrays) {

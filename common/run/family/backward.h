@@ -39,7 +39,7 @@ struct BackwardFamily {
   using Truth = BackwardTruth;
 
   static Arrays arrays(const Problem& a, Layout layout = {});
-  static std::vector<Given> given(const Inputs& inputs);  // O and LSE must be there
+  static std::vector<Given> given(const Problem& a, const Inputs& inputs);  // O and LSE must be there
   static Launch bind(const Problem& a, const DeviceArrays& arrays);
   static std::vector<check::TensorVerdict> judge(const Truth& truth, const std::vector<NamedTensor>& outputs);
 };

@@ -54,7 +54,7 @@ struct GemmFamily {
 
   // With gaps, three more rows after each matrix.
   static Arrays arrays(const Problem& g, Layout layout = {});
-  static std::vector<Given> given(const Inputs& inputs);
+  static std::vector<Given> given(const Problem& shape, const Inputs& inputs);
   static Launch bind(const Problem& g, const DeviceArrays& arrays);
   static std::vector<check::TensorVerdict> judge(const Truth& truth, const std::vector<NamedTensor>& outputs);
 };

@@ -41,7 +41,7 @@ struct SoftmaxFamily {
   using Truth = SoftmaxTruth;
 
   static Arrays arrays(const Problem& s, Layout layout = {});
-  static std::vector<Given> given(const Inputs& x);
+  static std::vector<Given> given(const Problem& shape, const Inputs& x);
   static Launch bind(const Problem& s, const DeviceArrays& arrays);
   static std::vector<check::TensorVerdict> judge(const Truth& truth, const std::vector<NamedTensor>& outputs);
 };

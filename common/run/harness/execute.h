@@ -79,7 +79,7 @@ Outcome execute(const Variant<Family>& variant, const typename Family::Problem& 
   const Judge judge = [&](const std::vector<NamedTensor>& outputs) {
     return truth ? Family::judge(*truth, outputs) : Family::judge(typename Family::Truth(shape, inputs), outputs);
   };
-  const auto given = [&] { return Family::given(inputs); };
+  const auto given = [&] { return Family::given(shape, inputs); };
   return run_program(program_of(variant, shape, given, options.layout), judge, options);
 }
 

@@ -5,7 +5,7 @@
 //     struct GemmFamily {
 //       using Problem = …;  using Inputs = …;  using Support = …;  using Launch = …;  using Truth = …;
 //       static Arrays arrays(const Problem& shape, Layout layout);               // inputs and outputs
-//       static std::vector<Given> given(const Inputs& inputs);                        // their values
+//       static std::vector<Given> given(const Problem& shape, const Inputs& inputs);  // their values
 //       static Launch bind(const Problem& shape, const DeviceArrays& arrays);         // what a variant's launch takes
 //       static std::vector<check::TensorVerdict> judge(const Truth& truth, const std::vector<NamedTensor>& outputs);
 //     };

@@ -19,9 +19,12 @@ REACHED = [  # tiles without a mask between two edges; every width of a copy to 
               for variant in ("tuned", "any_dim") for dim in (32, 64, 96, 128, 256)),
             *(["--variant", variant, "--heads", "1", "--seq-q", "20", "--dim", str(dim), "--scale", "-0.1"]
               for variant in ("folded_scale", "rows_32", "lazy_rescale") for dim in (32, 64, 128)),
+            *(["--cu-seqlens", "SUMS300", "--heads", "1", "--dim", str(dim)] for dim in (31, 32, 64, 96, 128, 256)),
+            *(["--cu-seqlens", "SUMS11", "--input", f"NANS{dim}", "--causal"] for dim in (32, 64, 96, 128, 256)),
         ]
     ),
-    *(["--heads", "1", "--seq-q", "40", "--dim", dim, "--dtype", "fp32"] for dim in ("64", "128", "256")),
+    *([*flags, "--dim", dim, "--dtype", "fp32"]
+      for dim in ("64", "128", "256") for flags in (["--heads", "1", "--seq-q", "40"], ["--heads", "1", "--cu-seqlens", "SUMS300"])),
 ]
 
 PROFILED = {"4k-d128": ["--heads", "16", "--seq-q", "4096", "--dim", "128"]}

@@ -19,9 +19,12 @@ REACHED = [  # every head dim and type; tiles without a mask between two edges; 
               for dim in ("32", "64", "96", "128")),
             *(["--heads", "1", "--seq-q", "70", "--seq-k", "140", "--dim", dim, "--causal"] for dim in ("33", "64", "128", "200", "256")),
             *(["--input", f"NANS{dim}", "--causal"] for dim in (32, 64, 96, 128)),
+            *(["--cu-seqlens", "SUMS300", "--heads", "1", "--dim", dim] for dim in ("33", "64", "96", "128", "200", "256", "32")),
+            *(["--cu-seqlens", "SUMS11", "--input", f"NANS{dim}"] for dim in (32, 128)),
         ]
     ),
-    *(["--heads", "1", "--seq-q", "40", "--dim", dim, "--dtype", "fp32"] for dim in ("64", "128", "256")),
+    *([*flags, "--dim", dim, "--dtype", "fp32"]
+      for dim in ("64", "128", "256") for flags in (["--heads", "1", "--seq-q", "40"], ["--heads", "1", "--cu-seqlens", "SUMS300"])),
 ]
 
 PROFILED = {"4k-d128": ["--heads", "16", "--seq-q", "4096", "--dim", "128"]}

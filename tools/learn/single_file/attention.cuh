@@ -27,6 +27,7 @@ struct AttentionSupport {
   int max_dim = 256;
   bool causal = true;
   bool window = false;
+  bool packed = false;        // packed sequences, which this file leaves out
   bool grouped_heads = true;  // kv_heads < heads
   int row_alignment = 1;      // bytes
   int max_batch = 65535;
@@ -52,6 +53,18 @@ inline void require_supported(const AttentionSupport& supports, const Attention&
 template <bool Const>
 device::AnyHeads<Const> view(const DeviceArray& array, std::int64_t heads, std::int64_t rows, std::int64_t dim) {
   return {array.data(), heads * rows * dim, rows * dim, dim};
+}
+
+// Calls f with the shape as kernels take it.
+template <class Launch, class F>
+void with_device_shape(const Launch& l, F f) {
+  f(l.device_shape());
+}
+template <class K, class Shape>
+constexpr bool has_kernel_for = true;
+template <class K, class Shape>
+constexpr auto kernel_for() {
+  return K::kernel;
 }
 
 // A row of O and its LSE in double precision. `row` counts through batch entries, heads and queries.
