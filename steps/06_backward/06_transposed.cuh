@@ -76,7 +76,7 @@ __global__ void __launch_bounds__(tile_threads) backward_transposed(AttentionSha
         multiply_kept(acc_dv, s, smem.d_o, part);
         multiply_kept(acc_dk, dp, smem.q, part);
       }
-      __syncthreads();  // dS is written before the warps that have queries read it
+      __syncthreads();  // dS is written before the warps that have queries read it, and Q and dO are read before the next tile comes
 
       // dQ += dS K, of queries 16 · warp …
 #pragma unroll
@@ -85,7 +85,6 @@ __global__ void __launch_bounds__(tile_threads) backward_transposed(AttentionSha
         multiply_tile_columns(acc, smem.ds, 16 * warp, smem.k, column);
         add_block<vector>(&dq_sums[(row + 16 * warp) * dim + column / 16 * sums_block], acc[0], acc[1]);
       }
-      __syncthreads();  // everyone has read Q, dO and dS before the next tile overwrites them
     }
   }
   ptx::cp_async_wait_all();  // of K and V, where no query sees them

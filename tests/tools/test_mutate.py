@@ -3,13 +3,14 @@
 import json
 import subprocess
 import sys
+import time
 from dataclasses import replace
 
 import pytest
 from conftest import BIN, ROOT
 
 from tools.book import tables
-from tools.mutate import mutants, mutate
+from tools.mutate import mutants, mutate, rebuild
 
 STEPS = sorted(ROOT / "steps" / path.parent.name for path in ROOT.glob("tests/steps/*/mutants.json"))
 
@@ -67,6 +68,7 @@ def test_blanked_text_keeps_every_place():
         ("a;\n__syncwarp(\n    mask);\nb;", "2 remove __syncwarp( mask)", "a;\n\n;\nb;"),  # lines keep their numbers
         ("::__syncthreads ( ) ;", "1 remove ::__syncthreads ( )", " ;"),
         ("device::ptx::cp_async_wait_all();", "1 remove device::ptx::cp_async_wait_all()", ";"),
+        ("if (i < n) ptx::red_add_f32(&sums[i], x);", "1 remove ptx::red_add_f32(&sums[i], x)", "if (i < n) ;"),
     ],
 )
 def test_a_removed_call_leaves_an_empty_statement(text, name, left):
@@ -299,6 +301,93 @@ def test_a_mutants_json_that_is_missing_or_no_json_is_refused(step):
         mutants.find(step)
 
 
+# ---- what is compiled ----
+
+
+def test_what_ninja_knows_of_an_object_or_does_not():
+    text = "a.o: #deps 2, deps mtime 17 (VALID)\n    /a/a.cu\n    b c.h\n\nb.o: #deps 1, deps mtime 17 (STALE)\n    b.cu\n\nc.o: deps not found\n"
+    assert rebuild.read_deps(text) == {"a.o": ["/a/a.cu", "b c.h"], "b.o": None, "c.o": None}
+
+
+SMALL = {  # a step of two sources, and a test that reads one of its headers; each program's exit status says what it was made of
+    "steps/07_step/1_a.cuh": "constexpr int a = 1;",
+    "steps/07_step/2_b.cuh": "constexpr int b = 2;",
+    "steps/07_step/step.cu": '#include "steps/07_step/1_a.cuh"\nint step() { return a; }',
+    "steps/07_step/other.sm_90a.cu": '#include "steps/07_step/2_b.cuh"\nint other() { return b; }',
+    "common/main.cpp": "int step(), other();\nint main() { return 10 * step() + other(); }",
+    "tests/test.cpp": '#include "steps/07_step/2_b.cuh"\nint step(), other();\nint main() { return 100 * b + 10 * step() + other(); }',
+}
+RULES = """rule compile
+  command = c++ -MD -MF $out.d -I.. -o $out -c -xc++ $in
+  depfile = $out.d
+  deps = gcc
+rule link
+  command = c++ $in -o $out
+build bin/07_step: link step.cu.o other.sm_90a.cu.o main.cpp.o
+build tests/test_07_step: link test.cpp.o step.cu.o other.sm_90a.cu.o
+"""
+
+
+@pytest.fixture
+def small(tmp_path, monkeypatch):
+    """(its build, a tree with a copy of the step)."""
+    build = tmp_path / "build"
+    build.mkdir()
+    for name, text in SMALL.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(f"{text}\n")
+    sources = [tmp_path / name for name in SMALL if not name.endswith(".cuh")]
+    compile_them = "".join(f"build {source.name}.o: compile {source}\n" for source in sources)
+    (build / "build.ninja").write_text(RULES + compile_them)
+    commands = [{"file": str(source), "command": f"c++ -I.. -o {source.name}.o -c -xc++ {source}"} for source in sources]
+    (build / "compile_commands.json").write_text(json.dumps(commands))
+    monkeypatch.setattr(mutate, "ROOT", tmp_path)
+    tree = tmp_path / "tree"
+    mutate.copy_step("07_step", tree)
+    return build, tree
+
+
+def made(builder, tree, changed):
+    """(the exit status of the program that it builds, the objects that it compiled for that)."""
+    program, error = builder(tree, changed)
+    assert error is None
+    return subprocess.run([program], check=False).returncode, sorted(path.name for path in tree.glob("*.o"))
+
+
+def test_what_does_not_read_the_changed_file_is_taken_from_the_build(small):
+    build, tree = small
+    (tree / "steps" / "07_step" / "1_a.cuh").write_text("constexpr int a = 3;\n")
+    assert made(mutate.Builder(build, "07_step"), tree, {"1_a.cuh"}) == (32, ["step.cu.o"])
+    assert made(mutate.Builder(build, "07_step", "tests/test_07_step"), tree, {"1_a.cuh"}) == (232, ["step.cu.o"])
+
+
+def test_a_test_that_reads_the_changed_file_is_compiled_too(small):
+    build, tree = small
+    (tree / "steps" / "07_step" / "2_b.cuh").write_text("constexpr int b = 1;\n")
+    assert made(mutate.Builder(build, "07_step"), tree, {"2_b.cuh"}) == (11, ["other.sm_90a.cu.o"])
+    assert made(mutate.Builder(build, "07_step", "tests/test_07_step"), tree, {"2_b.cuh"}) == (111, ["other.sm_90a.cu.o", "test.cpp.o"])
+
+
+def test_without_a_word_on_what_changed_all_that_reads_the_step_is_compiled(small):
+    build, tree = small
+    assert made(mutate.Builder(build, "07_step"), tree, None) == (12, ["other.sm_90a.cu.o", "step.cu.o"])
+
+
+def test_a_source_of_which_ninja_knows_nothing_is_compiled_every_time(small, monkeypatch):
+    build, tree = small
+    known = mutate.Builder.read_files
+    unknown = lambda self: known(self) | {mutate.ROOT / "common" / "main.cpp": None}
+    monkeypatch.setattr(mutate.Builder, "read_files", unknown)
+    assert made(mutate.Builder(build, "07_step"), tree, {"1_a.cuh"}) == (12, ["main.cpp.o", "step.cu.o"])
+
+
+def test_what_the_compiler_says_names_no_folder_of_the_tool(small):
+    build, tree = small
+    (tree / "steps" / "07_step" / "1_a.cuh").write_text("constexpr int a = ;\n")
+    program, error = mutate.Builder(build, "07_step")(tree, {"1_a.cuh"})
+    assert program is None and error.startswith("steps/07_step/1_a.cuh:1:")
+
+
 # ---- what runs say ----
 
 RACE = """race: write after read of Smem::partial[0], with nothing that orders them
@@ -413,7 +502,7 @@ def test_what_is_neither_caught_nor_explained_or_both_is_a_failure(monkeypatch, 
         def __init__(self, *arguments):
             pass
 
-        def baseline(self, shapes):
+        def baseline(self, mutants, jobs):
             pass
 
         def __call__(self, mutant):
@@ -423,6 +512,39 @@ def test_what_is_neither_caught_nor_explained_or_both_is_a_failure(monkeypatch, 
     monkeypatch.setattr(mutate, "find", lambda folder: ([mutant(reason), mutant(reason)], {"default": []}))
     assert mutate.mutate(mutate.parse_arguments(["--step", "01", "--sample", "1"])) == status
     assert (complaint or "1 mutant: ") in "".join(capsys.readouterr())
+
+
+def test_results_come_one_by_one_and_what_is_there_is_not_run_again(monkeypatch, tmp_path):
+    found = [replace(mutant(), line=line) for line in (2, 3)]
+    out, ran = tmp_path / "results" / "out.json", []
+    there = lambda: [result["id"] for result in json.loads(out.read_text())["mutants"]]
+
+    class Laboratory:
+        def __init__(self, *arguments):
+            pass
+
+        def baseline(self, mutants, jobs):
+            pass
+
+        def __call__(self, mutant):
+            ran.append(mutant.id)
+            if ran == [found[0].id, found[1].id]:  # the run ends from outside, once the first one's result is there
+                while not out.exists():
+                    time.sleep(0.01)
+                raise KeyboardInterrupt
+            return [mutate.Run("default", seed, ["race"]) for seed in mutate.SEEDS]
+
+    monkeypatch.setattr(mutate, "Laboratory", Laboratory)
+    monkeypatch.setattr(mutate, "find", lambda folder: (found, {"default": []}))
+    arguments = mutate.parse_arguments(["--step", "01", "--json", str(out), "--missing", "--jobs", "1"])
+    with pytest.raises(KeyboardInterrupt):
+        mutate.mutate(arguments)
+    assert there() == [found[0].id]
+    assert mutate.mutate(arguments) == 0
+    assert there() == [one.id for one in found]
+    assert mutate.mutate(arguments) == 0
+    assert ran == [found[0].id, found[1].id, found[1].id]
+    assert [path.name for path in out.parent.iterdir()] == ["out.json"]
 
 
 def test_a_sample_depends_on_its_seed_alone():
@@ -572,6 +694,7 @@ def test_list_names_the_mutants_and_only_chooses_among_them():
         (["--step", "01", "--only", "nowhere"], "no mutant's name holds “nowhere”"),
         (["--step", "01", "--sample", "0"], "'0' is not a whole number of at least 1"),
         (["--step", "01", "--sample", "2", "--update"], "--update goes neither"),
+        (["--step", "01", "--missing"], "--missing goes with --update or with --json"),
         (["--step", "01", "--tier", "quick", "--update"], "--tier does not go with --update"),
         (["--step", "01", "--build", "nowhere"], "nowhere is no finished build"),
         (["--step", "01", "--frobnicate"], "unrecognized arguments"),
@@ -613,8 +736,9 @@ def test_swapped_registers_of_a_fragment_fail_a_named_test(tmp_path, what):
         pytest.skip(f"{BIN}/02_tiled_gemm is not built")
     found = mutants.find(ROOT / "steps" / "02_tiled_gemm")[0]
     swaps = [mutant for mutant in found if mutant.file in ("04_tensor_cores.cuh", "load_store.cuh") and mutant.what.startswith("swap ")]
-    mutate.copy_step("02_tiled_gemm", tmp_path, next(mutant for mutant in swaps if what in mutant.what))
-    program, error = mutate.Builder(BIN.parent, "02_tiled_gemm", "tests/test_02_tiled_gemm")(tmp_path)
+    swap = next(mutant for mutant in swaps if what in mutant.what)
+    mutate.copy_step("02_tiled_gemm", tmp_path, swap)
+    program, error = mutate.Builder(BIN.parent, "02_tiled_gemm", "tests/test_02_tiled_gemm")(tmp_path, {swap.file})
     assert error is None
     done = subprocess.run([program, WHOLE_LIST.replace(",", "\\,")], cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode != 0

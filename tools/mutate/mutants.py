@@ -1,7 +1,7 @@
 """Finds what tools/mutate/mutate.py breaks: each mutant is one change of one source text, with a readable name.
 
-remove    a call that makes threads wait for something (the table CALLS): its statement becomes empty; of a barrier with a result
-          (VOTES), the argument remains
+remove    a call that makes threads wait for something, or that adds to memory (the table CALLS): its statement becomes empty; of a
+          barrier with a result (VOTES), the argument remains
 weaken    a wait for all but the newest n copies: it lets one more be on its way
 shift     an index that the step's mutants.json marks: one more, or one less
 swap      two registers, or parts of an address, that it marks together: they change places
@@ -35,7 +35,7 @@ from dataclasses import dataclass, replace
 
 SOURCES = (".cuh", ".cu", ".h")
 
-# Calls that wait or order: name → whether it takes a count that can be weakened. One line for each; qualifiers such as
+# Calls that wait, order or add: name → whether it takes a count that can be weakened. One line for each; qualifiers such as
 # device::ptx:: may stand before it.
 CALLS = {
     "__syncthreads": False,
@@ -48,6 +48,9 @@ CALLS = {
     "cp_async_wait_group": True,
     "cp_async_wait_all": False,
     "cp_async_commit_group": False,
+    "red_add_f32": False,
+    "red_add_v2_f32": False,
+    "red_add_v4_f32": False,
 }
 
 # Barriers whose result is used: without them, each thread has its own argument.
@@ -168,7 +171,7 @@ def is_statement(code, begin, end):
 
 
 def find_calls(file, text, calls=None):
-    """The mutants of every waiting call in a source text."""
+    """The mutants of every call of the table in a source text."""
     calls = CALLS if calls is None else calls
     code = code_only(text)
     found = []

@@ -4,9 +4,10 @@
     tools/mutate/mutate.py --step 01 --list    which there are
     make mutate STEP=01 TIER=quick SAMPLE=20   does `make test` alone catch 20 of them? writes results/mutants/quick_tier.json
 
-Each mutant (tools/mutate/mutants.py finds them) is made in a copy of the step's folder, compiled and linked as build/sim does it, and
-run at every shape of the step's mutants.json under each of three schedules; a shape may also be one of the step's tests. Exit status 0: all were caught, or mutants.json
-explains why nothing can notice them. 1: one was not, or one that is explained was caught after all. 2: bad usage.
+Each mutant (tools/mutate/mutants.py finds them) is made in a copy of the step's folder. What reads the changed file is compiled, and linked
+with the rest of build/sim, by the build's own commands. It runs at every shape of the step's mutants.json under each of three schedules; a
+shape may also be one of the step's tests. Exit status 0: all were caught, or mutants.json explains why nothing can notice them. 1: one was
+not, or one that is explained was caught after all. 2: bad usage.
 """
 
 import argparse
@@ -23,7 +24,7 @@ import sys
 import tempfile
 import time
 import zlib
-from concurrent.futures import ThreadPoolExecutor, as_completed
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor, as_completed
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -46,29 +47,39 @@ FAILED_TEST = "failed test"
 
 
 class Builder(Rebuild):
-    """Compiles and links a step from another folder: its executable, or another one that it is part of."""
+    """Builds a program that a step is part of, its executable or its tests, with another folder's copy of the step."""
 
     def __init__(self, build, step, program=None):
-        self.step, program = step, program or f"bin/{step}"
-        folder = ROOT / "steps" / step
-        super().__init__(build, folder / "step.cu", program)
-        # What is compiled for one architecture alone; in the simulator's build an object like the other.
-        self.others = [Rebuild(build, source, program) for source in sorted(folder.glob("*.sm_*.cu"))]
+        self.step, self.folder = step, ROOT / "steps" / step
+        super().__init__(build, self.folder / "step.cu", program or f"bin/{step}")
+        # What reads a file of the step, wherever it stands: the step's own sources, some of its tests'; and which files those are. What
+        # ninja knows nothing of may read each.
+        self.units = []
+        for source, read in self.read_files().items():
+            files = None if read is None else {path.name for path in read if path.parent == self.folder}
+            if files is None or files:
+                self.units.append((Rebuild(build, source, self.program), files))
 
-    def __call__(self, tree):
-        """Builds tree/steps/STEP into a program there. Returns (program, None), or (None, the first error)."""
-        for one in (self, *self.others):
-            source = tree / "steps" / self.step / one.source.name
+    def __call__(self, tree, changed=None, jobs=1):
+        """Builds the program in `tree`, from tree/steps/STEP, where these files of the step differ (None: any may). What reads none of
+        them is linked as the build has it. Returns (program, None), or (None, the first error)."""
+        units = [unit for unit, files in self.units if changed is None or files is None or files & set(changed)]
+        outputs = [tree / unit.object.replace("/", "_") for unit in units]
+
+        def compile_one(unit, output):
+            if output.exists():  # the step's executable and its tests share objects
+                return None
+            source = tree / "steps" / self.step / unit.source.name if unit.source.parent == self.folder else unit.source
             # Reports name the sources as if they lay in the repository.
-            error = one.compile(source, tree / f"{one.source.name}.o", f"-I{tree}", f"-ffile-prefix-map={tree}={ROOT}")
-            if error:
-                return None, error.replace(f"{tree}/", "")
-        return self.linked(tree)
+            return unit.compile(source, output, f"-I{tree}", f"-ffile-prefix-map={tree}={ROOT}")
 
-    def linked(self, tree):
-        """The program from what was compiled before."""
+        with ThreadPoolExecutor(jobs) as pool:
+            errors = [error for error in pool.map(compile_one, units, outputs) if error]
+        if errors:
+            return None, errors[0].replace(f"{tree}/", "")
+        compiled = {unit.object: str(output) for unit, output in zip(units, outputs)}
         program = tree / Path(self.program).name
-        error = self.link(tree / f"{self.source.name}.o", program, {one.object: str(tree / f"{one.source.name}.o") for one in self.others})
+        error = self.link(compiled.pop(self.object, self.object), program, compiled)
         return (None, error) if error else (program, None)
 
 
@@ -194,6 +205,14 @@ def run(program, shape, arguments, seed, cpu_seconds, report):
     return Run(shape, seed, kinds, text.replace(f"{ROOT}/", ""), places(text))
 
 
+def timed(*arguments):
+    """A run, and the processor time that it took. For a process of its own: a process knows only what all its children took together."""
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    done = run(*arguments)
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return done, after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+
+
 class Laboratory:
     """Builds and runs mutants of one step. `folder` holds what comes and goes; with `keep`, trees stay there."""
 
@@ -206,49 +225,55 @@ class Laboratory:
         self.shapes = {name: [inputs.get(word, word) for word in shape] for name, shape in shapes.items()}
         self.cpu_seconds = dict.fromkeys(shapes, 600 if shapes == QUICK_TIER else 60)
 
-    def program_of(self, shape, program, tree):
-        """What runs at a shape: the step's program, or its tests', linked when they are first needed."""
+    def program_of(self, shape, program, tree, changed):
+        """(what runs at a shape, None), the step's program or its tests', built when they are first needed; or (None, the first error)."""
         if not is_test(self.shapes[shape]):
-            return program
+            return program, None
         tests = tree / Path(self.test_builder.program).name
-        if not tests.exists():
-            _, error = self.test_builder.linked(tree)
-            if error:
-                raise UsageError(f"{self.test_builder.program} cannot be linked: {error}")
-        return tests
+        return (tests, None) if tests.exists() else self.test_builder(tree, changed)
 
     def tree(self, name):
         """A folder for that mutant alone, with a readable name."""
         readable = re.sub(r"[^\w.+-]+", "_", name).strip("_")[:100]
         return (self.keep or self.folder) / f"{readable}.{zlib.crc32(name.encode()):08x}"
 
-    def baseline(self, shapes):
-        """Runs the step as it is, which nothing may complain about; what it takes bounds what a mutant may take."""
+    def baseline(self, mutants, jobs):
+        """Builds the step as it is, as far as these mutants will be, and runs it at their shapes. Nothing may complain; what it takes
+        bounds what a mutant may take."""
         tree = self.folder / "baseline"
         copy_step(self.step, tree)
-        program, error = self.builder(tree)
+        changed = {mutant.file for mutant in mutants}
+        program, error = self.builder(tree, changed, jobs)
+        runs = {}
+        with ProcessPoolExecutor(jobs) as pool:
+            for shape in dict.fromkeys(shape for mutant in mutants for shape in mutant.shapes):
+                fitting_program, error = (None, error) if error else self.program_of(shape, program, tree, changed)
+                if error:
+                    break
+                report = tree / f"report_{len(runs)}.json"
+                arguments = (shape, self.shapes[shape], SEEDS[0], self.cpu_seconds[shape], report)
+                runs[shape] = pool.submit(timed, fitting_program, *arguments)
         if error:
             raise UsageError(f"the step as it is does not compile: {error}")
-        for shape in shapes:
-            before = resource.getrusage(resource.RUSAGE_CHILDREN)
-            fitting_program = self.program_of(shape, program, tree)
-            done = run(fitting_program, shape, self.shapes[shape], SEEDS[0], self.cpu_seconds[shape], tree / "report.json")
-            after = resource.getrusage(resource.RUSAGE_CHILDREN)
-            seconds = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
-            self.cpu_seconds[shape] = math.ceil(3 + (3 if shapes == QUICK_TIER else 10) * seconds)
+        for shape, future in runs.items():
+            done, seconds = future.result()
+            self.cpu_seconds[shape] = math.ceil(3 + 10 * seconds)
             if done.kinds:
                 raise UsageError(f"the step as it is fails at the shape “{shape}”: {done.text}")
         shutil.rmtree(tree)
 
     def __call__(self, mutant):
         """[Run, …] of a mutant; one that does not compile has one, without a shape."""
-        tree = self.tree(mutant.id)
+        tree, changed = self.tree(mutant.id), {mutant.file}
         shutil.rmtree(tree, ignore_errors=True)
         copy_step(self.step, tree, mutant)
-        program, error = self.builder(tree)
+        program, error = self.builder(tree, changed)
         runs = [Run("", 0, ["compiler"], error, ended=False)] if error else []
         for shape in mutant.shapes if program else ():
-            fitting_program = self.program_of(shape, program, tree)
+            fitting_program, error = self.program_of(shape, program, tree, changed)
+            if error:
+                runs.append(Run(shape, SEEDS[0], ["compiler"], error, ended=False))
+                continue
             for seed in seeds_of(self.shapes[shape]):
                 runs.append(run(fitting_program, shape, self.shapes[shape], seed, self.cpu_seconds[shape], tree / "report.json"))
         if not self.keep:
@@ -336,6 +361,14 @@ def as_json(document):
     return head.removesuffix("\n}") + ',\n "mutants": [\n' + ",\n".join(lines) + "\n ]\n}\n"
 
 
+def write(file, document):
+    """Never half of it: a run that is ended from outside leaves the results that it had."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    part = file.with_name(f"{file.name}.part")
+    part.write_text(as_json(document))
+    part.replace(file)
+
+
 def recorded(older, step, seed, results):
     """results/mutants/quick_tier.json with these results of a step: one line for each mutant."""
     by = lambda first: f"{first['by']}: {first['text'].removesuffix(': failed')}" if first["by"] == FAILED_TEST else first["by"]
@@ -411,16 +444,16 @@ def parse_arguments(words):
     parser.add_argument("--seed", metavar="S", type=whole_number(0), default=1, help="of --sample (default 1)")
     parser.add_argument("--tier", choices=["quick"], help="run the quick tier of the step's tests, not the shapes; writes results/mutants/quick_tier.json")
     parser.add_argument("--jobs", metavar="N", type=whole_number(1), default=os.cpu_count(), help="at a time (default: one per core)")
-    parser.add_argument("--json", metavar="FILE", type=Path, help="write the results there (default: build/mutants/NAME.json, where all ran)")
+    parser.add_argument("--json", metavar="FILE", type=Path, help="write the results there, as they come (default: build/mutants/NAME.json, where all ran)")
     parser.add_argument("--update", action="store_true", help="put them into results/mutants/, for the book; with --only: among the others there")
-    parser.add_argument("--missing", action="store_true", help="with --update: run only those whose results there no longer fit")
+    parser.add_argument("--missing", action="store_true", help="with --update or --json: run only those whose results there no longer fit")
     parser.add_argument("--keep", metavar="DIR", type=Path, help="keep each mutant there: its sources, its program, its last report")
     parser.add_argument("--build", metavar="DIR", type=Path, default=ROOT / "build" / "sim", help="a finished sim build (default: build/sim)")
     args = parser.parse_args(words)
     if args.update and (args.sample or args.json):
         parser.error("--update goes neither with --sample nor with --json")
-    if args.missing and not args.update:
-        parser.error("--missing goes with --update")
+    if args.missing and not (args.update or args.json):
+        parser.error("--missing goes with --update or with --json")
     if args.tier and args.update:
         parser.error("--tier does not go with --update: it writes a file of its own")
     return args
@@ -445,11 +478,11 @@ def choose(mutants, only=None, sample=None, seed=1):
     return chosen
 
 
-def run_all(laboratory, mutants, jobs):
-    """Results of the mutants, in their order; says on stderr how far it is."""
+def run_all(laboratory, mutants, jobs, save=lambda results: None):
+    """Results of the mutants, in their order; says on stderr how far it is, and calls save with {id: result} of those that are done."""
     results = {}
     began = time.monotonic()
-    laboratory.baseline(dict.fromkeys(shape for mutant in mutants for shape in mutant.shapes))
+    laboratory.baseline(mutants, jobs)
     with ThreadPoolExecutor(jobs) as pool:
         futures = {pool.submit(laboratory, mutant): mutant for mutant in mutants}
         try:
@@ -458,6 +491,7 @@ def run_all(laboratory, mutants, jobs):
                 results[mutant.id] = summarise(mutant, future.result())
                 after = f"[{len(results)}/{len(mutants)}, {time.monotonic() - began:.0f} s]"
                 print(f"{after} {mutant.id}: {caught_by(results[mutant.id])}", file=sys.stderr, flush=True)
+                save(results)
         except BaseException:
             pool.shutdown(cancel_futures=True)
             raise
@@ -474,10 +508,10 @@ def mutate(args):
     chosen = choose(mutants, args.only, args.sample, args.seed)
     describe = lambda results: {"step": folder.name, "seeds": list(SEEDS), "shapes": shapes, "mutants": results}
     committed = ROOT / "results" / "mutants" / f"{folder.name}.json"
-    older = json.loads(committed.read_text()) if args.update and committed.exists() else None
-    if args.missing:
-        there = fitting(older, mutants, shapes)
-        chosen = [mutant for mutant in chosen if mutant.id not in there]
+    there = committed if args.update else args.json if args.missing else None
+    older = json.loads(there.read_text()) if there and there.exists() else None
+    known = fitting(older, mutants, shapes) if args.missing else {}
+    chosen = [mutant for mutant in chosen if mutant.id not in known]
     if args.list:
         print("\n".join(mutant.id for mutant in chosen))
         return 0
@@ -485,23 +519,31 @@ def mutate(args):
         merged(describe([summarise(mutant, []) for mutant in chosen]), older, mutants)
     if args.keep:
         args.keep.mkdir(parents=True, exist_ok=True)
+
+    def save(results):  # of --json, beside those that were there and still fit
+        if args.json:
+            together = known | results
+            write(args.json, describe([together[mutant.id] for mutant in mutants if mutant.id in together]))
+
     with tempfile.TemporaryDirectory() as scratch:
         keep = args.keep and args.keep.resolve()
         laboratory = Laboratory(folder.name, shapes, Path(scratch).resolve(), args.build.resolve(), keep)
-        results = run_all(laboratory, chosen, args.jobs)
-    document, out = describe(results), args.json
-    if args.tier and not out and not args.only:
+        results = run_all(laboratory, chosen, args.jobs, save)
+    document, out = describe(results), None
+    if args.json:
+        save({result["id"]: result for result in results})
+    elif args.tier and not args.only:
         tier = ROOT / "results" / "mutants" / "quick_tier.json"
         tier.write_text(recorded(json.loads(tier.read_text()) if tier.exists() else None, folder.name, args.seed, results))
     elif args.update:
         document["mutants"], out = merged(document, older, mutants), committed
-    elif not out and not args.tier and len(chosen) == len(mutants):
+    elif not args.tier and len(chosen) == len(mutants):
         out = ROOT / "build" / "mutants" / f"{folder.name}.json"
     print(f"{as_text(results)}\n\n{in_words(results)}")
     if out:
-        out.parent.mkdir(parents=True, exist_ok=True)
-        out.write_text(as_json(document))
-        print(f"Results: {shown(out.resolve())}")
+        write(out, document)
+    if out or args.json:
+        print(f"Results: {shown((out or args.json).resolve())}")
     bad = [(result["id"], reason) for result in results if (reason := complaint(result))]
     for name, reason in bad:
         print(f"{name}: {reason}", file=sys.stderr)

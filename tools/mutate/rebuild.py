@@ -17,6 +17,23 @@ def shown(path):
     return path.relative_to(ROOT) if path.is_relative_to(ROOT) else path
 
 
+def object_of(words):
+    return words[words.index("-o") + 1]
+
+
+def read_deps(text):
+    """What `ninja -t deps` prints: {object: [file, …]}; None for an object of which ninja knows nothing that still holds."""
+    deps, files = {}, []
+    for line in text.splitlines():
+        if line.startswith("    "):
+            files.append(line.strip())
+        elif line:
+            name, _, state = line.rpartition(": ")
+            files = []
+            deps[name] = files if state.endswith("(VALID)") else None
+    return deps
+
+
 class Rebuild:
     """One source of a build, and a program that it is part of, which is built first if it is missing or old."""
 
@@ -30,11 +47,21 @@ class Rebuild:
         if len(fitting) != 1:
             raise UsageError(f"{shown(build)} does not compile {shown(source)} of this tree")
         self.compile_words = shlex.split(fitting[0]["command"])
-        self.object = self.compile_words[self.compile_words.index("-o") + 1]
+        self.object = object_of(self.compile_words)
         link = shlex.split(self._ninja("-t", "commands", program).splitlines()[-1])
         self.link_words = [word for word in link if word not in (":", "&&")]
         if self.object not in self.link_words or program not in self.link_words:
             raise UsageError(f"the command that links {program} is not understood: {shlex.join(link)}")
+
+    def read_files(self):
+        """Of each source that the program is linked from, the files that its compiler read, itself among them: {source: {path, …}}.
+        None in place of files that ninja does not know."""
+        commands = json.loads((self.build / "compile_commands.json").read_text())
+        objects = {object_of(shlex.split(entry["command"])): Path(entry["file"]) for entry in commands}
+        linked = {name: source for name, source in objects.items() if name in self.link_words}
+        deps = read_deps(self._ninja("-t", "deps", *linked))
+        resolved = lambda files: {(self.build / file).resolve() for file in files}
+        return {source.resolve(): resolved([source, *deps[name]]) if deps.get(name) else None for name, source in linked.items()}
 
     def _ninja(self, *arguments):
         done = subprocess.run(["ninja", "-C", self.build, *arguments], capture_output=True, text=True, check=False)
