@@ -9,8 +9,8 @@ constexpr int find_threads = 256;
 
 // A thread has a token, and finds its sequence among cu_seqlens [sequences + 1] by halves. Blocks of find_threads.
 template <int threads>
-__global__ void __launch_bounds__(threads) find_sequences(const int* cu_seqlens, int sequences, int tokens, int* first_token,
-                                                          int* end_token) {
+__global__ void __launch_bounds__(threads)
+    find_sequences(const int* cu_seqlens, int sequences, int tokens, int* first_token, int* end_token) {
   const int token = blockIdx.x * threads + threadIdx.x;
   if (token >= tokens) return;
   int low = 0, high = sequences;  // cu_seqlens[low] ≤ token < cu_seqlens[high]

@@ -48,7 +48,8 @@ void require_sequences(const Attention& shape) {
     require(false, "cu-seqlens falls from " + std::to_string(falls[0]) + " to " + std::to_string(falls[1]) +
                        "; it holds sums of lengths");
   }
-  require(shape.batch == 1, "batch is " + std::to_string(shape.batch) + "; packed sequences (cu-seqlens) lie in one batch entry");
+  require(shape.batch == 1,
+          "batch is " + std::to_string(shape.batch) + "; packed sequences (cu-seqlens) lie in one batch entry");
   require(shape.seq_q == sums.back() && shape.seq_k == sums.back(),
           "seq-q is " + std::to_string(shape.seq_q) + ", seq-k is " + std::to_string(shape.seq_k) +
               "; with packed sequences both are the last of cu-seqlens, " + std::to_string(sums.back()));

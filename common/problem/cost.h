@@ -25,8 +25,8 @@ struct KernelCost {
 KernelCost scores_cost(const Attention& shape);   // 2 · dim per live pair; reads Q, K; writes S
 KernelCost softmax_cost(const Attention& shape);  // 5 per live pair (max, subtract, exp, add, multiply); reads S; writes P, LSE
 KernelCost pv_cost(const Attention& shape);       // 2 · dim per live pair; reads P, V; writes O
-KernelCost transpose_cost(const Attention& shape);                               // K to [batch, kv_heads, dim, seq_k]
-KernelCost flash_cost(const Attention& shape, std::string kernel = "flash");     // all three in one: S and P stay on the chip
+KernelCost transpose_cost(const Attention& shape);                            // K to [batch, kv_heads, dim, seq_k]
+KernelCost flash_cost(const Attention& shape, std::string kernel = "flash");  // all three in one: S and P stay on the chip
 KernelCost find_sequences_cost(const Attention& shape);  // of packed sequences: reads cu_seqlens, writes two numbers a token
 KernelCost linear_cost(std::string kernel, double rows, double in, double out);  // y = x Wᵀ + b in fp32
 

@@ -75,8 +75,8 @@ struct NanGuard {
 
   // `keys` of a tile; tiles free_begin … free_end − 1 had no mask.
   template <class T, class Shape>
-  __device__ void put_back(const Shape& shape, const QueryTile& tile, const KeyTiles& tiles, int keys,
-                           const Heads<const T>& v, const Heads<T>& o) const {
+  __device__ void put_back(const Shape& shape, const QueryTile& tile, const KeyTiles& tiles, int keys, const Heads<const T>& v,
+                           const Heads<T>& o) const {
     if (!taken_out) return;
     __syncthreads();  // O is written before it is read again
 #pragma unroll 1

@@ -76,7 +76,7 @@ __global__ void __launch_bounds__(tile_threads) backward_transposed(AttentionSha
         multiply_kept(acc_dv, s, smem.d_o, part);
         multiply_kept(acc_dk, dp, smem.q, part);
       }
-      __syncthreads();  // dS is written before the warps that have queries read it, and Q and dO are read before the next tile comes
+      __syncthreads();  // dS is written for the warps that have queries; everyone has left Q and dO, which the next tile fills
 
       // dQ += dS K, of queries 16 · warp …
 #pragma unroll

@@ -45,9 +45,9 @@ inline Costs deterministic_costs(const Backward& a) {
           problem::backward_cost(a, "gradient_of_queries_32", 3, BackwardResult::dq), repair_cost};
 }
 inline Costs tiled_costs(const Backward& a, const std::string& kernel, const std::string& convert = "convert_blocks") {
-  return run::with_find_sequences(
-      a, Costs{prepare_chunks_cost(a, true), problem::backward_cost(a, kernel, 5, BackwardResult::all),
-               problem::convert_cost(a, convert), repair_cost});
+  return run::with_find_sequences(a,
+                                  Costs{prepare_chunks_cost(a, true), problem::backward_cost(a, kernel, 5, BackwardResult::all),
+                                        problem::convert_cost(a, convert), repair_cost});
 }
 
 }  // namespace backward

@@ -64,9 +64,9 @@ void launch_convert(const run::BackwardLaunch& l) {
 template <class T, class Shape>
 void launch_repair(const run::BackwardLaunch& l, const Shape& shape) {
   runtime::launch(repair_non_finite<T, Shape>,
-                  {.grid = grid_of(repair_blocks, l.shape.kv_heads, l.shape.batch), .block = 32 * repair_warps},
-                  shape, l.q.as<const T>(), l.k.as<const T>(), l.v.as<const T>(), l.d_o.as<const T>(), statistics_of(l),
-                  l.dq.as<T>(), l.dk.as<T>(), l.dv.as<T>());
+                  {.grid = grid_of(repair_blocks, l.shape.kv_heads, l.shape.batch), .block = 32 * repair_warps}, shape,
+                  l.q.as<const T>(), l.k.as<const T>(), l.v.as<const T>(), l.d_o.as<const T>(), statistics_of(l), l.dq.as<T>(),
+                  l.dk.as<T>(), l.dv.as<T>());
 }
 
 }  // namespace backward

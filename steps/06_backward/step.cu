@@ -2,7 +2,6 @@
 #include <algorithm>
 
 #include "common/run/family/any_step.h"
-#include "steps/06_backward/01_standard.cuh"
 #include "steps/06_backward/02_recompute.cuh"
 #include "steps/06_backward/04_one_kernel.cuh"
 #include "steps/06_backward/07_pipeline.cuh"
@@ -10,6 +9,7 @@
 #include "steps/06_backward/estimates.h"
 #include "steps/06_backward/gradient_of_queries.cuh"
 #include "steps/06_backward/launches.h"
+#include "steps/06_backward/standard.h"
 
 namespace flash_v2 {
 run::AnyStep step();  // step 05's, which step.cmake links: its forward makes O and LSE
@@ -23,37 +23,6 @@ using problem::Dtype;
 using run::AttentionSupport;
 using run::BackwardLaunch;
 using run::BackwardVariant;
-
-// ---- standard ----
-
-run::Arrays standard_arrays(const Backward& a) {
-  const auto pairs = [&](const char* name) { return run::scratch(name, Dtype::fp32, {a.batch, a.heads, a.seq_q, a.seq_k}); };
-  return statistics_arrays(a) + run::Arrays{pairs("p"), pairs("dp"), pairs("ds")};
-}
-
-void launch_standard(const BackwardLaunch& l) {
-  with_type(l.shape.dtype, [&]<class T>(T) {
-    const auto& a = l.shape;
-    const auto shape = l.device_shape();
-    const auto q = l.q.as<const T>(), k = l.k.as<const T>(), v = l.v.as<const T>(), d_o = l.d_o.as<const T>();
-    float *p = l.arrays.get<float>("p"), *dp = l.arrays.get<float>("dp"), *ds = l.arrays.get<float>("ds");
-    const RowStatistics rows = statistics_of(l);
-    const int tiles = ceil_div(a.seq_k, standard_keys) * ceil_div(a.seq_q, standard_rows);
-    const runtime::LaunchConfig pairs = {.grid = grid_of(tiles, a.heads, a.batch), .block = dim3(standard_keys, standard_rows)};
-    const auto elements = [&](std::int64_t rows_of_head, int heads) {
-      return runtime::LaunchConfig{
-          .grid = grid_of(ceil_div<std::int64_t>(rows_of_head * a.dim, standard_threads), heads, a.batch),
-          .block = standard_threads};
-    };
-    launch_prepare<T>(l, nullptr);
-    runtime::launch(probabilities<T>, pairs, shape, q, k, rows, p);
-    runtime::launch(row_products<T>, pairs, shape, d_o, v, dp);
-    runtime::launch(row_softmax_gradient, pairs, shape, p, dp, rows, ds);
-    runtime::launch(over_queries<T>, elements(a.seq_k, a.kv_heads), shape, p, d_o, 1.0f, l.dv.as<T>());
-    runtime::launch(over_keys<T>, elements(a.seq_q, a.heads), shape, ds, k, l.dq.as<T>());
-    runtime::launch(over_queries<T>, elements(a.seq_k, a.kv_heads), shape, ds, q, shape.scale, l.dk.as<T>());
-  });
-}
 
 // ---- recompute ----
 
@@ -220,9 +189,10 @@ const std::vector<BackwardVariant> variants = {
          "backward_pipeline", pipeline(), 90),
     rung("keys_32", "32 keys a warp: each fragment feeds four mma; dQ one tile late", short_rows, "backward_keys_32", keys_32(),
          90),
-    rung("tuned_64", "addresses made once, copies between the mma, dP from −D on", with_packed(short_rows), "backward_tuned_64", tuned_64(),
-         90),
-    rung("tuned_128", "four warps make P and dV, four make dS, dK and dQ", with_packed(long_rows), "backward_tuned_128", tuned_128(), 90),
+    rung("tuned_64", "addresses made once, copies between the mma, dP from −D on", with_packed(short_rows), "backward_tuned_64",
+         tuned_64(), 90),
+    rung("tuned_128", "four warps make P and dV, four make dS, dK and dQ", with_packed(long_rows), "backward_tuned_128",
+         tuned_128(), 90),
     {.name = "deterministic",
      .idea = "the tuned rungs without dQ, and a kernel that makes it: the same bits in every run",
      .supports = tiles_16_bit,

@@ -109,8 +109,8 @@ Attention packed(const std::vector<int>& lengths, int dim, problem::Dtype dtype,
 }
 
 std::vector<Case> packed_shapes(const std::vector<int>& dims, problem::Dtype dtype) {
-  const std::vector<std::vector<int>> lengths = {
-      {1}, {1, 1, 1}, {0, 5, 0, 0, 7, 0}, {64, 64}, {63, 65, 1}, {17, 97, 1, 30, 33}, {128, 0, 127, 2}, {3, 150, 40}};
+  const std::vector<std::vector<int>> lengths = {{1},         {1, 1, 1},           {0, 5, 0, 0, 7, 0}, {64, 64},
+                                                 {63, 65, 1}, {17, 97, 1, 30, 33}, {128, 0, 127, 2},   {3, 150, 40}};
   std::vector<Case> cases;
   std::size_t turn = 0;
   for (const auto& some : lengths) {

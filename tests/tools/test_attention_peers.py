@@ -14,6 +14,7 @@ sys.path.insert(0, str(ROOT / "benchmarks"))
 
 import attention_peers
 import backward_peers
+import packed_peers
 import peers
 import turns
 from turns import Contender
@@ -121,6 +122,29 @@ def test_cells_of_the_backward_pass_hold_what_is_claimed_of_them():
     assert all(cell.batch * cell.seq == 16384 and 2016 <= cell.heads * cell.dim <= 2048 for cell in cells)
     of_claims = itertools.product(backward_peers.LENGTHS, backward_peers.DIMS, (False, True), ["fp16"])
     assert {peers.Cell(*problem) for problem in of_claims} < set(cells)
+
+
+def test_packed_texts_fill_the_tokens_and_their_pairs_are_counted():
+    assert all(sum(lengths) == peers.TOKENS and max(lengths) == packed_peers.LONGEST for lengths in packed_peers.LENGTHS.values())
+    assert min(packed_peers.LENGTHS["mixed"]) >= 1 and len(set(packed_peers.LENGTHS["mixed"])) > 20
+    assert len({cell.name for cell in packed_peers.CELLS}) == len(packed_peers.CELLS) == 16
+    equal = packed_peers.Cell(False, "equal", 128, False)
+    assert equal.operations == attention_peers.operations(peers.Cell(2048, 128, False))
+    assert packed_peers.Cell(True, "equal", 128, True).operations == pytest.approx(2.5 * attention_peers.operations(peers.Cell(2048, 128, True)))
+
+
+def test_what_is_claimed_of_packed_texts():
+    def cell(backward, lengths, padded, flash):
+        of = {"padded": {"median": padded}, packed_peers.FA2: {"median": flash}}
+        return {"problem": {"backward": backward, "lengths": lengths}, "contenders": [{"name": "packed", "of": of}, {"name": "padded"}, {"name": packed_peers.FA2}]}
+
+    cells = [cell(False, "mixed", 2.0, 1.2), cell(False, "mixed", 8.0, 1.1), cell(False, "equal", 0.9, 1.3), cell(True, "mixed", 3.0, 1.4)]
+    said = {claim["what"]: claim["value"] for claim in packed_peers.claims(dict(enumerate(cells)))}
+    assert said["forward: packed over padded, texts of different lengths, geometric mean"] == pytest.approx(4.0)
+    assert said["forward: packed over padded, equal texts: what packing costs, the least"] == 0.9
+    assert said["forward: over FlashAttention-2's, texts of different lengths, the least"] == 1.1
+    assert said["backward: over FlashAttention-2's, all, geometric mean"] == pytest.approx(1.4)
+    assert packed_peers.claims({}) == []
 
 
 @pytest.mark.parametrize("seq", [1, 64, 65, 113, 512, 16384])

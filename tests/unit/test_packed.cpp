@@ -50,8 +50,8 @@ TEST_CASE("problem, reference and kernels agree on which pairs of packed tokens 
     static_cast<device::AttentionShape&>(kernels) = {1, 1, 1, tokens, tokens, shape.dim, shape.causal, 1.0f, window};
     kernels.first_token = first.data();
     kernels.end_token = end.data();
-    const reference::AttentionSpec spec{.seq_q = tokens, .seq_k = tokens, .causal = shape.causal, .window = window,
-                                        .cu_seqlens = sums};
+    const reference::AttentionSpec spec{
+        .seq_q = tokens, .seq_k = tokens, .causal = shape.causal, .window = window, .cu_seqlens = sums};
     std::int64_t pairs = 0;
     for (int i = 0; i < tokens; ++i) {
       const reference::KeyRange keys = reference::visible_keys(spec, i);
@@ -92,6 +92,5 @@ TEST_CASE("sums of lengths that cannot be are refused by name") {
   shape = packed({0, 4, 9});
   shape.seq_k = 10;
   is_refused(shape, "seq-k is 10; with packed sequences both are the last of cu-seqlens, 9");
-  CHECK(problem::to_string(problem::resolve(packed({0, 4, 4, 9}))) ==
-        "batch 1, heads 1 over 1, 9 × 9, dim 64, 3 packed, fp32");
+  CHECK(problem::to_string(problem::resolve(packed({0, 4, 4, 9}))) == "batch 1, heads 1 over 1, 9 × 9, dim 64, 3 packed, fp32");
 }

@@ -344,6 +344,31 @@ def backward_claims_table(root):
     return claims_table(root, "backward_peers")
 
 
+@table("packed")
+def packed_table(root, which):
+    """Packed sequences beside padding and FlashAttention-2's kernels for packed ones, of the forward or of the backward pass: times in
+    bursts, and speeds over the others'."""
+    if which not in ("forward", "backward"):
+        raise TableError(f"packed: {which} is neither forward nor backward")
+    if not (root / RESULTS / "packed_peers.json").exists():
+        return ""
+    report = read_json(root, f"{RESULTS}/packed_peers.json")
+    rows = []
+    for name, measured in report["cells"].items():
+        if measured["problem"]["backward"] != (which == "backward"):
+            continue
+        contenders = {c["name"]: c for c in measured["contenders"]}
+        if wrong := [contender for contender, entry in contenders.items() if entry["verdict"] == "WRONG"]:
+            raise TableError(f"packed_peers.json: the result of {wrong[0]} is wrong at {name}")
+        ours, others = contenders["packed"], [contenders.get(other) for other in ("padded", "FlashAttention-2, packed")]
+        texts = f"{len(report['lengths'][measured['problem']['lengths']])} texts of {'any' if measured['problem']['lengths'] == 'mixed' else 'equal'} length"
+        masked = ", causal" if measured["problem"]["causal"] else ""
+        times = [f"{entry['burst_ms']['median']:.3f}" if entry else "-" for entry in (ours, *others)]
+        speeds = [f"{ours['of'][entry['name']]['median']:.2f}" if entry else "-" for entry in others]
+        rows.append([f"{texts}, d {measured['problem']['dim']}{masked}", *times, *speeds])
+    return markdown(["ms", "packed", "padded", "FA2, packed", "of padded", "of FA2"], rows, "lrrrrr")
+
+
 # ---- the simulator ----
 
 

@@ -6,8 +6,8 @@ Runs what is built in build/gpu and writes into --out:
     bench.json      the benchmarks' JSON, one entry per step and shape (docs/result.schema.json)
     gemm_peers.json step 02 beside cuBLAS and the roof of mma.sync, in turns (benchmarks/gemm_peers.cu)
     softmax_peers.json  step 03 beside a copy of the same bytes, in turns (benchmarks/softmax_peers.cu)
-    attention_peers.json, backward_peers.json   steps 05 and 06 beside PyTorch's kernels and the same roof (benchmarks/attention_peers.py,
-                    backward_peers.py), where a Python has PyTorch
+    attention_peers.json, backward_peers.json, packed_peers.json   steps 05 and 06 beside PyTorch's kernels (benchmarks/attention_peers.py,
+                    backward_peers.py, packed_peers.py), where a Python has PyTorch
     ncu_STEP.csv    Nsight Compute's raw page for every kernel of the step, at its three fixed shapes and a large one
     ncu_calibration.csv, ncu_calibration_ampere.csv, ncu_calibration_hopper.csv   the same for the kernels of tests/simt/calibration_*.cu,
                     which the simulator's counters are held to
@@ -46,7 +46,7 @@ PARTS = ["tests", "sanitizers", "ceilings", "bench", "ncu", "calibration"]
 WHOLE = ["ceilings", "calibration"]  # which belong to no step
 HOST_ONLY = {"test_problem", "test_reference", "test_check", "test_backward_reference", "test_check_backward"}  # they call no kernel: make test has run them
 TIMED = ["test_measure"]  # these need the GPU for themselves
-TORCH_PEERS = {"05_flash_v2": "attention_peers", "06_backward": "backward_peers"}
+TORCH_PEERS = {"05_flash_v2": ["attention_peers"], "06_backward": ["backward_peers", "packed_peers"]}
 SANITIZERS = ["memcheck", "racecheck", "synccheck", "initcheck"]
 
 
@@ -283,8 +283,8 @@ def main():
                 run_peers(check, here, "gemm_peers", GEMM_PEERS)
             if name == "03_online_softmax":
                 run_peers(check, here, "softmax_peers", SOFTMAX_PEERS)
-            if name in TORCH_PEERS:
-                run_torch_peers(check, here["commit"], TORCH_PEERS[name])
+            for program in TORCH_PEERS.get(name, []):
+                run_torch_peers(check, here["commit"], program)
             entries = [entry for entry in entries if entry["step"] != name] + run_benchmarks(check, [name])
         entries.sort(key=lambda entry: list(BENCHED).index(entry["step"]))
         path.write_text(json.dumps(entries, indent=1) + "\n")

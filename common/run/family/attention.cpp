@@ -40,8 +40,7 @@ std::string refused(const std::string& what, const AttentionSupport& supports) {
 std::string to_string(const AttentionSupport& supports) {
   return joined(supports.dtypes, problem::name) + "; " + dims_text(supports) + "; " +
          (supports.causal ? "causal" : "not causal") + (supports.window ? ", window" : "") + "; any length" +
-         (supports.packed ? "; packed sequences" : "") +
-         (supports.grouped_heads ? "; grouped heads" : "; kv-heads = heads") +
+         (supports.packed ? "; packed sequences" : "") + (supports.grouped_heads ? "; grouped heads" : "; kv-heads = heads") +
          (supports.row_alignment > 1 ? "; rows at multiples of " + std::to_string(supports.row_alignment) + " bytes" : "");
 }
 
@@ -79,10 +78,10 @@ std::vector<Given> given_packed(const problem::Attention& a) {
 Arrays AttentionFamily::arrays(const Problem& a, Layout layout) {
   const auto queries = heads_strides(a.heads, a.seq_q, a.dim, layout), keys = heads_strides(a.kv_heads, a.seq_k, a.dim, layout);
   return Arrays{input("q", a.dtype, {a.batch, a.heads, a.seq_q, a.dim}, queries),
-          input("k", a.dtype, {a.batch, a.kv_heads, a.seq_k, a.dim}, keys),
-          input("v", a.dtype, {a.batch, a.kv_heads, a.seq_k, a.dim}, keys),
-          output("o", a.dtype, {a.batch, a.heads, a.seq_q, a.dim}, queries),
-          output("lse", Dtype::fp32, {a.batch, a.heads, a.seq_q})} +
+                input("k", a.dtype, {a.batch, a.kv_heads, a.seq_k, a.dim}, keys),
+                input("v", a.dtype, {a.batch, a.kv_heads, a.seq_k, a.dim}, keys),
+                output("o", a.dtype, {a.batch, a.heads, a.seq_q, a.dim}, queries),
+                output("lse", Dtype::fp32, {a.batch, a.heads, a.seq_q})} +
          packed_arrays(a);
 }
 

@@ -58,16 +58,16 @@ struct AttentionCommand : PlainCommand<AttentionCommand> {
 
 nlohmann::ordered_json attention_json(const problem::Attention& a) {
   nlohmann::ordered_json json = {{"family", "attention"},
-          {"batch", a.batch},
-          {"heads", a.heads},
-          {"kv_heads", a.kv_heads},
-          {"seq_q", a.seq_q},
-          {"seq_k", a.seq_k},
-          {"dim", a.dim},
-          {"causal", a.causal},
-          {"window", a.window},
-          {"scale", *a.scale},
-          {"dtype", problem::name(a.dtype)}};
+                                 {"batch", a.batch},
+                                 {"heads", a.heads},
+                                 {"kv_heads", a.kv_heads},
+                                 {"seq_q", a.seq_q},
+                                 {"seq_k", a.seq_k},
+                                 {"dim", a.dim},
+                                 {"causal", a.causal},
+                                 {"window", a.window},
+                                 {"scale", *a.scale},
+                                 {"dtype", problem::name(a.dtype)}};
   if (a.is_packed()) json["cu_seqlens"] = a.cu_seqlens;
   return json;
 }

@@ -20,14 +20,14 @@ Arrays BackwardFamily::arrays(const Problem& a, Layout layout) {
                                   key_rows = {a.batch, a.kv_heads, a.seq_k, a.dim};
   const auto queries = heads_strides(a.heads, a.seq_q, a.dim, layout), keys = heads_strides(a.kv_heads, a.seq_k, a.dim, layout);
   return Arrays{input("q", a.dtype, query_rows, queries),
-          input("k", a.dtype, key_rows, keys),
-          input("v", a.dtype, key_rows, keys),
-          input("o", a.dtype, query_rows, queries),
-          input("lse", Dtype::fp32, {a.batch, a.heads, a.seq_q}),
-          input("do", a.dtype, query_rows, queries),
-          output("dq", a.dtype, query_rows, queries),
-          output("dk", a.dtype, key_rows, keys),
-          output("dv", a.dtype, key_rows, keys)} +
+                input("k", a.dtype, key_rows, keys),
+                input("v", a.dtype, key_rows, keys),
+                input("o", a.dtype, query_rows, queries),
+                input("lse", Dtype::fp32, {a.batch, a.heads, a.seq_q}),
+                input("do", a.dtype, query_rows, queries),
+                output("dq", a.dtype, query_rows, queries),
+                output("dk", a.dtype, key_rows, keys),
+                output("dv", a.dtype, key_rows, keys)} +
          packed_arrays(a);
 }
 

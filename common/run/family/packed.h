@@ -29,7 +29,9 @@ void with_device_shape(const Launch& l, F f) {
 template <class Shape>
 constexpr bool is_packed = std::is_same_v<Shape, device::PackedShape>;
 template <class K, class Shape>
-constexpr bool has_kernel_for = !is_packed<Shape> || requires { K::packed; };
+constexpr bool has_kernel_for = !is_packed<Shape> || requires {
+  K::packed;
+};
 template <class K, class Shape>
 constexpr auto kernel_for() {
   if constexpr (is_packed<Shape>) {
