@@ -134,7 +134,7 @@ def run_tests(check):
     both_tiers = "~[long],[long]"
     tests = {f"test {test.name}": ([test, both_tiers], None) for test in sorted((check.build / "tests").glob("test_*")) if test.name not in left_out}
     pytest = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"]
-    for name in ("cli", "cli_gemm", "cli_softmax", "cli_backward"):
+    for name in ("cli", "cli_gemm", "cli_softmax", "cli_backward", "cli_packed"):
         tests[f"test command line, {name}"] = ([*pytest, f"tests/cli/test_{name}.py"], {"FLASHSTEPS_BIN": str(check.build / "bin")})
     check.run_together(tests)
     for test in TIMED:
