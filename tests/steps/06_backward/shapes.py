@@ -20,7 +20,7 @@ REACHED = [  # every head dim and type; tiles without a mask between two edges; 
             *(["--heads", "1", "--seq-q", "70", "--seq-k", "140", "--dim", dim, "--causal"] for dim in ("33", "64", "128", "200", "256")),
             *(["--input", f"NANS{dim}", "--causal"] for dim in (32, 64, 96, 128)),
             *(["--cu-seqlens", "SUMS300", "--heads", "1", "--dim", dim] for dim in ("33", "64", "96", "128", "200", "256", "32")),
-            *(["--cu-seqlens", "SUMS11", "--input", f"NANS{dim}"] for dim in (32, 128)),
+            *(["--cu-seqlens", "SUMS11", "--input", f"NANS{dim}"] for dim in (32, 64, 96, 128)),
         ]
     ),
     *([*flags, "--dim", dim, "--dtype", "fp32"]
