@@ -232,7 +232,11 @@ std::vector<run::Estimate> estimates(const Attention& a) {
          "nvcc puts a predicate on the copies of the next tile, so that those of a tile that is not there count as "
          "executed"});
   }
-  if (a.dim <= 64 && a.dtype == Dtype::fp16) {
+  if (a.is_packed()) {
+    estimates.push_back({"flash_scalar", runtime::Space::global, runtime::Op::load,
+                         "nvcc reads the ends of a tile's texts once for several uses"});
+  }
+  if (a.is_packed() || (a.dim <= 64 && a.dtype == Dtype::fp16)) {
     estimates.push_back({"flash_any_dim", runtime::Space::global, runtime::Op::store,
                          "nvcc makes one instruction of the stores of two ways to write O, where both are possible"});
   }

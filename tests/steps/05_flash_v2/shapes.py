@@ -19,7 +19,11 @@ REACHED = [  # tiles without a mask between two edges; every width of a copy to 
               for variant in ("tuned", "any_dim") for dim in (32, 64, 96, 128, 256)),
             *(["--variant", variant, "--heads", "1", "--seq-q", "20", "--dim", str(dim), "--scale", "-0.1"]
               for variant in ("folded_scale", "rows_32", "lazy_rescale") for dim in (32, 64, 128)),
-            *(["--cu-seqlens", "SUMS300", "--heads", "1", "--dim", str(dim)] for dim in (31, 32, 64, 96, 128, 256)),
+            *(["--cu-seqlens", "SUMS300", "--heads", "1", "--dim", str(dim)] for dim in (32, 64, 96, 128, 256)),
+            *(["--variant", "any_dim", "--cu-seqlens", "SUMS40", "--heads", "1", "--dim", str(dim - less)]
+              for dim in (32, 64, 96, 128, 256) for less in (1, 2, 4)),
+            *(["--variant", variant, "--cu-seqlens", "SUMS40", "--heads", "1", "--dim", str(dim), "--scale", "-0.1"]
+              for variant in ("tuned", "any_dim") for dim in (32, 64, 96, 128, 256)),
             *(["--cu-seqlens", "SUMS11", "--input", f"NANS{dim}", "--causal"] for dim in (32, 64, 96, 128, 256)),
         ]
     ),
