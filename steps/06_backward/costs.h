@@ -44,6 +44,15 @@ inline Costs deterministic_costs(const Backward& a) {
   return {prepare_chunks_cost(a, false), problem::backward_cost(a, kernel, 4, BackwardResult::dk_dv),
           problem::backward_cost(a, "gradient_of_queries_32", 3, BackwardResult::dq), repair_cost};
 }
+inline Costs any_dim_costs(const Backward& a) {
+  const double sums = sizeof(float) * static_cast<double>(a.batch) * a.heads * a.seq_q * a.dim;
+  return run::with_find_sequences(a,
+                                  Costs{problem::prepare_cost(a, false),
+                                        {"zero_sums", 0, 0, sums},
+                                        problem::backward_cost(a, "backward_any_dim", a.dim > 128 ? 7 : 5, BackwardResult::all),
+                                        problem::convert_cost(a, "convert_padded"),
+                                        repair_cost});
+}
 inline Costs tiled_costs(const Backward& a, const std::string& kernel, const std::string& convert = "convert_blocks") {
   return run::with_find_sequences(a,
                                   Costs{prepare_chunks_cost(a, true), problem::backward_cost(a, kernel, 5, BackwardResult::all),

@@ -117,5 +117,6 @@ Rung keys_32();
 Rung tuned_64();
 Rung tuned_128();
 Rung deterministic();
+Rung any_dim();
 
 }  // namespace backward

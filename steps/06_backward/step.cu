@@ -5,6 +5,7 @@
 #include "steps/06_backward/02_recompute.cuh"
 #include "steps/06_backward/04_one_kernel.cuh"
 #include "steps/06_backward/07_pipeline.cuh"
+#include "steps/06_backward/any_dim.h"
 #include "steps/06_backward/costs.h"
 #include "steps/06_backward/estimates.h"
 #include "steps/06_backward/gradient_of_queries.cuh"
@@ -128,33 +129,34 @@ AttentionSupport with_packed(AttentionSupport supports) {
 
 // ---- the best for a shape ----
 
-// The rung for a head dim of tiles, and its kernel.
+// The rung for a head dim, and its kernel. What has no tiles of its own, and rows at other addresses, go to `any_dim`.
 struct Choice {
   const char* kernel;
   Rung rung;
 };
+constexpr int no_tiles = 0;  // in the place of a head dim
 Choice tuned(int dim) {
+  if (!is_tuned_dim(dim)) return {"backward_any_dim", any_dim()};
   if (dim <= 64) return {"backward_tuned_64", tuned_64()};
   return {"backward_tuned_128", tuned_128()};
 }
 Choice tuned_80(int dim) {
+  if (!is_tuned_dim(dim)) return {"backward_any_dim", {launch_any_dim<false>, any_dim_bytes, "convert_padded"}};
   if (dim <= 96) return {"backward_pipeline", rung_of<PipelineFor80, 32, 64, 96>()};
   return {"backward_transposed", rung_of<TransposedFor80, 128>()};
 }
 
-// Other head dims, and rows at other addresses, go to `recompute`.
 template <Choice (*choice)(int)>
 void launch_best(const BackwardLaunch& l) {
-  if (!is_tuned_dim(l.shape.dim) || !has_aligned_rows(l)) return launch_recompute(l);
-  choice(l.shape.dim).rung.launch(l);
+  choice(has_aligned_rows(l) ? l.shape.dim : no_tiles).rung.launch(l);
 }
 template <Choice (*choice)(int)>
 std::size_t best_bytes(const Backward& a) {  // at most
-  return is_tuned_dim(a.dim) ? std::max(choice(a.dim).rung.shared_bytes(a), recompute_bytes(a)) : recompute_bytes(a);
+  return std::max(choice(a.dim).rung.shared_bytes(a), choice(no_tiles).rung.shared_bytes(a));
 }
 template <Choice (*choice)(int)>
 Costs best_costs(const Backward& a) {
-  return is_tuned_dim(a.dim) ? tiled_costs(a, choice(a.dim).kernel) : recompute_costs(a);
+  return is_tuned_dim(a.dim) ? tiled_costs(a, choice(a.dim).kernel) : any_dim_costs(a);
 }
 
 const std::vector<BackwardVariant> variants = {
@@ -201,12 +203,21 @@ const std::vector<BackwardVariant> variants = {
      .scratch = statistics_arrays,
      .cost = deterministic_costs,
      .launch = deterministic().launch},
+    {.name = "any_dim",
+     .idea = "rows of any length at any address: padded with zeros; above 128 columns two blocks share the keys",
+     .supports = with_packed(any_16_bit),
+     .compute_capability = 90,
+     .shared_bytes = any_dim_bytes,
+     .scratch = any_dim_arrays,
+     .cost = any_dim_costs,
+     .launch = any_dim().launch,
+     .deterministic = false},
     {.name = "tuned",
-     .idea = "tuned_64 or tuned_128, by the head dim; recompute where neither fits",
+     .idea = "tuned_64 or tuned_128, by the head dim; any_dim where neither fits",
      .supports = with_packed(any_16_bit),
      .compute_capability = 90,
      .shared_bytes = best_bytes<tuned>,
-     .scratch = sums_arrays,
+     .scratch = any_dim_arrays,
      .cost = best_costs<tuned>,
      .launch = launch_best<tuned>,
      .deterministic = false},
@@ -214,7 +225,7 @@ const std::vector<BackwardVariant> variants = {
      .idea = "for compute capability 8.0: pipeline or transposed, red one by one, tiles that fit 99 KB",
      .supports = any_16_bit,
      .shared_bytes = best_bytes<tuned_80>,
-     .scratch = sums_arrays,
+     .scratch = any_dim_arrays,
      .cost = best_costs<tuned_80>,
      .launch = launch_best<tuned_80>,
      .deterministic = false},

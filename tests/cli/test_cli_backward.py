@@ -12,9 +12,9 @@ from conftest import SCHEMA, built, read_report
 from test_cli import inputs, refused, seeded
 
 VARIANTS = ["standard", "recompute", "two_kernels", "one_kernel", "fragment_order", "transposed", "pipeline", "keys_32", "tuned_64",
-            "tuned_128", "deterministic", "tuned", "tuned_80"]  # fmt: skip
+            "tuned_128", "deterministic", "any_dim", "tuned", "tuned_80"]  # fmt: skip
 DETERMINISTIC = ["standard", "two_kernels", "deterministic"]
-ANY_DIM = ["standard", "recompute", "tuned", "tuned_80"]
+ANY_DIM = ["standard", "recompute", "any_dim", "tuned", "tuned_80"]
 SMALL = ("--heads", 2, "--seq-q", 9, "--dim", 32)
 
 

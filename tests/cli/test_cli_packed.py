@@ -7,7 +7,7 @@ import pytest
 from conftest import built
 from test_cli_backward import gradients, problem, save
 
-FORWARD, BACKWARD = ["scalar", "tuned", "any_dim"], ["recompute", "tuned_64", "tuned"]
+FORWARD, BACKWARD = ["scalar", "tuned", "any_dim"], ["recompute", "tuned_64", "any_dim", "tuned"]
 LENGTHS = [37, 0, 1, 100, 12]
 
 

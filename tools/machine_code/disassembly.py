@@ -163,9 +163,9 @@ def steps_in(build, wanted):
 
 
 def of_step(kernel, step):
-    """The step's own, or one that stands in common/ alone."""
-    steps = {instruction.place.split("/")[1] for instruction in kernel.instructions if instruction.place.startswith("steps/")}
-    return not steps or step in steps
+    """The step's own, or one that stands in common/device/ alone."""
+    places = [instruction.place for instruction in kernel.instructions]
+    return any(place.startswith(f"steps/{step}/") for place in places) or all(place.startswith("common/device/") for place in places)
 
 
 def check_step(step, args):

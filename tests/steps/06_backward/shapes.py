@@ -2,7 +2,7 @@
 
 FORWARD = "flash_v2"  # its kernel makes O and LSE
 
-NOT_MEASURED = ["deterministic"]
+NOT_MEASURED = ["transposed", "deterministic", "any_dim"]
 
 FIXED = {
     "smallest": ["--heads", "1", "--seq-q", "64", "--dim", "32"],
@@ -21,6 +21,13 @@ REACHED = [  # every head dim and type; tiles without a mask between two edges; 
             *(["--input", f"NANS{dim}", "--causal"] for dim in (32, 64, 96, 128)),
             *(["--cu-seqlens", "SUMS300", "--heads", "1", "--dim", dim] for dim in ("33", "64", "96", "128", "200", "256", "32")),
             *(["--cu-seqlens", "SUMS11", "--input", f"NANS{dim}"] for dim in (32, 64, 96, 128)),
+            # Of any_dim: rows at multiples of 16 bytes, and others, for each number of padded columns.
+            *(["--variant", variant, "--heads", "1", "--seq-q", "40", "--seq-k", "70", "--dim", str(dim), "--causal"]
+              for variant in ("any_dim", "tuned_80") for dim in (24, 31, 56, 63, 88, 95, 120, 127, 184, 191, 248, 255)),
+            *(["--variant", "any_dim", "--cu-seqlens", "SUMS40", "--heads", "1", "--dim", str(dim)]
+              for dim in (24, 31, 56, 63, 88, 95, 120, 127, 184, 191, 248, 255)),
+            *(["--variant", variant, "--input", f"NANS{dim}", *packed]
+              for dim in (24, 56, 88, 120, 184, 248) for variant, packed in (("any_dim", []), ("any_dim", ["--cu-seqlens", "SUMS11"]), ("tuned_80", []))),
         ]
     ),
     *([*flags, "--dim", dim, "--dtype", "fp32"]
