@@ -233,8 +233,7 @@ std::vector<run::Estimate> estimates(const Attention& a) {
          "executed"});
   }
   if (a.is_packed()) {
-    estimates.push_back({"flash_scalar", runtime::Space::global, runtime::Op::load,
-                         "nvcc reads the ends of a tile's texts once for several uses"});
+    estimates.push_back({"flash_scalar", runtime::Space::global, runtime::Op::load, "nvcc joins reads of the texts' ends"});
   }
   if (a.is_packed() || (a.dim <= 64 && a.dtype == Dtype::fp16)) {
     estimates.push_back({"flash_any_dim", runtime::Space::global, runtime::Op::store,
