@@ -50,6 +50,8 @@ Problem shape_of(const AttentionProblem& p) {
   shape.window = p.window;
   if (!std::isnan(p.scale)) shape.scale = p.scale;
   shape.dtype = parse_dtype(p.dtype);
+  if ((p.cu_seqlens == nullptr) != (p.cu_seqlens_count == 0))
+    throw std::invalid_argument("cu_seqlens and its count: one is missing");
   if (p.cu_seqlens) shape.cu_seqlens.assign(p.cu_seqlens, p.cu_seqlens + p.cu_seqlens_count);
   return problem::resolve(shape);
 }

@@ -1,6 +1,6 @@
 // An attention step, of the forward or of the backward pass, as a shared library with a C interface, for programs that have the
 // GPU's memory already: lib/libattention_NAME.so runs the step's variants on it, beside other people's kernels in one process
-// (benchmarks/attention_peers.py, backward_peers.py).
+// (benchmarks/attention_peers.py, backward_peers.py, packed_peers.py).
 //
 // The CUDA runtime inside is the library's own; it shares the process's primary context with whatever else runs there. All
 // launches go to the legacy default stream of the current device. A function that fails returns null, or false, and

@@ -3,8 +3,8 @@
     python benchmarks/packed_peers.py --json results/h200/packed_peers.json
 
 Texts of different lengths, 16384 tokens in all, are computed in three ways: packed; padded to the longest, one text in each batch
-entry; packed, by FlashAttention-2 as PyTorch has it (torch.ops.aten._flash_attention_forward and _backward). Speeds count what the
-texts need alone: padding is time, not work. Texts of equal length show what packing itself costs. What it needs, and how contenders
+entry; packed, by FlashAttention-2 as PyTorch has it (torch.ops.aten._flash_attention_forward and _backward). Only
+the work of the texts counts; work on padding does not. Texts of equal length show what packing itself costs. What it needs, and how contenders
 take turns: peers.py. Each packed result is checked, text by text, in sampled rows of every head, against float64. Padded results are
 not: padding is there for its time. Exit status: as peers.py.
 """
@@ -17,27 +17,28 @@ import random
 import statistics
 import sys
 from dataclasses import asdict, dataclass
-from pathlib import Path
 
 import attention_peers
 import backward_peers
 from peers import (
-    ROOT,
     TOKENS,
     WIDTH,
     Gpu,
     Gradients,
-    Library,
     Problem,
     Refused,
     claims_of,
+    finish,
+    first_line,
     import_torch,
+    load,
     machine,
+    parse_common,
     refuse,
     sampled_rows,
     tensor_of,
 )
-from turns import Contender, entry, measure, to_text
+from turns import Contender, entry, measure
 
 FA2 = "FlashAttention-2, packed"
 PACKED, PADDED = "packed", "padded"
@@ -163,7 +164,7 @@ def measure_cell(torch, libraries, cell, options, seed):
             ratio = truth.worst_ratio(*launch())
             contenders.append(Contender(FA2, cell.operations, launch, "ok" if ratio <= 1 else "WRONG", ratio))
         except RuntimeError as error:
-            refused[FA2] = str(error).splitlines()[0]
+            refused[FA2] = first_line(error)
         for name, arrays in ((PACKED, packed), (PADDED, padded)):
             gradients = (arrays.gradients,) if cell.backward else ()
             launch, _ = held.enter_context(libraries[cell.backward].variant("tuned", arrays.problem, *gradients))
@@ -195,39 +196,13 @@ def claims(cells):
     return claims_of(figures)
 
 
-def parse(arguments):
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--build", type=Path, default=ROOT / "build" / "gpu", help="the gpu preset's build folder")
-    parser.add_argument("--cell", action="append", help="only cells whose name holds this, as 'forward, mixed'; may be repeated")
-    parser.add_argument("--rounds", type=int, default=7, help="in each, everyone has one turn (default: %(default)s)")
-    parser.add_argument("--repetitions", type=int, default=3, help="of a turn (default: %(default)s)")
-    parser.add_argument("--pause-ms", type=int, default=5, help="before each turn (default: %(default)s)")
-    parser.add_argument("--sustained-ms", type=int, default=100, help="without a pause; the second half counts (default: %(default)s)")
-    parser.add_argument("--commit", help="of the sources, where the repository's history is not at hand")
-    parser.add_argument("--json", type=Path, help="write the figures to this file")
-    options = parser.parse_args(arguments)
-    options.step, options.variant = "05_flash_v2 and 06_backward", None  # as in peers.py
-    if min(options.rounds, options.repetitions, options.sustained_ms) < 1 or options.pause_ms < 0:
-        parser.error("--rounds, --repetitions and --sustained-ms are at least 1, --pause-ms at least 0")
-    cells = [cell for cell in CELLS if not options.cell or any(part in cell.name for part in options.cell)]
-    if not cells:
-        parser.error("--cell: no cell is called so; there are:\n" + "\n".join(cell.name for cell in CELLS))
-    try:
-        libraries = {backward: Library(options.build / "lib" / f"libattention_{step}.so") for backward, step in ((False, "05_flash_v2"), (True, "06_backward"))}
-    except OSError as error:
-        parser.error(f"{error}; make gpu builds it")
-    return options, libraries, cells
-
-
-@dataclass(frozen=True)
-class Named:
-    name: str
-
-
 def main(arguments=None):
-    options, libraries, cells = parse(arguments)
+    """The program; returns its exit status."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    options, cells = parse_common(parser, arguments, CELLS)
+    libraries = {backward: load(parser, options, step) for backward, step in ((False, "05_flash_v2"), (True, "06_backward"))}
     torch = import_torch()
-    about = machine(torch, Named("packed_peers"), libraries[True].describe(), options)
+    about = machine(torch, "packed_peers", libraries[True].describe(), options)
     results = {}
     try:
         for seed, cell in enumerate(cells, 1):
@@ -241,17 +216,7 @@ def main(arguments=None):
             sys.stdout.flush()
     except (RuntimeError, Refused) as error:
         refuse(error)
-    said = claims(results)
-    print()
-    for claim in said:
-        print(f"{claim['what']}: {claim['value']:.3f}" + (f" (target {claim['target']})" if claim["target"] else ""))
-    if options.json:
-        settings = {name: getattr(options, name) for name in ("rounds", "repetitions", "pause_ms", "sustained_ms")}
-        options.json.write_text(to_text({"machine": about, "lengths": LENGTHS, **settings, "cells": results, "claims": said}))
-    wrong = [f"{c['name']} at {name}" for name, cell in results.items() for c in cell["contenders"] if c["verdict"] == "WRONG"]
-    for text in wrong:
-        print(f"WRONG: {text}", file=sys.stderr)
-    return 1 if wrong else 0
+    return finish(options, results, claims(results), {"machine": about, "lengths": LENGTHS})
 
 
 if __name__ == "__main__":

@@ -1,5 +1,6 @@
 """What the benchmarks of attention beside other people's kernels share: problems, our kernels as a library, the GPU's clock, what is
-printed and written, the command line (attention_peers.py: the forward pass; backward_peers.py: the backward pass).
+printed and written, the command line (attention_peers.py: the forward pass; backward_peers.py: the backward pass; packed_peers.py:
+packed sequences, both passes).
 
 All need an NVIDIA GPU, a Python with PyTorch, and the step as a library (make gpu builds build/gpu/lib/libattention_STEP.so). All
 contenders work on the same [batch, heads, seq, dim] tensors and take turns (benchmarks/turns.py). The results of each are checked in
@@ -354,9 +355,10 @@ def refuse(reason):
     sys.exit(3)
 
 
-def machine(torch, benchmark, built, options):
+def machine(torch, name, built, options):
+    """Of the program of that name: where it ran, and with which options."""
     describe = subprocess.run(["git", "-C", ROOT, "describe", "--always", "--dirty"], capture_output=True, text=True, check=False)
-    chosen = [word for flag in ("variant", "cell") for value in getattr(options, flag) or [] for word in (f"--{flag}", value)]
+    chosen = [word for flag in ("step", "variant", "cell") for value in as_list(getattr(options, flag, None)) for word in (f"--{flag}", value)]
     return {
         "name": torch.cuda.get_device_name(),
         "driver_version": nvidia_smi("driver_version"),
@@ -368,16 +370,18 @@ def machine(torch, benchmark, built, options):
         "cudnn": torch.backends.cudnn.version(),
         "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
         "commit": options.commit or describe.stdout.strip() or "unknown",
-        "command": [f"benchmarks/{benchmark.name}.py", "--step", options.step, *chosen],  # without this machine's paths
+        "command": [f"benchmarks/{name}.py", *chosen],  # without this machine's paths
     }
 
 
-def parse(benchmark, arguments):
-    parser = argparse.ArgumentParser(description=benchmark.about)
-    parser.add_argument("--step", default=benchmark.step, help="which step (default: %(default)s)")
+def as_list(value):
+    return [value] if isinstance(value, str) else value or []
+
+
+def parse_common(parser, arguments, all_cells):
+    """(options, cells chosen) of a parser to which what these programs share is added."""
     parser.add_argument("--build", type=Path, default=ROOT / "build" / "gpu", help="the gpu preset's build folder")
-    parser.add_argument("--variant", action="append", help="of the step; may be repeated; the claims are the first one's (default: the program's choice)")
-    parser.add_argument("--cell", action="append", help="only cells whose name holds this, as 'd 128' or '4096 tokens, causal'; may be repeated")
+    parser.add_argument("--cell", action="append", help="only cells whose name holds this, as 'd 128, causal'; may be repeated")
     parser.add_argument("--rounds", type=int, default=7, help="in each, everyone has one turn (default: %(default)s)")
     parser.add_argument("--repetitions", type=int, default=3, help="of a turn (default: %(default)s)")
     parser.add_argument("--pause-ms", type=int, default=5, help="before each turn (default: %(default)s)")
@@ -387,17 +391,30 @@ def parse(benchmark, arguments):
     options = parser.parse_args(arguments)
     if min(options.rounds, options.repetitions, options.sustained_ms) < 1 or options.pause_ms < 0:
         parser.error("--rounds, --repetitions and --sustained-ms are at least 1, --pause-ms at least 0")
+    cells = [cell for cell in all_cells if not options.cell or any(part in cell.name for part in options.cell)]
+    if not cells:
+        parser.error("--cell: no cell is called so; there are:\n" + "\n".join(cell.name for cell in all_cells))
+    return options, cells
+
+
+def load(parser, options, step):
+    """The step's library."""
     try:
-        library = Library(options.build / "lib" / f"libattention_{options.step}.so")
+        return Library(options.build / "lib" / f"libattention_{step}.so")
     except OSError as error:
         parser.error(f"{error}; make gpu builds it")
+
+
+def parse(benchmark, arguments):
+    parser = argparse.ArgumentParser(description=benchmark.about)
+    parser.add_argument("--step", default=benchmark.step, help="which step (default: %(default)s)")
+    parser.add_argument("--variant", action="append", help="of the step; may be repeated; the claims are the first one's (default: the program's choice)")
+    options, cells = parse_common(parser, arguments, benchmark.cells)
+    library = load(parser, options, options.step)
     known = [variant["name"] for variant in library.describe()["variants"]]
     for name in options.variant or []:
         if name not in known:
             parser.error(f"--variant: {options.step} has no variant '{name}' (it has: {', '.join(known)})")
-    cells = [cell for cell in benchmark.cells if not options.cell or any(part in cell.name for part in options.cell)]
-    if not cells:
-        parser.error("--cell: no cell is called so; there are:\n" + "\n".join(cell.name for cell in benchmark.cells))
     return options, library, cells
 
 
@@ -407,7 +424,7 @@ def run(benchmark, arguments=None):
     torch = import_torch()
     built = library.describe()
     variants = options.variant or benchmark.default_variants(built)
-    about = machine(torch, benchmark, built, options)
+    about = machine(torch, benchmark.name, built, options)
     print(f"{options.step}: {', '.join(variants)}, on {about['name']}; PyTorch {about['torch']}, cuDNN {about['cudnn']}")
     results = {}
     try:
@@ -417,14 +434,17 @@ def run(benchmark, arguments=None):
             print_cell(cell.name, results[cell.name])
     except (RuntimeError, Refused) as error:
         refuse(error)
-    said = benchmark.claims(results, variants)
+    return finish(options, results, benchmark.claims(results, variants), {"machine": about, "step": options.step, "variants": variants})
+
+
+def finish(options, results, claims, head):
+    """Prints the claims, and writes the report: `head`, the settings, the cells, the claims. The exit status."""
     print()
-    for claim in said:
+    for claim in claims:
         print(f"{claim['what']}: {claim['value']:.3f}" + (f" (target {claim['target']})" if claim["target"] else ""))
     if options.json:
         settings = {name: getattr(options, name) for name in ("rounds", "repetitions", "pause_ms", "sustained_ms")}
-        report = {"machine": about, "step": options.step, "variants": variants, **settings, "cells": results, "claims": said}
-        options.json.write_text(to_text(report))
+        options.json.write_text(to_text({**head, **settings, "cells": results, "claims": claims}))
     wrong = [f"{c['name']} at {name}" for name, cell in results.items() for c in cell["contenders"] if c["verdict"] == "WRONG"]
     for text in wrong:
         print(f"WRONG: {text}", file=sys.stderr)

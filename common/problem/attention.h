@@ -37,9 +37,9 @@ struct Attention {
   bool operator==(const Attention&) const = default;
 };
 
-// Fills in scale. Throws std::invalid_argument, naming the field, where one is out of range, or where packed sequences are not
-// those of one batch entry; within it no product of extents
-// overflows a std::int64_t, not even in bytes, no sum of two extents an int, and scale · log2(e) is an fp32 number.
+// Fills in scale. Throws std::invalid_argument, naming the field, where one is out of range, or where packed sequences do not
+// fit into one batch entry. Within the ranges no product of extents overflows a std::int64_t, not even in bytes, no sum of two
+// extents an int, and scale · log2(e) is an fp32 number.
 Attention resolve(Attention shape);
 
 std::string to_string(const Attention& shape);  // "batch 1, heads 12 over 12, 200 × 200, dim 32, causal, fp32"

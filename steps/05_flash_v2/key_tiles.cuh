@@ -8,8 +8,8 @@ namespace flash_v2 {
 using device::AttentionShape;
 
 // Which tiles of `keys` keys a tile of queries needs: begin … end − 1; none where begin = end. Every query sees every key of
-// the tiles free_begin … free_end − 1, which need no mask. Tiles to the left of them are cut by a window, tiles to the right by
-// the causal diagonal, a window or the end of the keys.
+// the tiles free_begin … free_end − 1, which need no mask. Tiles to the left of them are cut by a window or the begin of a
+// packed sequence, tiles to the right by the causal diagonal, a window or an end: of the keys, or of a packed sequence.
 struct KeyTiles {
   int begin, free_begin, free_end, end;
 };

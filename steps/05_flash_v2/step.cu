@@ -131,10 +131,10 @@ void launch_tiled(const AttentionLaunch& l) {
   with_16_bit_type(l.shape.dtype, [&]<class T>(T) {
     with_at_least<dims...>(l.shape.dim, [&](auto dim) {
       using K = Tiled<T, dim>;
-      run::with_device_shape(l, [&]<class Shape>(const Shape& shape) {
-        if constexpr (run::has_kernel_for<K, Shape>) {
-          launch_tiles<T>(l, shape, run::kernel_for<K, Shape>(), K::rows, tile_threads, sizeof(typename K::Smem));
-        }
+      run::with_device_shape(l, [&](const auto& shape) {
+        run::with_kernel<K>(shape, [&](const auto& kernel) {
+          launch_tiles<T>(l, shape, kernel, K::rows, tile_threads, sizeof(typename K::Smem));
+        });
       });
     });
   });
@@ -233,7 +233,7 @@ std::vector<run::Estimate> estimates(const Attention& a) {
          "executed"});
   }
   if (a.is_packed()) {
-    estimates.push_back({"flash_scalar", runtime::Space::global, runtime::Op::load, "nvcc joins reads of the texts' ends"});
+    estimates.push_back({"flash_scalar", runtime::Space::global, runtime::Op::load, "nvcc joins reads of the sequences' ends"});
   }
   if (a.is_packed() || (a.dim <= 64 && a.dtype == Dtype::fp16)) {
     estimates.push_back({"flash_any_dim", runtime::Space::global, runtime::Op::store,

@@ -8,8 +8,8 @@
 //
 //   Smem   k, v[64][dim], stage[2] of q, d_o[64][dim], lse2, minus_delta[64]; ds[64][64]
 //
-// What to expect: 1.1 times `transposed`: the copies are hidden, and there are 2 barriers for a tile instead of 3. Shared
-// memory stays the bound, with 3.3 wavefronts for an mma: at most 0.46 of the roof.
+// What to expect: 1.1 times `transposed`, because the copies are hidden. The two barriers of a tile stay. Shared memory stays
+// the bound, with 3.3 wavefronts for an mma: at most 0.46 of the roof.
 #pragma once
 
 #include "steps/06_backward/06_transposed.cuh"

@@ -9,11 +9,11 @@
 // Both compute all of S and dP, and each makes half of the columns of dK, dV and dQ.
 //
 //   block   64 keys of a key/value head, and of `columns` columns; tiles of 64 queries, of 32 above 128 columns
-//   warp    Sᵀ, dPᵀ, dK and dV of 16 keys; dQ of 16 queries, where tiles have 32 of half of the columns
-//   Smem    k, v[64][padded], q, d_o[rows][padded], ds[64][rows]: 107 KB at 256 columns
+//   warp    Sᵀ, dPᵀ, dK and dV of 16 keys; dQ of 16 queries: where a tile has 32, of half of the block's columns
+//   Smem    k, v[64][padded], q, d_o[rows][padded], ds[64][rows]: 104 KB at 256 columns
 //
 // What to expect: the speed of `transposed` times dim / padded dim; above 128 columns five sevenths of that, because two of the
-// five products are made twice. 20 times `recompute`, which has taken these dims until now.
+// five products are made twice. Ten times `recompute`, which takes these dims elsewhere.
 #pragma once
 
 #include "steps/06_backward/06_transposed.cuh"

@@ -19,12 +19,22 @@ inline run::Arrays any_dim_arrays(const problem::Backward& a) {
          run::Arrays{run::scratch("dq_sums", problem::Dtype::fp32, {a.batch, a.heads, padded_rows(a), padded})};
 }
 
+template <class T, int padded, bool vector>
+struct AnyDimRung : AnyDim<T, padded> {
+  static constexpr auto kernel = backward_any_dim<T, padded, vector>;
+};
+template <class T, int padded>
+struct AnyDimRung<T, padded, true> : AnyDim<T, padded> {
+  static constexpr auto kernel = backward_any_dim<T, padded, true>;
+  static constexpr auto packed = backward_any_dim<T, padded, true, device::PackedShape>;
+};
+
 template <bool vector>
 void launch_any_dim(const run::BackwardLaunch& l) {
-  run::with_device_shape(l, [&]<class Shape>(const Shape& shape) {
+  run::with_device_shape(l, [&](const auto& shape) {
     with_16_bit_type(l.shape.dtype, [&]<class T>(T) {
       with_padded(l.shape.dim, [&](auto padded) {
-        using K = AnyDim<T, padded>;
+        using K = AnyDimRung<T, padded, vector>;
         const problem::Attention& a = l.shape;
         float* dq_sums = l.arrays.get<float>("dq_sums");
         const std::int64_t sums = std::int64_t{a.batch} * a.heads * padded_rows(a) * padded;
@@ -32,12 +42,14 @@ void launch_any_dim(const run::BackwardLaunch& l) {
         runtime::launch(zero_sums<convert_threads>,
                         {.grid = grid_of(ceil_div<std::int64_t>(sums, 4 * convert_threads), 1, 1), .block = convert_threads},
                         dq_sums, sums);
-        runtime::launch(backward_any_dim<T, padded, vector, Shape>,
-                        {.grid = grid_of(ceil_div(a.seq_k, tile_keys) * K::parts, a.kv_heads, a.batch),
-                         .block = tile_threads,
-                         .shared_bytes = sizeof(typename K::Smem)},
-                        shape, l.q.as<const T>(), l.k.as<const T>(), l.v.as<const T>(), l.d_o.as<const T>(), statistics_of(l),
-                        dq_sums, l.dk.as<T>(), l.dv.as<T>());
+        run::with_kernel<K>(shape, [&](const auto& kernel) {
+          runtime::launch(kernel,
+                          {.grid = grid_of(ceil_div(a.seq_k, tile_keys) * K::parts, a.kv_heads, a.batch),
+                           .block = tile_threads,
+                           .shared_bytes = sizeof(typename K::Smem)},
+                          shape, l.q.as<const T>(), l.k.as<const T>(), l.v.as<const T>(), l.d_o.as<const T>(), statistics_of(l),
+                          dq_sums, l.dk.as<T>(), l.dv.as<T>());
+        });
         runtime::launch(
             convert_padded<T>,
             {.grid = grid_of(ceil_div<std::int64_t>(std::int64_t{a.seq_q} * a.dim, convert_threads), a.heads, a.batch),

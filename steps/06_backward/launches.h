@@ -57,20 +57,20 @@ void launch_convert_blocks(const run::BackwardLaunch& l) {
 
 template <template <class, int> class Rung, int... dims>
 void launch_rung(const run::BackwardLaunch& l) {
-  run::with_device_shape(l, [&]<class Shape>(const Shape& shape) {
+  run::with_device_shape(l, [&](const auto& shape) {
     with_16_bit_type(l.shape.dtype, [&]<class T>(T) {
       float* dq_sums = l.arrays.get<float>("dq_sums");
       launch_prepare_chunks<T>(l, dq_sums);
       with_at_least<dims...>(l.shape.dim, [&](auto dim) {
         using K = Rung<T, dim>;
-        if constexpr (run::has_kernel_for<K, Shape>) {
-          runtime::launch(run::kernel_for<K, Shape>(),
+        run::with_kernel<K>(shape, [&](const auto& kernel) {
+          runtime::launch(kernel,
                           {.grid = grid_of(ceil_div(l.shape.seq_k, K::keys), l.shape.kv_heads, l.shape.batch),
                            .block = K::threads,
                            .shared_bytes = sizeof(typename K::Smem)},
                           shape, l.q.as<const T>(), l.k.as<const T>(), l.v.as<const T>(), l.d_o.as<const T>(), statistics_of(l),
                           dq_sums, l.dk.as<T>(), l.dv.as<T>());
-        }
+        });
         if constexpr (K::by_lane) {
           launch_convert_blocks<T>(l);
         } else {

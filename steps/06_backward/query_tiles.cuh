@@ -10,7 +10,7 @@ namespace backward {
 
 // Which tiles of `queries` queries a tile of keys needs: begin … end − 1; none where begin = end. Every query of the tiles
 // free_begin … free_end − 1 sees every key. Tiles before them are cut by the causal diagonal or by a window, tiles behind
-// them by a window.
+// them by a window; on both sides also by the ends of packed sequences.
 struct QueryTiles {
   int begin, free_begin, free_end, end;
 };

@@ -129,34 +129,37 @@ AttentionSupport with_packed(AttentionSupport supports) {
 
 // ---- the best for a shape ----
 
-// The rung for a head dim, and its kernel. What has no tiles of its own, and rows at other addresses, go to `any_dim`.
+// A rung, and its main kernel: by the head dim, and by whether all rows begin at multiples of 16 bytes.
 struct Choice {
   const char* kernel;
   Rung rung;
 };
-constexpr int no_tiles = 0;  // in the place of a head dim
-Choice tuned(int dim) {
-  if (!is_tuned_dim(dim)) return {"backward_any_dim", any_dim()};
+Choice tuned(int dim, bool aligned) {
+  if (!aligned || !is_tuned_dim(dim)) return {"backward_any_dim", any_dim()};
   if (dim <= 64) return {"backward_tuned_64", tuned_64()};
   return {"backward_tuned_128", tuned_128()};
 }
-Choice tuned_80(int dim) {
-  if (!is_tuned_dim(dim)) return {"backward_any_dim", {launch_any_dim<false>, any_dim_bytes, "convert_padded"}};
+Choice tuned_80(int dim, bool aligned) {
+  // Beyond 192 columns any_dim does not fit 99 KB.
+  if (dim > 192) return {"backward_recompute", {launch_recompute, recompute_bytes, "convert_dq"}};
+  if (!aligned || !is_tuned_dim(dim)) return {"backward_any_dim", {launch_any_dim<false>, any_dim_bytes, "convert_padded"}};
   if (dim <= 96) return {"backward_pipeline", rung_of<PipelineFor80, 32, 64, 96>()};
   return {"backward_transposed", rung_of<TransposedFor80, 128>()};
 }
 
-template <Choice (*choice)(int)>
+template <Choice (*choice)(int, bool)>
 void launch_best(const BackwardLaunch& l) {
-  choice(has_aligned_rows(l) ? l.shape.dim : no_tiles).rung.launch(l);
+  choice(l.shape.dim, has_aligned_rows(l)).rung.launch(l);
 }
-template <Choice (*choice)(int)>
+template <Choice (*choice)(int, bool)>
 std::size_t best_bytes(const Backward& a) {  // at most
-  return std::max(choice(a.dim).rung.shared_bytes(a), choice(no_tiles).rung.shared_bytes(a));
+  return std::max(choice(a.dim, true).rung.shared_bytes(a), choice(a.dim, false).rung.shared_bytes(a));
 }
-template <Choice (*choice)(int)>
+template <Choice (*choice)(int, bool)>
 Costs best_costs(const Backward& a) {
-  return is_tuned_dim(a.dim) ? tiled_costs(a, choice(a.dim).kernel) : any_dim_costs(a);
+  const std::string kernel = choice(a.dim, true).kernel;
+  if (kernel == "backward_recompute") return recompute_costs(a);
+  return kernel == "backward_any_dim" ? any_dim_costs(a) : tiled_costs(a, kernel);
 }
 
 const std::vector<BackwardVariant> variants = {
@@ -222,7 +225,7 @@ const std::vector<BackwardVariant> variants = {
      .launch = launch_best<tuned>,
      .deterministic = false},
     {.name = "tuned_80",
-     .idea = "for compute capability 8.0: pipeline or transposed, red one by one, tiles that fit 99 KB",
+     .idea = "for compute capability 8.0: pipeline, transposed, any_dim or recompute; red one by one, tiles that fit 99 KB",
      .supports = any_16_bit,
      .shared_bytes = best_bytes<tuned_80>,
      .scratch = any_dim_arrays,

@@ -44,9 +44,9 @@ from tools.measure.shapes import (
 ROOT = Path(__file__).resolve().parents[2]
 PARTS = ["tests", "sanitizers", "ceilings", "bench", "ncu", "calibration"]
 WHOLE = ["ceilings", "calibration"]  # which belong to no step
-HOST_ONLY = {"test_problem", "test_reference", "test_check", "test_backward_reference", "test_check_backward"}  # they call no kernel: make test has run them
+HOST_ONLY = {"test_problem", "test_packed", "test_reference", "test_check", "test_backward_reference", "test_check_backward"}  # they call no kernel: make test has run them
 TIMED = ["test_measure"]  # these need the GPU for themselves
-TORCH_PEERS = {"05_flash_v2": ["attention_peers"], "06_backward": ["backward_peers", "packed_peers"]}
+TORCH_PEERS = {"05_flash_v2": ["attention_peers", "packed_peers"], "06_backward": ["backward_peers", "packed_peers"]}
 SANITIZERS = ["memcheck", "racecheck", "synccheck", "initcheck"]
 
 
@@ -277,6 +277,7 @@ def main():
     if "bench" in parts:
         path = args.out / "bench.json"
         entries = json.loads(path.read_text()) if path.exists() else []
+        measured = []
         for name in steps:
             check.begin(f"bench {name}")
             if name == "02_tiled_gemm":
@@ -284,7 +285,9 @@ def main():
             if name == "03_online_softmax":
                 run_peers(check, here, "softmax_peers", SOFTMAX_PEERS)
             for program in TORCH_PEERS.get(name, []):
-                run_torch_peers(check, here["commit"], program)
+                if program not in measured:  # packed_peers is of two steps
+                    measured.append(program)
+                    run_torch_peers(check, here["commit"], program)
             entries = [entry for entry in entries if entry["step"] != name] + run_benchmarks(check, [name])
         entries.sort(key=lambda entry: list(BENCHED).index(entry["step"]))
         path.write_text(json.dumps(entries, indent=1) + "\n")

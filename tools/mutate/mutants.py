@@ -22,7 +22,7 @@ mutants.json stands among a step's tests, tests/steps/NN_name, so that its kerne
       }
     }
 
-LAYER, NANS and NANS64 in a shape stand for folders of inputs that tools/mutate/mutate.py makes. The shape ["--test", "name"] is the
+LAYER, NANS, NANS64 and SUMS in a shape stand for inputs that tools/mutate/mutate.py makes. The shape ["--test", "name"] is the
 test of that name in the step's test program.
 
 [[i]] stands for i; where a subscript must follow (after a name or a bracket), for [i]. A key of "equivalent" is a mutant's name,

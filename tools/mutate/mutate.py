@@ -135,8 +135,14 @@ def make_nans(folder, dim=8):
     return folder
 
 
-# Words of mutants.json that stand for folders of inputs, each with what makes it.
-INPUTS = {"LAYER": make_layer, "NANS": make_nans, "NANS64": partial(make_nans, dim=64)}
+def make_sums(file):
+    """Packed sequences of 0 to 70 tokens, 150 in all (--cu-seqlens)."""
+    np.save(file.with_suffix(".npy"), np.array([0, 37, 37, 80, 150], np.int32))
+    return file.with_suffix(".npy")
+
+
+# Words of mutants.json that stand for folders of inputs, or for a file, each with what makes it.
+INPUTS = {"LAYER": make_layer, "NANS": make_nans, "NANS64": partial(make_nans, dim=64), "SUMS": make_sums}
 
 
 def complaints(report):
@@ -544,7 +550,8 @@ def mutate(args):
         write(out, document)
     if out or args.json:
         print(f"Results: {shown((out or args.json).resolve())}")
-    bad = [(result["id"], reason) for result in results if (reason := complaint(result))]
+    together = results + [result for result in known.values() if args.json]  # of the file, also those that ran before
+    bad = [(result["id"], reason) for result in together if (reason := complaint(result))]
     for name, reason in bad:
         print(f"{name}: {reason}", file=sys.stderr)
     return 1 if bad else 0

@@ -32,7 +32,7 @@ std::string to_string(const AttentionSupport& supports);  // "fp32; any dim up t
 // Why the request cannot be served, naming what is supported; nothing if it can.
 std::optional<std::string> refusal(const AttentionSupport& supports, const problem::Attention& shape);
 
-// What kernels take of a resolved problem, but for packed sequences (packed.h).
+// What kernels take of a resolved problem without packed sequences; with them: packed.h.
 inline device::AttentionShape device_shape(const problem::Attention& a) {
   return {a.batch, a.heads, a.kv_heads, a.seq_q, a.seq_k, a.dim, a.causal, a.scale.value(), a.window};
 }

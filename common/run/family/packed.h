@@ -1,6 +1,7 @@
 // Packed sequences, host side: the shape that kernels take of them, and the kernel that fills it in.
 #pragma once
 
+#include <stdexcept>
 #include <type_traits>
 
 #include "common/device/block.cuh"
@@ -25,23 +26,20 @@ void with_device_shape(const Launch& l, F f) {
   f(device::PackedShape{l.device_shape(), first_token, end_token});
 }
 
-// A rung K has a kernel for this shape: K::kernel, or K::packed. A variant without the second refuses packed sequences by name.
-template <class Shape>
-constexpr bool is_packed = std::is_same_v<Shape, device::PackedShape>;
-template <class K, class Shape>
-constexpr bool has_kernel_for = !is_packed<Shape> || requires {
-  K::packed;
-};
-template <class K, class Shape>
-constexpr auto kernel_for() {
-  if constexpr (is_packed<Shape>) {
-    return K::packed;
+// Calls f with the kernel of a rung K for that shape: K::kernel, or K::packed. A variant without the second refuses packed
+// sequences by name; throws std::logic_error where it did not.
+template <class K, class Shape, class F>
+void with_kernel(const Shape&, F f) {
+  if constexpr (!std::is_same_v<Shape, device::PackedShape>) {
+    f(K::kernel);
+  } else if constexpr (requires { K::packed; }) {
+    f(K::packed);
   } else {
-    return K::kernel;
+    throw std::logic_error("a variant without a kernel for packed sequences was launched with them");
   }
 }
 
-// The costs of a variant's kernels, and before them of that one, where it is launched.
+// The costs of a variant's kernels; with packed sequences that of find_sequences comes first.
 template <class Costs>
 Costs with_find_sequences(const problem::Attention& a, Costs costs) {
   if (a.is_packed()) costs.insert(costs.begin(), problem::find_sequences_cost(a));

@@ -32,10 +32,10 @@ void under_schedules(std::uint64_t seeds, bool all_shapes) {
       if (run::refusal(variant.supports, cases.front().shape)) continue;
       // 32 for most; 96 and 33 for those kernels that have nothing else; 128 for its own. Of any head dim: any_dim.
       const auto& name = variant.name;
-      const int own = name == "tuned_128"                         ? 128
-                      : name == "tuned" || name == "tuned_80"     ? 96
+      const int own = name == "tuned_128"                                              ? 128
+                      : name == "tuned" || name == "tuned_80"                          ? 96
                       : name == "standard" || name == "recompute" || name == "any_dim" ? 33
-                                                                  : 32;
+                                                                                       : 32;
       if (!all_shapes && dim != own) continue;
       suite::passes_under_schedules(variant, cases, seeds, all_shapes);
     }

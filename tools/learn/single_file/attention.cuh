@@ -60,11 +60,10 @@ template <class Launch, class F>
 void with_device_shape(const Launch& l, F f) {
   f(l.device_shape());
 }
-template <class K, class Shape>
-constexpr bool has_kernel_for = true;
-template <class K, class Shape>
-constexpr auto kernel_for() {
-  return K::kernel;
+// And with the kernel of a rung.
+template <class K, class Shape, class F>
+void with_kernel(const Shape&, F f) {
+  f(K::kernel);
 }
 
 // A row of O and its LSE in double precision. `row` counts through batch entries, heads and queries.
