@@ -8,6 +8,7 @@ FIXED       three shapes, where the simulator's counters are compared with Nsigh
             data/minilm_layer (of step 02, the product that makes Q, K and V); "ragged" has extents that no tile divides, and is
             causal where a step knows that
 NOT_MEASURED    variants that are newer than the committed measurements: the comparison with Nsight Compute leaves them out
+CHANGED     variants whose kernels changed since the committed measurements, which have them as they were: the same
 REACHED     beyond these, what `make sass` runs, so that the simulator comes by every kernel and every line that accesses memory
 PROFILED    one large shape for Nsight Compute: where memory is what a real model makes of it
 SANITIZED   small, because sanitizers slow a kernel down a hundredfold, and with every irregularity
@@ -28,7 +29,7 @@ def listed(name):
 
 LAYERED = list(listed("LAYERED"))
 FORWARD = listed("FORWARD")
-NOT_MEASURED = listed("NOT_MEASURED")
+NOT_MEASURED, CHANGED = listed("NOT_MEASURED"), listed("CHANGED")
 FIXED, REACHED, PROFILED, SANITIZED, BENCHED = map(listed, ("FIXED", "REACHED", "PROFILED", "SANITIZED", "BENCHED"))
 
 # Of BENCHED, the large shapes at which a rung of the ladder is compared with its predecessor.
