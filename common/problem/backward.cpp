@@ -1,5 +1,7 @@
 #include "common/problem/backward.h"
 
+#include <utility>
+
 namespace problem {
 
 double Backward::flops() const { return 2.5 * Attention::flops(); }
@@ -10,6 +12,10 @@ double Backward::compulsory_bytes() const {
   return elements * static_cast<double>(bytes(dtype)) + sizeof(float) * rows_q;
 }
 
-Backward resolve(Backward shape) { return {resolve(static_cast<const Attention&>(shape))}; }
+Backward resolve(Backward shape) {
+  Attention& attention = shape;
+  attention = resolve(std::move(attention));
+  return shape;
+}
 
 }  // namespace problem
