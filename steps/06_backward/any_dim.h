@@ -7,14 +7,18 @@
 
 namespace backward {
 
-// Columns of a row in shared memory, and of dQ's sums.
-template <class F>
+// Columns of a row in shared memory, and of dQ's sums. Without `vector`, for compute capability 8.0, they must fit 99 KB.
+template <bool vector, class F>
 auto with_padded(int dim, F f) {
-  return with_at_least<32, 64, 96, 128, 192, 256>(dim, f);
+  if constexpr (vector) {
+    return with_at_least<32, 64, 96, 128, 192, 256>(dim, f);
+  } else {
+    return with_at_least<32, 64, 96, 128, 192>(dim, f);
+  }
 }
 
 inline run::Arrays any_dim_arrays(const problem::Backward& a) {
-  const int padded = with_padded(a.dim, [](auto columns) { return columns.value; });
+  const int padded = with_padded<true>(a.dim, [](auto columns) { return columns.value; });
   return statistics_arrays(a) +
          run::Arrays{run::scratch("dq_sums", problem::Dtype::fp32, {a.batch, a.heads, padded_rows(a), padded})};
 }
@@ -33,7 +37,7 @@ template <bool vector>
 void launch_any_dim(const run::BackwardLaunch& l) {
   run::with_device_shape(l, [&](const auto& shape) {
     with_16_bit_type(l.shape.dtype, [&]<class T>(T) {
-      with_padded(l.shape.dim, [&](auto padded) {
+      with_padded<vector>(l.shape.dim, [&](auto padded) {
         using K = AnyDimRung<T, padded, vector>;
         const problem::Attention& a = l.shape;
         float* dq_sums = l.arrays.get<float>("dq_sums");
@@ -60,8 +64,9 @@ void launch_any_dim(const run::BackwardLaunch& l) {
     });
   });
 }
-inline std::size_t any_dim_bytes(const problem::Backward& a) {
-  return with_padded(a.dim, [](auto padded) { return sizeof(typename AnyDim<__half, padded>::Smem); });
+template <bool vector>
+std::size_t any_dim_bytes(const problem::Backward& a) {
+  return with_padded<vector>(a.dim, [](auto padded) { return sizeof(typename AnyDim<__half, padded>::Smem); });
 }
 
 }  // namespace backward

@@ -81,7 +81,7 @@ std::size_t deterministic_bytes(const problem::Backward& a) {
 }  // namespace
 
 Rung deterministic() { return {launch_deterministic, deterministic_bytes, ""}; }
-Rung any_dim() { return {launch_any_dim<true>, any_dim_bytes, "convert_padded"}; }
+Rung any_dim() { return {launch_any_dim<true>, any_dim_bytes<true>, "convert_padded"}; }
 Rung fragment_order() { return rung_of<FragmentOrder, 32, 64, 96, 128>(); }
 Rung transposed() { return rung_of<Transposed, 32, 64, 96, 128>(); }
 Rung pipeline() { return rung_of<Pipeline, 32, 64, 96, 128>(); }

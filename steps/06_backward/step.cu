@@ -142,7 +142,8 @@ Choice tuned(int dim, bool aligned) {
 Choice tuned_80(int dim, bool aligned) {
   // Beyond 192 columns any_dim does not fit 99 KB.
   if (dim > 192) return {"backward_recompute", {launch_recompute, recompute_bytes, "convert_dq"}};
-  if (!aligned || !is_tuned_dim(dim)) return {"backward_any_dim", {launch_any_dim<false>, any_dim_bytes, "convert_padded"}};
+  if (!aligned || !is_tuned_dim(dim))
+    return {"backward_any_dim", {launch_any_dim<false>, any_dim_bytes<false>, "convert_padded"}};
   if (dim <= 96) return {"backward_pipeline", rung_of<PipelineFor80, 32, 64, 96>()};
   return {"backward_transposed", rung_of<TransposedFor80, 128>()};
 }
@@ -210,7 +211,7 @@ const std::vector<BackwardVariant> variants = {
      .idea = "rows of any length at any address: padded with zeros; above 128 columns two blocks share the keys",
      .supports = with_packed(any_16_bit),
      .compute_capability = 90,
-     .shared_bytes = any_dim_bytes,
+     .shared_bytes = any_dim_bytes<true>,
      .scratch = any_dim_arrays,
      .cost = any_dim_costs,
      .launch = any_dim().launch,
