@@ -31,7 +31,7 @@ inline std::vector<run::Estimate> estimates(const problem::Backward& a) {
          "nvcc puts a predicate on the copies of the next tile, so that those of a tile that is not there count "
          "as executed"});
   }
-  if (a.dtype != problem::Dtype::fp32 && (a.dim > 128 || a.is_packed())) {
+  if (a.dtype != problem::Dtype::fp32 && (a.dim > 128 || (a.is_packed() && a.dim <= 64))) {
     estimates.push_back({"backward_recompute", runtime::Space::global, runtime::Op::store,
                          "nvcc writes a warp's rows without a loop, and names one line for several"});
   }
