@@ -1,4 +1,4 @@
-// Step 06, host side: the launches of `any_dim`, for both compute capabilities, and its costs.
+// Step 06, host side: the scratch memory and the launches of `any_dim`, for both compute capabilities.
 #pragma once
 
 #include "steps/06_backward/12_any_dim.cuh"
