@@ -6,7 +6,8 @@
 // dP once more. The first one is the tuned kernel without its fifth product.
 //
 //   warp   32 queries × 32 keys of S and dP at a time, two slices of 16: each fragment of K and V feeds four mma; dQ of these
-//          queries. dS goes on as A, in its registers: no shared memory and no barrier for it
+//          queries. dS goes on as A, in its registers: no shared memory and no barrier for it. Up to head dim 64 the warp's
+//          rows of Q and dO stay in registers, too: 1.0 wavefronts of shared memory for an mma instead of 1.67
 //   Smem   q, d_o[a query for each thread][dim], stage[2] of k, v[64][dim]
 //
 // What to expect: seven products instead of five, and nothing is added in global memory: 0.72 of the tuned rungs.
@@ -32,6 +33,42 @@ struct DeterministicSmem {
   Stage stage[2];
 };
 
+// A warp's rows of Q or dO, as operands A. Up to head dim 64 they are loaded once and kept; beyond it there are no registers for
+// them, and each product loads them again.
+template <class T, int rows, int dim>
+struct RowsOfWarp {
+  static constexpr int kept_steps = dim <= 64 ? dim / 16 : 0;
+  const Tile<T, rows, dim>& tile;
+  int row;
+  std::uint32_t kept[kept_steps + 1][query_slices][4];
+
+  __device__ void load_step(std::uint32_t (&a)[query_slices][4], int step) const {
+#pragma unroll
+    for (int i = 0; i < query_slices; ++i) load_a(a[i], tile, row + 16 * i, 16 * step);
+  }
+  __device__ void keep() {
+#pragma unroll
+    for (int step = 0; step < kept_steps; ++step) load_step(kept[step], step);
+  }
+};
+
+// acc += A Bᵀ, with `frags` · 8 rows of B.
+template <class T, int a_rows, int b_rows, int dim, int frags>
+__device__ void multiply_rows(float (&acc)[query_slices][frags][4], RowsOfWarp<T, a_rows, dim>& a,
+                              const Tile<T, b_rows, dim>& b_tile, int b_row) {
+#pragma unroll
+  for (int step = 0; step < dim / 16; ++step) {
+    auto& of_step = a.kept[min(step, a.kept_steps)];  // the one behind the kept ones is loaded each time
+    if (step >= a.kept_steps) a.load_step(of_step, step);
+#pragma unroll
+    for (int n = 0; n < frags; n += 2) {
+      std::uint32_t b[2][2];
+      load_b(b, b_tile, b_row + 8 * n, 16 * step);
+      mma_slices<T>(acc, n, of_step, b);
+    }
+  }
+}
+
 // softmax_gradient where every row sees every key.
 template <int frags>
 __device__ void softmax_gradient_of_all(float (&s)[frags][4], float (&dp)[frags][4], const LaneRows& lane, float scale_log2) {
@@ -55,7 +92,8 @@ __global__ void __launch_bounds__(query_threads<dim>, 256 / query_threads<dim>)
   auto& smem = device::shared_storage<DeterministicSmem<T, dim>>();
   constexpr int threads = query_threads<dim>;
   const int warp_row = __shfl_sync(all_lanes, threadIdx.x / 32, 0) * 16 * query_slices;
-  const int first = blockIdx.x * threads, last = min(first + threads, shape.seq_q) - 1;
+  // With a causal mask the last tile has the most keys: the first block takes it, and short ones fill the SMs at the end.
+  const int first = static_cast<int>(gridDim.x - 1 - blockIdx.x) * threads, last = min(first + threads, shape.seq_q) - 1;
   const int head = blockIdx.y, batch = blockIdx.z, kv_head = shape.kv_head(head);
   const float scale_log2 = shape.scale * device::log2_e;
   // Tiles of keys that some query sees, and between them those that every query sees whole.
@@ -77,6 +115,7 @@ __global__ void __launch_bounds__(query_threads<dim>, 256 / query_threads<dim>)
   LaneRows lane[query_slices];
 #pragma unroll
   for (int i = 0; i < query_slices; ++i) look_up(lane[i], shape, rows, batch, head, first + warp_row + 16 * i);
+  RowsOfWarp<T, threads, dim> rows_of_q{smem.q, warp_row}, rows_of_d_o{smem.d_o, warp_row};
   float acc[query_slices][dim / 8][4] = {};
 
   const auto attend_tile = [&](int tile, auto is_masked) {
@@ -86,13 +125,13 @@ __global__ void __launch_bounds__(query_threads<dim>, 256 / query_threads<dim>)
       float s[query_slices][part_rows / 8][4] = {}, dp[query_slices][part_rows / 8][4];
       std::uint32_t frag[part_rows / 16][query_slices][4];  // of dS
       // S = Q K^T, dP - D = dO V^T - D
-      multiply_rows(s, smem.q, warp_row, stage.k, part);
+      multiply_rows(s, rows_of_q, stage.k, part);
 #pragma unroll
       for (int i = 0; i < query_slices; ++i) {
 #pragma unroll
         for (int e = 0; e < part_rows / 2; ++e) dp[i][e / 4][e % 4] = lane[i].minus_delta[e % 4 / 2];
       }
-      multiply_rows(dp, smem.d_o, warp_row, stage.v, part);
+      multiply_rows(dp, rows_of_d_o, stage.v, part);
       // dS = exp2(S - LSE) (dP - D)
 #pragma unroll
       for (int i = 0; i < query_slices; ++i) {
@@ -114,6 +153,10 @@ __global__ void __launch_bounds__(query_threads<dim>, 256 / query_threads<dim>)
     ptx::cp_async_wait_group<0>();
     __syncthreads();  // the tile, and before the first one Q and dO, have come for everyone; everyone has left the other stage
     copy_next(tile + 1);
+    if (tile == begin) {
+      rows_of_q.keep();
+      rows_of_d_o.keep();
+    }
     if (tile >= free_begin && tile < free_end) {
       attend_tile(tile, std::false_type{});
     } else {

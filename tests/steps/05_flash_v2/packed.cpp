@@ -39,11 +39,10 @@ TEST_CASE("… in bf16, and in fp32", "[.long]") {
   suite::passes(step().variants.front(), suite::packed_shapes({64, 33}, Dtype::fp32));
 }
 
-TEST_CASE("packed: NaN in one sequence stays there, rows that see it excepted; nothing depends on the schedule") {
+TEST_CASE("packed: NaN in one sequence stays there, rows that see it excepted") {
   for (const run::AttentionVariant& variant : taking_packed()) {
     suite::contains_nan(variant, suite::packed({20, 1, 70, 0, 33}, 64, Dtype::fp16, true));
     suite::contains_nan(variant, suite::packed({40, 60}, 32, Dtype::bf16, true));
-    suite::passes_under_schedules(variant, {{suite::packed({65, 3, 90}, 32, Dtype::fp16, true)}}, 2, true);
   }
 }
 

@@ -78,3 +78,10 @@ TEST_CASE("device memory moves what the formula says: 2 Tr Sk d e + 2 Sq d e + 4
     }
   }
 }
+
+TEST_CASE("packed sequences: no schedule matters") {
+  for (const run::AttentionVariant& variant : run::this_step_as<run::AttentionStep>().variants) {
+    if (!variant.supports.packed) continue;
+    suite::passes_under_schedules(variant, {{suite::packed({65, 3, 90}, 32, problem::Dtype::fp16, true)}}, 2, true);
+  }
+}

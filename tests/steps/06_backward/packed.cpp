@@ -50,15 +50,11 @@ TEST_CASE("… all of them, in bf16, and of other head dims", "[.long]") {
   all_pass({33}, Dtype::fp16, 3);
 }
 
-TEST_CASE("packed: a token's gradients depend on no other sequence by a bit, NaN stays where it is, no schedule matters") {
+TEST_CASE("packed: a token's gradients depend on no other sequence by a bit, NaN stays where it is") {
   for (const int dim : {32, 128}) {
     const auto variants = taking_packed(dim);
     const problem::Attention shape = suite::packed({20, 1, 70, 0, 33}, dim, Dtype::fp16);
     suite::depends_on_visible_pairs(step(), variants, shape);
     suite::contains_nan(step(), variants, suite::packed({9, 15}, dim, Dtype::fp16, true), false);
-    const suite::BackwardCase c = suite::ready(step(), {suite::packed({65, 3, 90}, dim, Dtype::fp16, true)});
-    for (const run::BackwardVariant& variant : variants) {
-      if (variant.name != "recompute") suite::passes_under_schedules(variant, {c}, 1, true);
-    }
   }
 }

@@ -48,3 +48,14 @@ TEST_CASE("every variant is right, and none is reported, under two schedules in 
   under_schedules(2, false);
 }
 TEST_CASE("… and under eight", "[.long]") { under_schedules(8, false); }
+
+TEST_CASE("packed sequences: no schedule matters") {
+  const run::BackwardStep& step = run::this_step_as<run::BackwardStep>();
+  for (const int dim : {32, 128}) {
+    const suite::BackwardCase c = suite::ready(step, {suite::packed({65, 3, 90}, dim, problem::Dtype::fp16, true)});
+    for (const run::BackwardVariant& variant : step.variants) {
+      if (variant.name == "recompute" || run::refusal(variant.supports, c.shape)) continue;
+      suite::passes_under_schedules(variant, {c}, 1, true);
+    }
+  }
+}
