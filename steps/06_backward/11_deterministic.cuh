@@ -33,8 +33,8 @@ struct DeterministicSmem {
   Stage stage[2];
 };
 
-// A warp's rows of Q or dO, as operands A. Up to head dim 64 they are loaded once and kept; beyond it there are no registers for
-// them, and each product loads them again.
+// A warp's rows of Q or dO, as operands A. Up to head dim 64 they are loaded once and kept; beyond it there are no registers
+// for them, and each product loads them again.
 template <class T, int rows, int dim>
 struct RowsOfWarp {
   static constexpr int kept_steps = dim <= 64 ? dim / 16 : 0;
