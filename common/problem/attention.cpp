@@ -106,6 +106,10 @@ Attention resolve(Attention shape) {
   require(shape.window >= 0, "window is " + std::to_string(shape.window) + "; it must be 0 (none) or more");
   require(shape.heads % shape.kv_heads == 0, "heads is " + std::to_string(shape.heads) + ", kv-heads is " +
                                                  std::to_string(shape.kv_heads) + "; heads must be a multiple of kv-heads");
+  require(shape.dropout >= 0 && shape.dropout < 256,
+          "dropout is " + std::to_string(shape.dropout) + " of 256; it must be 0 to 255, so that something is left");
+  require(!shape.writes_mask || elements(shape.batch, shape.heads, shape.seq_q, shape.seq_k) <= 0x1p29,
+          "the mask of dropout (mask.npy) would be larger than 1 GB");
   if (!shape.scale) shape.scale = static_cast<float>(1.0 / std::sqrt(static_cast<double>(shape.dim)));
   require(std::abs(*shape.scale) <= 0x1p127f, "scale must be a number from −2^127 to 2^127");  // NaN is none
   require_countable(std::max({elements(shape.batch, shape.heads, shape.seq_q, std::max(shape.seq_k, shape.dim)),
@@ -120,6 +124,9 @@ std::string to_string(const Attention& shape) {
   if (shape.causal) text += ", causal";
   if (shape.window > 0) text += ", window " + std::to_string(shape.window);
   if (shape.is_packed()) text += ", " + std::to_string(shape.cu_seqlens.size() - 1) + " packed";
+  if (shape.dropout > 0) {
+    text += ", dropout " + std::to_string(shape.dropout) + "/256 (seed " + std::to_string(shape.dropout_seed) + ")";
+  }
   return text + ", " + std::string(name(shape.dtype));
 }
 

@@ -24,6 +24,11 @@ struct Attention {
   Dtype dtype = Dtype::fp32;
   // Packed sequences: sums of their lengths, from 0 to seq_q = seq_k; query i sees only keys of its own sequence. Empty: none.
   std::vector<std::int32_t> cu_seqlens = {};
+  // Dropout: P of a pair (query, key) is left out with probability dropout / 256, and the others are multiplied by
+  // 256 / (256 − dropout). common/device/dropout.h says which pairs; 0: none.
+  int dropout = 0;
+  std::uint64_t dropout_seed = 0;
+  bool writes_mask = false;  // the pairs that are kept are an output, too: 1 for each, 0 for those left out
 
   bool is_packed() const { return !cu_seqlens.empty(); }
 
@@ -38,8 +43,8 @@ struct Attention {
 };
 
 // Fills in scale. Throws std::invalid_argument, naming the field, where one is out of range, or where packed sequences do not
-// fit into one batch entry. Within the ranges no product of extents overflows a std::int64_t, not even in bytes, no sum of two
-// extents an int, and scale · log2(e) is an fp32 number.
+// fit into one batch entry; or where a mask of dropout would be larger than 1 GB. Within the ranges no product of extents
+// overflows a std::int64_t, not even in bytes, no sum of two extents an int, and scale · log2(e) is an fp32 number.
 Attention resolve(Attention shape);
 
 std::string to_string(const Attention& shape);  // "batch 1, heads 12 over 12, 200 × 200, dim 32, causal, fp32"

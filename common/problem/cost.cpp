@@ -59,6 +59,10 @@ KernelCost find_sequences_cost(const Attention& a) {
           2.0 * sizeof(std::int32_t) * a.seq_q};
 }
 
+KernelCost mask_cost(const Attention& a) {
+  return {"write_mask", 0, 0, 2.0 * a.batch * a.heads * a.seq_q * static_cast<double>(a.seq_k)};
+}
+
 KernelCost linear_cost(std::string kernel, double rows, double in, double out) {
   return {std::move(kernel), 2 * rows * in * out, sizeof(float) * (rows * in + out * in + out), sizeof(float) * rows * out};
 }

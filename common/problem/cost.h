@@ -28,6 +28,7 @@ KernelCost pv_cost(const Attention& shape);       // 2 · dim per live pair; rea
 KernelCost transpose_cost(const Attention& shape);                            // K to [batch, kv_heads, dim, seq_k]
 KernelCost flash_cost(const Attention& shape, std::string kernel = "flash");  // all three in one: S and P stay on the chip
 KernelCost find_sequences_cost(const Attention& shape);  // of packed sequences: reads cu_seqlens, writes two numbers a token
+KernelCost mask_cost(const Attention& shape);            // of dropout: writes two bytes a pair
 KernelCost linear_cost(std::string kernel, double rows, double in, double out);  // y = x Wᵀ + b in fp32
 
 // The kernels of the backward pass, named as step 06 names them. P, dP, dS and the sums of dQ are fp32.

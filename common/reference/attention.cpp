@@ -6,6 +6,7 @@
 #include <numbers>
 
 #include "common/reference/attention_parts.h"
+#include "common/reference/dropout.h"
 #include "common/reference/sample.h"
 
 namespace reference {
@@ -28,10 +29,13 @@ Real attend(const AttentionSpec& spec, const Row& row, const Inputs<In>& in, con
   const std::int64_t first = kv_offset(spec, row.batch, row.head) + static_cast<std::int64_t>(keys.begin) * spec.dim;
   std::vector<Real> p = scores_of<Real>(spec, keys, &in.q[flat_index(spec, row) * spec.dim], &in.k[first]);
   const Real lse = softmax(p);
+  double factor = 1;  // of dropout
   for (int j = 0; j < keys.count(); ++j) {
-    add_value(round(p[j]), &in.v[first + static_cast<std::int64_t>(j) * spec.dim], spec.dim, o);
+    const double kept = kept_weight(spec, row.batch, row.head, row.query, keys.begin + j);
+    factor = std::max(factor, kept);
+    add_value(kept > 0 ? round(p[j]) : Real{0}, &in.v[first + static_cast<std::int64_t>(j) * spec.dim], spec.dim, o);
   }
-  for (int d = 0; d < spec.dim; ++d) o[d] = round(o[d]);
+  for (int d = 0; d < spec.dim; ++d) o[d] = round(o[d] * static_cast<Real>(factor));
   return lse;
 }
 
@@ -62,6 +66,7 @@ struct RoundedScores {
   std::int64_t first = 0;      // where the first visible key and value lie
   std::vector<double> scores;  // [visible keys]
   std::vector<double> errors;  // 2 δ_j of each
+  std::vector<double> kept;    // what dropout multiplies P by
 };
 
 // key_norms [batch, kv_heads, seq_k].
@@ -71,7 +76,10 @@ RoundedScores rounded_scores(const AttentionSpec& spec, const Row& row, std::spa
   if (keys.empty()) return {};
   const float* q_row = &q[flat_index(spec, row) * spec.dim];
   const std::int64_t first = kv_offset(spec, row.batch, row.head) + static_cast<std::int64_t>(keys.begin) * spec.dim;
-  RoundedScores result{first, scores_of<double>(spec, keys, q_row, &k[first]), std::vector<double>(keys.count())};
+  RoundedScores result{first, scores_of<double>(spec, keys, q_row, &k[first]), std::vector<double>(keys.count()), {}};
+  for (int j = keys.begin; j < keys.end; ++j) {
+    result.kept.push_back(kept_weight(spec, row.batch, row.head, row.query, j));
+  }
   const double per_norm = std::sqrt(spec.dim + 2.0) * fp32_unit * std::abs(spec.scale) * norm(q_row, spec.dim);
   for (int j = 0; j < keys.count(); ++j) result.errors[j] = per_norm * key_norms[first / spec.dim + j];
   return result;
@@ -95,13 +103,13 @@ void add_rounding(const AttentionSpec& spec, const RoundedScores& row, std::span
   const std::size_t keys = row.scores.size(), dim = spec.dim;
   std::vector<double> p(keys), sizes(dim), squares(dim), plain(dim), lost(dim);
   for (std::size_t j = 0; j < keys; ++j) {
-    p[j] = std::exp(row.scores[j] - lse);
+    p[j] = std::exp(row.scores[j] - lse) * row.kept[j];
     const float* v_row = &v[row.first + j * dim];
     for (std::size_t d = 0; d < dim; ++d) {
       const double size = std::abs(v_row[d]), term = p[j] * size;
       sizes[d] += term;
       squares[d] += term * term;
-      plain[d] += std::isfinite(size) ? size : 0;
+      plain[d] += std::isfinite(size) ? size * row.kept[j] : 0;
     }
   }
   for (std::size_t j = 0; j < keys; ++j) {
@@ -319,7 +327,7 @@ ScoreRounding::ScoreRounding(const AttentionSpec& spec, std::span<const float> q
 }
 
 ScoreRounding::Outcomes ScoreRounding::outcomes(const Row& row, std::span<const double> o) const {
-  const auto [first, scores, errors] = rounded_scores(spec_, row, q_, k_, key_norms_);
+  const auto [first, scores, errors, kept] = rounded_scores(spec_, row, q_, k_, key_norms_);
   double heaviest = -std::numeric_limits<double>::infinity();  // the weights are relative to one that is there in any case
   for (std::size_t j = 0; j < scores.size(); ++j) heaviest = std::max(heaviest, scores[j] - errors[j]);
   Outcomes result;
@@ -328,7 +336,7 @@ ScoreRounding::Outcomes ScoreRounding::outcomes(const Row& row, std::span<const 
     if (!std::isfinite(scores[j])) continue;
     constexpr double most = 600;  // beyond exp(600) a weight is as good as all there is, and does not overflow
     result.keys.push_back({std::exp(scores[j] - errors[j] - heaviest),
-                           std::exp(std::min(scores[j] + errors[j] - heaviest, most)), &v_[first + j * spec_.dim]});
+                           std::exp(std::min(scores[j] + errors[j] - heaviest, most)), kept[j], &v_[first + j * spec_.dim]});
   }
   return result;
 }
@@ -340,9 +348,12 @@ double ScoreRounding::Outcomes::reach(std::span<const double> direction) const {
   for (std::size_t d = 0; d < direction.size(); ++d) {
     if (direction[d] != 0) columns.push_back(d);
   }
-  std::vector<double> along(keys.size());  // direction · (V_j − O)
+  std::vector<double> along(keys.size());  // direction · (V_j − O), V_j with the factor of dropout
   for (std::size_t j = 0; j < keys.size(); ++j) {
-    for (const std::size_t d : columns) along[j] += direction[d] * (keys[j].v[d] - o[d]);
+    for (const std::size_t d : columns) {
+      const double value = keys[j].kept > 0 ? keys[j].kept * keys[j].v[d] : 0;
+      along[j] += direction[d] * (value - o[d]);
+    }
   }
   double mean = 0;  // that of O
   for (;;) {

@@ -28,6 +28,9 @@ struct AttentionSpec {
   // Packed sequences: sequence s has the queries and keys cu_seqlens[s] … cu_seqlens[s + 1] − 1, and a query sees only those of
   // its own. Empty: none.
   std::vector<std::int32_t> cu_seqlens = {};
+  // Dropout: P of a pair is left out with probability dropout / 256, from 0 to 255; dropout.h says which pairs.
+  int dropout = 0;
+  std::uint64_t dropout_seed = 0;
 };
 
 // The keys that a query sees: [begin, end).
@@ -77,7 +80,8 @@ struct Forward {
 // (FlashAttention-2, section 3.1.1: L), in double. A row without keys gives O = 0 and LSE = −∞. Masked keys are never read,
 // so a NaN in the input touches only the rows that see it. A score of −∞ adds nothing to the maximum, the sum and LSE, but its
 // row of V still counts (0 · NaN is NaN, and 0 · ∞ is taken for ∞): scores of −∞ alone give O = 0 and LSE = −∞. +∞ or NaN
-// among the scores makes O and LSE NaN. A finite score has a probability above 0, however small.
+// among the scores makes O and LSE NaN. A finite score has a probability above 0, however small. Dropout acts on the
+// probabilities, not on LSE: a pair that is left out counts as P = 0.
 // q [batch, heads, seq_q, dim], k and v [batch, kv_heads, seq_k, dim].
 Forward forward(const AttentionSpec& spec, const std::vector<Row>& rows, std::span<const float> q, std::span<const float> k,
                 std::span<const float> v);
@@ -86,7 +90,8 @@ Forward forward(const AttentionSpec& spec, const std::vector<Row>& rows, std::sp
 
 // O [rows, dim] as an honest implementation in the kernel's dtype gets it, from inputs that are already rounded: scores summed
 // in fp32 in the order of dim and scaled in fp32; exp in fp32, the maximum subtracted; P (normalised) rounded to the dtype;
-// P·V summed in fp32 in the order of the keys; O rounded to the dtype. With keep_fp32 nothing is rounded further.
+// P·V summed in fp32 in the order of the keys, and multiplied by the factor of dropout; O rounded to the dtype. With keep_fp32
+// nothing is rounded further.
 std::vector<float> baseline(const AttentionSpec& spec, const std::vector<Row>& rows, std::span<const float> q,
                             std::span<const float> k, std::span<const float> v, Round round = keep_fp32);
 
@@ -124,6 +129,7 @@ class ScoreRounding {
 
     struct Key {
       double low, high;  // its weight, if its score is too small by 2 δ, or too large
+      double kept;       // what dropout multiplies V by
       const float* v;    // [dim]
     };
     std::vector<Key> keys;  // those with a score above −∞

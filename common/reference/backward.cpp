@@ -5,6 +5,7 @@
 #include <limits>
 
 #include "common/reference/attention_parts.h"
+#include "common/reference/dropout.h"
 #include "common/reference/sample.h"
 
 namespace reference {
@@ -38,17 +39,27 @@ struct Pairs {
   std::int64_t query = 0;  // the only or the first one: its row of Q
   std::int64_t key = 0;    // its row of K
   std::vector<Real> s;     // [pairs], scaled
-  std::vector<Real> dp;    // [pairs]
+  std::vector<Real> dp;    // [pairs], of P before dropout
+  std::vector<Real> kept;  // [pairs], what dropout multiplies P by
+
+  void drop(std::size_t pair, double weight) {
+    kept[pair] = static_cast<Real>(weight);
+    if (weight != 1) dp[pair] *= kept[pair];
+  }
 };
 
 template <class Real, class In>
 Pairs<Real> pairs_of(const AttentionSpec& spec, const BackwardInputs<In>& in, const Row& row) {
   const KeyRange keys = visible_keys(spec, row.query);
   if (keys.empty()) return {};
-  Pairs<Real> pairs{flat_index(spec, row), kv_offset(spec, row.batch, row.head) / spec.dim + keys.begin, {}, {}};
+  Pairs<Real> pairs{flat_index(spec, row), kv_offset(spec, row.batch, row.head) / spec.dim + keys.begin, {}, {}, {}};
   pairs.s = scores_of<Real>(spec, keys, &in.q[pairs.query * spec.dim], &in.k[pairs.key * spec.dim]);
   pairs.dp.resize(keys.count());
   dots(&in.d_o[pairs.query * spec.dim], &in.v[pairs.key * spec.dim], keys.count(), spec.dim, pairs.dp.data());
+  pairs.kept.resize(keys.count());
+  for (int j = 0; j < keys.count(); ++j) {
+    pairs.drop(j, kept_weight(spec, row.batch, row.head, row.query, keys.begin + j));
+  }
   return pairs;
 }
 
@@ -56,12 +67,16 @@ template <class Real, class In>
 Pairs<Real> pairs_of(const AttentionSpec& spec, const BackwardInputs<In>& in, const KeyRow& row, int head) {
   const QueryRange queries = queries_seeing(spec, row.key);
   if (queries.empty()) return {};
-  Pairs<Real> pairs{flat_index(spec, Row{row.batch, head, queries.begin}), flat_index(spec, row), {}, {}};
+  Pairs<Real> pairs{flat_index(spec, Row{row.batch, head, queries.begin}), flat_index(spec, row), {}, {}, {}};
   pairs.s.resize(queries.count());
   pairs.dp.resize(queries.count());
   dots(&in.k[pairs.key * spec.dim], &in.q[pairs.query * spec.dim], queries.count(), spec.dim, pairs.s.data());
   for (Real& s : pairs.s) s *= static_cast<Real>(spec.scale);
   dots(&in.v[pairs.key * spec.dim], &in.d_o[pairs.query * spec.dim], queries.count(), spec.dim, pairs.dp.data());
+  pairs.kept.resize(queries.count());
+  for (int i = 0; i < queries.count(); ++i) {
+    pairs.drop(i, kept_weight(spec, row.batch, head, queries.begin + i, row.key));
+  }
   return pairs;
 }
 
@@ -148,7 +163,7 @@ Gradients backward_in_double(const AttentionSpec& spec, const BackwardRows& rows
         if (sums.softmax.empty()) continue;
         const double p = sums.softmax.probability(pairs.s[i]);
         add_scaled(spec.scale * p * (pairs.dp[i] - sums.d), &in.q[(pairs.query + i) * dim], spec.dim, &grad.dk[r * dim]);
-        add_scaled(p, &in.d_o[(pairs.query + i) * dim], spec.dim, &grad.dv[r * dim]);
+        add_scaled(p * pairs.kept[i], &in.d_o[(pairs.query + i) * dim], spec.dim, &grad.dv[r * dim]);
       }
     });
   });
@@ -180,6 +195,7 @@ class ErrorModel {
       : spec_(spec),
         lse_(lse),
         format_(format),
+        factor_(256.0 / (256 - spec.dropout)),
         q_norms_(norms_of_rows(spec, in.q)),
         k_norms_(norms_of_rows(spec, in.k)),
         v_norms_(norms_of_rows(spec, in.v)),
@@ -189,7 +205,7 @@ class ErrorModel {
     parallel_for(std::ssize(d_), [&](std::int64_t i) { dots(&in.d_o[i * spec.dim], &o[i * spec.dim], 1, spec.dim, &d_[i]); });
   }
 
-  PairErrors of(std::int64_t query, std::int64_t key, double s, double dp) const {
+  PairErrors of(std::int64_t query, std::int64_t key, double s, double dp, double kept) const {
     constexpr double infinity = std::numeric_limits<double>::infinity();
     PairErrors pair;
     const double lse = lse_[query];
@@ -199,7 +215,8 @@ class ErrorModel {
     const double rho = std::abs(spec_.scale) * (walk * q_norms_[query] * k_norms_[key] + lost_in_sums) +
                        base_2_roundings * fp32_unit * std::abs(lse) + 4 * fp32_unit;
     const double capped = std::min(rho, 600.0);  // so that exp() is a number
-    const double noise = walk * do_norms_[query] * (v_norms_[key] + o_norms_[query]) + lost_in_sums;
+    const double noise =
+        walk * do_norms_[query] * (kept * v_norms_[key] + o_norms_[query]) + lost_in_sums * std::max(1.0, kept);
     pair.p = s == -infinity ? 0 : std::exp(s - lse);
     pair.ds = pair.p * (dp - d_[query]);
     pair.lost = rho > 0.25 && pair.p * std::exp(capped) > 0x1p-10;
@@ -211,12 +228,12 @@ class ErrorModel {
     // rounded on that way, too.
     const double smallest = std::max(format_.smallest / 2, smallest_float);
     const double lost_of_p = std::min(smallest, pair.p + p_fp32);
-    const double lost_of_ds = smallest * std::max(1.0, 1 / std::abs(spec_.scale));
+    const double lost_of_ds = smallest * std::max(1.0, 1 / std::abs(spec_.scale)) * factor_;
     pair.p_error = p_fp32 + lost_of_p;
     pair.ds_error = ds_fp32 + lost_of_p * std::abs(dp - d_[query]) + format_.unit * std::abs(pair.ds);
     pair.ds_error += std::min(lost_of_ds, std::abs(pair.ds) + pair.ds_error);
     pair.may_overflow = !std::isfinite(d_[query]) ||
-                        do_norms_[query] * std::max(v_norms_[key], o_norms_[query]) >= largest_float ||
+                        do_norms_[query] * std::max(factor_ * v_norms_[key], o_norms_[query]) >= largest_float ||
                         (std::abs(pair.ds) + pair.ds_error) * std::max(1.0, std::abs(spec_.scale)) >= format_.largest;
     return pair;
   }
@@ -225,6 +242,7 @@ class ErrorModel {
   const AttentionSpec& spec_;
   std::span<const float> lse_;
   Format format_;
+  double factor_;  // of dropout: P and dS may be multiplied by it before or behind the sums
   std::vector<double> q_norms_, k_norms_, v_norms_, do_norms_, o_norms_;
   std::vector<double> d_;  // D from O as stored, in double
 };
@@ -287,7 +305,7 @@ void round_query(const AttentionSpec& spec, const BackwardInputs<float>& in, con
   bool may_overflow = false;
   double weights = 0, biases = 0, squares = 0;
   for (std::size_t j = 0; j < keys; ++j) {
-    const PairErrors& pair = errors[j] = model.of(pairs.query, pairs.key + j, pairs.s[j], pairs.dp[j]);
+    const PairErrors& pair = errors[j] = model.of(pairs.query, pairs.key + j, pairs.s[j], pairs.dp[j], pairs.kept[j]);
     may_overflow |= pair.may_overflow;
     // 0 · NaN, or nothing: a query whose LSE is −∞ may be skipped.
     if (pair.skipped) may_overflow |= odd.d_o[pairs.query] || odd.k[pairs.key + j] || odd.v[pairs.key + j];
@@ -319,7 +337,7 @@ void round_key(const AttentionSpec& spec, const BackwardInputs<float>& in, const
     const Pairs<double> pairs = pairs_of<double>(spec, in, row, head);
     for (std::size_t i = 0; i < pairs.s.size(); ++i) {
       const std::int64_t query = pairs.query + i;
-      const PairErrors pair = model.of(query, pairs.key, pairs.s[i], pairs.dp[i]);
+      const PairErrors pair = model.of(query, pairs.key, pairs.s[i], pairs.dp[i], pairs.kept[i]);
       if (pair.skipped) {
         dk_may_overflow |= odd.q[query] || odd.d_o[query] || odd.v[pairs.key];
         dv_may_overflow |= odd.d_o[query];
@@ -328,7 +346,7 @@ void round_key(const AttentionSpec& spec, const BackwardInputs<float>& in, const
       dk_may_overflow |= pair.may_overflow;
       result.lost_keys[r] |= pair.lost;
       dk.add(pair.ds, pair.ds_error, &in.q[query * dim]);
-      dv.add(pair.p, pair.p_error, &in.d_o[query * dim]);
+      dv.add(pair.p * pairs.kept[i], pair.p_error * pairs.kept[i], &in.d_o[query * dim]);
     }
   });
   dk.finish(r, spec.scale, truth.dk, dk_may_overflow, result.dk);
@@ -445,7 +463,7 @@ GradientsBaseline backward_baseline(const AttentionSpec& spec, const BackwardRow
         if (lse[query] == -infinity) continue;
         const float p = std::exp(pairs.s[i] - lse[query]);
         add_scaled(round(p * (pairs.dp[i] - d[query])), &q[query * dim], spec.dim, &grad.dk[r * dim]);
-        add_scaled(round(p), &d_o[query * dim], spec.dim, &grad.dv[r * dim]);
+        add_scaled(round(p) * pairs.kept[i], &d_o[query * dim], spec.dim, &grad.dv[r * dim]);
       }
     });
     finish(grad.dk, r, scale);

@@ -62,7 +62,8 @@ struct Gradients {
 // Masked pairs are never read: a NaN in the input touches only the rows that depend on it through visible pairs, dQ of the
 // queries that see it, and dK (dV as far as P or dO is touched) of all keys that those see. A score of −∞ has P = 0, and 0 ·
 // NaN is NaN. A query whose LSE is −∞ (it sees no key, or all its scores are −∞) adds nothing to any gradient, not even 0 ·
-// NaN. +∞ or NaN among its scores makes P of that query NaN. The result does not depend on the number of threads.
+// NaN. Dropout multiplies P by 0 or its factor before dV, and dO Vᵀ by the same before it is dP; D and LSE are as they were. +∞
+// or NaN among its scores makes P of that query NaN. The result does not depend on the number of threads.
 Gradients backward(const AttentionSpec& spec, const BackwardRows& rows, std::span<const float> q, std::span<const float> k,
                    std::span<const float> v, std::span<const float> d_o);
 Gradients backward(const AttentionSpec& spec, const BackwardRows& rows, std::span<const double> q, std::span<const double> k,

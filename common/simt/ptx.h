@@ -74,6 +74,16 @@ template <class T>
   simt::mma(c, a, b, c, 8, std::is_same_v<T, __nv_bfloat16>, where);
 }
 
+inline std::uint32_t prmt(std::uint32_t low, std::uint32_t high, std::uint32_t selector) {
+  const std::uint64_t both = std::uint64_t{high} << 32 | low;
+  std::uint32_t word = 0;
+  for (int n = 0; n < 4; ++n) {
+    const std::uint32_t digit = selector >> (4 * n) & 15, byte = static_cast<std::uint32_t>(both >> (8 * (digit & 7))) & 255;
+    word |= ((digit & 8) == 0 ? byte : byte >> 7 != 0 ? 255u : 0u) << (8 * n);
+  }
+  return word;
+}
+
 [[gnu::always_inline]] inline void cp_async_4(void* to, const void* from, int source_bytes = 4) {
   simt::cp_async(to, from, 4, static_cast<std::uint32_t>(source_bytes), false);
 }

@@ -93,6 +93,10 @@ __global__ void __launch_bounds__(scalar_threads) flash_scalar(Shape shape,
       // P = exp2(S - m); l, of this lane's keys, to which the epilogue adds the other lanes'
       p[r] = device::exp2_fast(score - device::safe_maximum(row_max));
       states[r] = {row_max, states[r].l * factor + p[r]};
+      // dropout: P of some pairs becomes 0, l does not
+      if constexpr (device::drops<Shape>) {
+        if (!shape.dropout.keeps(tile.batch, tile.head, tile.first + row + r, first + lane)) p[r] = 0.0f;
+      }
       // rescale
 #pragma unroll
       for (int c = 0; c < columns; ++c) acc[r][c] *= factor;
@@ -121,7 +125,8 @@ __global__ void __launch_bounds__(scalar_threads) flash_scalar(Shape shape,
     for (int other = 16; other > 0; other /= 2) state.l += __shfl_xor_sync(all_lanes, state.l, other);
     const int i = tile.first + row + r;
     if (i >= shape.seq_q) continue;
-    const float inverse = device::inverse_sum(state.l);
+    float inverse = device::inverse_sum(state.l);
+    if constexpr (device::drops<Shape>) inverse *= shape.dropout.factor();
 #pragma unroll
     for (int c = 0; c < columns; ++c) {
       const int column = 32 * c + lane;

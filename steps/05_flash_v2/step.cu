@@ -1,4 +1,5 @@
 // Step 05, host side: what the step offers, sizes, launches.
+#include "common/device/dispatch.h"
 #include "common/run/family/any_step.h"
 #include "common/run/family/packed.h"
 #include "steps/05_flash_v2/01_scalar.cuh"
@@ -19,37 +20,14 @@
 namespace {
 
 using namespace flash_v2;
+using device::with_16_bit_type;
+using device::with_at_least;
+using device::with_type;
 using problem::Attention;
 using problem::Dtype;
 using run::AttentionLaunch;
 using run::AttentionSupport;
 using run::AttentionVariant;
-
-// Calls f(T{}) with the element type of the problem.
-template <class F>
-void with_type(Dtype dtype, F f) {
-  if (dtype == Dtype::fp32) return f(float{});
-  if (dtype == Dtype::fp16) return f(__half{});
-  f(__nv_bfloat16{});
-}
-template <class F>
-void with_16_bit_type(Dtype dtype, F f) {
-  if (dtype == Dtype::fp16) return f(__half{});
-  f(__nv_bfloat16{});
-}
-
-// A compile-time constant as an argument.
-template <int n>
-using Constant = std::integral_constant<int, n>;
-
-// Calls f with the first of these constants that is at least `value`.
-template <int n, int... more, class F>
-auto with_at_least(int value, F f) {
-  if constexpr (sizeof...(more) > 0) {
-    if (value > n) return with_at_least<more...>(value, f);
-  }
-  return f(Constant<n>{});
-}
 
 template <class F>
 auto with_scalar_columns(int dim, F f) {  // 32 columns for each lane of a warp
@@ -119,6 +97,7 @@ template <class T, int dim>
 struct Tuned : Block<TunedSmem<T, TunedTile<dim>>, TunedTile<dim>::rows> {
   static constexpr auto kernel = flash_tuned<T, TunedTile<dim>>;
   static constexpr auto packed = flash_tuned<T, PackedTile<dim>>;
+  static constexpr auto dropped = flash_tuned<T, DroppedTile<dim>>;
 };
 template <class T, int dim>  // dims padded to `dim`
 struct AnyDim : Block<typename AnyDimTile<T, dim>::Smem> {
@@ -145,7 +124,7 @@ std::size_t tiled_bytes(const Attention& a) {
   return with_at_least<dims...>(a.dim, [](auto dim) { return sizeof(typename Tiled<H, dim>::Smem); });
 }
 
-// `tuned` where it can, `any_dim` elsewhere.
+// `tuned` where it can; elsewhere `any_dim`, and with dropout `scalar`.
 bool is_tuned_dim(int dim) { return dim == 32 || dim == 64 || dim == 96 || dim == 128 || dim == 256; }
 
 template <bool Const>
@@ -156,6 +135,7 @@ bool has_tuned_rows(const device::AnyHeads<Const>& x) {  // of elements of 16 bi
 void launch_tuned(const AttentionLaunch& l) {
   if (!is_tuned_dim(l.shape.dim) || !has_tuned_rows(l.q) || !has_tuned_rows(l.k) || !has_tuned_rows(l.v) ||
       !has_tuned_rows(l.o)) {
+    if (l.shape.dropout > 0) return launch_scalar(l);
     return launch_tiled<AnyDim, 32, 64, 96, 128, 256>(l);
   }
   launch_tiled<Tuned, 32, 64, 96, 128, 256>(l);
@@ -169,7 +149,7 @@ AttentionVariant variant(std::string name, std::string idea, const AttentionSupp
           .idea = std::move(idea),
           .supports = supports,
           .shared_bytes = std::move(shared_bytes),
-          .cost = [=](const Attention& a) { return run::with_find_sequences(a, std::vector{problem::flash_cost(a, kernel)}); },
+          .cost = [=](const Attention& a) { return run::with_options(a, std::vector{problem::flash_cost(a, kernel)}); },
           .launch = std::move(launch)};
 }
 
@@ -179,8 +159,10 @@ AttentionVariant tiled(std::string name, std::string idea, const AttentionSuppor
                  launch_tiled<Tiled, dims...>);
 }
 
-const AttentionSupport any = {.dtypes = {Dtype::fp32, Dtype::fp16, Dtype::bf16}, .window = true, .packed = true};
+const AttentionSupport any = {
+    .dtypes = {Dtype::fp32, Dtype::fp16, Dtype::bf16}, .window = true, .packed = true, .dropout = true, .packed_dropout = true};
 const AttentionSupport any_16_bit = {.dtypes = {Dtype::fp16, Dtype::bf16}, .window = true, .packed = true};
+const AttentionSupport any_option = {.dtypes = {Dtype::fp16, Dtype::bf16}, .window = true, .packed = true, .dropout = true};
 const AttentionSupport whole = {
     .dtypes = {Dtype::fp16, Dtype::bf16}, .dims = {32, 64, 128}, .window = true, .row_alignment = 16};
 // Two sets of scores beside longer rows of O do not fit into the registers.
@@ -209,12 +191,16 @@ const std::vector<AttentionVariant> variants = {
                                     "flash_lazy_rescale"),
     {.name = "tuned",
      .idea = "copies of the next tile and exponentials of the next keys between the mma",
-     .supports = any_16_bit,
-     .shared_bytes = tiled_bytes<Tuned, 32, 64, 96, 128, 256>,  // never less than any_dim's
+     .supports = any_option,
+     .shared_bytes =
+         [](const Attention& a) {  // never less than any_dim's
+           return std::max(tiled_bytes<Tuned, 32, 64, 96, 128, 256>(a), a.dropout > 0 ? scalar_bytes(a) : 0);
+         },
      .cost =
          [](const Attention& a) {
-           return run::with_find_sequences(
-               a, std::vector{problem::flash_cost(a, is_tuned_dim(a.dim) ? "flash_tuned" : "flash_any_dim")});
+           return run::with_options(a, std::vector{problem::flash_cost(a, is_tuned_dim(a.dim) ? "flash_tuned"
+                                                                          : a.dropout > 0     ? "flash_scalar"
+                                                                                              : "flash_any_dim")});
          },
      .launch = launch_tuned},
     tiled<AnyDim, 32, 64, 96, 128, 256>("any_dim", "rows of any length at any address: narrower copies, padding with zeros",

@@ -11,6 +11,7 @@
 #include <type_traits>
 
 #include "common/device/block.cuh"
+#include "common/device/dropout.h"
 #include "common/device/elements.cuh"
 #include "common/device/mask.h"
 #include "common/device/memory.cuh"

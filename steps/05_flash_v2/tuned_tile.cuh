@@ -26,6 +26,10 @@ template <int dim>
 struct PackedTile : TunedTile<dim> {
   using Shape = device::PackedShape;
 };
+template <int dim>
+struct DroppedTile : TunedTile<dim> {
+  using Shape = device::Dropped<AttentionShape>;
+};
 
 template <class T, class Tile>
 struct TunedSmem {

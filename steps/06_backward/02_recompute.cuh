@@ -68,7 +68,9 @@ __global__ void __launch_bounds__(32 * recompute_warps) backward_recompute(Shape
         }
         const std::int64_t at = rows.at(shape, batch, head, i);
         p = device::exp2_fast(s * scale_log2 - rows.lse2[at]);
+        if constexpr (device::drops<Shape>) dp *= device::kept_weight(shape, batch, head, i, first_key + lane);
         ds = p * (dp + rows.minus_delta[at]);
+        if constexpr (device::drops<Shape>) p *= device::kept_weight(shape, batch, head, i, first_key + lane);
       }
       smem.p[warp][lane] = p;
       smem.ds[warp][lane] = ds;

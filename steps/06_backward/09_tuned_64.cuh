@@ -14,6 +14,7 @@
 #pragma once
 
 #include "steps/06_backward/08_keys_32.cuh"
+#include "steps/06_backward/dropped.cuh"
 #include "steps/06_backward/stage_copies.cuh"
 
 namespace backward {
@@ -36,6 +37,7 @@ __global__ void __launch_bounds__(tile_threads, 2) backward_tuned_64(Shape shape
   const float scale_log2 = shape.scale * device::log2_e;
   const int warp_key = 16 * key_slices * warp;
   const QueryTiles tiles = query_tiles(shape, first_key, wide_keys, tile_rows);
+  constexpr bool drops = device::drops<Shape>;
 
   // ---- prologue: K, V and the first tile ----
   TileOfHead next = first_tile(shape, tiles, kv_head);  // the tile that is copied next
@@ -81,12 +83,20 @@ __global__ void __launch_bounds__(tile_threads, 2) backward_tuned_64(Shape shape
           mask_probabilities(s[n], shape, first_key + warp_key + 16 * n + lane / 4, tile * tile_rows + part);
         }
       }
+      if constexpr (drops) device::negate_dropped(s, shape.dropout, batch, head, tile * tile_rows + part, first_key + warp_key);
       // dV += P^T dO
       pack_slices<T>(frag, s);
+      if constexpr (drops) keep_positive(frag);
       multiply_kept(acc_dv, frag, stage.d_o, part);
       // dP^T - D = V dO^T - D, dS = P (dP - D)
-      multiply_rows(dp, smem.v, warp_key, stage.d_o, part, stage.minus_delta, [](int) {});
-      times(dp, s);
+      if constexpr (drops) {
+        zero(dp);
+        multiply_rows(dp, smem.v, warp_key, stage.d_o, part);
+        times_with_dropout(dp, s, &stage.minus_delta[part], shape.dropout.factor());
+      } else {
+        multiply_rows(dp, smem.v, warp_key, stage.d_o, part, stage.minus_delta, [](int) {});
+        times(dp, s);
+      }
       pack_slices<T>(frag, dp);
       if constexpr (with_dq) store_slices(smem.ds[stage_index], warp_key, part, frag);
       // dK += dS^T Q
@@ -104,6 +114,7 @@ __global__ void __launch_bounds__(tile_threads, 2) backward_tuned_64(Shape shape
     __syncthreads();  // dS of the last tile is written
     add_dq(stage_index ^ 1, before);
   }
+  if constexpr (drops) device::multiply(acc_dv, shape.dropout.factor());
   float* flag = rows.flag(shape, batch, kv_head);
 #pragma unroll
   for (int s = 0; s < key_slices; ++s) {

@@ -39,6 +39,7 @@ __global__ void __launch_bounds__(role_threads, 1) backward_tuned_128(Shape shap
   const float scale_log2 = shape.scale * device::log2_e;
   const QueryTiles tiles = query_tiles(shape, first_key, role_keys, tile_rows);
   const bool any = tiles.begin < tiles.end;
+  constexpr bool drops = device::drops<Shape>;
   RoleWarp<T, dim> self(warp);
 
   // ---- prologue: K, V and the first tile ----
@@ -68,7 +69,7 @@ __global__ void __launch_bounds__(role_threads, 1) backward_tuned_128(Shape shap
 
   if (warp < 4) {
     // ================ P and dV ================
-    const auto attend_tile = [&](int, int tile, auto is_masked) {
+    const auto attend_tile = [&]([[maybe_unused]] int head, int tile, auto is_masked) {
       begin_tile();
       // S^T = K Q^T
       float s[role_slices][role_queries / 8][4] = {};
@@ -81,19 +82,24 @@ __global__ void __launch_bounds__(role_threads, 1) backward_tuned_128(Shape shap
           mask_probabilities(s[n], shape, first_key + self.key + 16 * n + lane / 4, tile * tile_rows + self.query);
         }
       }
+      if constexpr (drops) {
+        device::negate_dropped(s, shape.dropout, batch, head, tile * tile_rows + self.query, first_key + self.key);
+      }
       std::uint32_t frag[role_steps][role_slices][4];
       pack_slices<T>(frag, s);
       store_slices(smem.p, self.key, self.query, frag);
       ptx::bar_arrive(2, role_threads);  // P is there: the S-warps may read it
       // dV += P^T dO
+      if constexpr (drops) keep_positive(frag);
       self.add_own(frag, smem.d_o[stage]);
       ptx::bar_sync(3, role_threads / 2);  // the other P-warps' P is there, too
-      self.add_other(smem.p, smem.d_o[stage]);
+      self.template add_other<drops>(smem.p, smem.d_o[stage]);
       end_tile();
     };
     for_each_tile(shape, tiles, kv_head, attend_tile);
     ptx::cp_async_wait_all();                     // of K and V, where no query sees them
     if (any) ptx::barrier_sync(1, role_threads);  // the S-warps' last wait
+    if constexpr (drops) self.times(shape.dropout.factor());
     self.store(dv, batch, kv_head, first_key, shape.seq_k, 1.0f, rows.flag(shape, batch, kv_head));
   } else {
     // ================ dS, dK and dQ ================
@@ -117,10 +123,15 @@ __global__ void __launch_bounds__(role_threads, 1) backward_tuned_128(Shape shap
       if (is_behind) finish_tile(stage ^ 1);
       // dP^T - D = V dO^T - D
       float dp[role_slices][role_queries / 8][4];
-      multiply_rows(dp, smem.v, self.key, smem.d_o[stage], self.query, smem.minus_delta[stage], copy_share);
+      if constexpr (drops) zero(dp);
+      multiply_rows(dp, smem.v, self.key, smem.d_o[stage], self.query, drops ? nullptr : smem.minus_delta[stage], copy_share);
       ptx::bar_sync(2, role_threads);  // P is there
       // dS = P (dP - D)
-      self.times_stored(frag, dp, smem.p);
+      if constexpr (drops) {
+        self.times_stored(frag, dp, smem.p, smem.minus_delta[stage], shape.dropout.factor());
+      } else {
+        self.times_stored(frag, dp, smem.p);
+      }
       store_slices(smem.ds[stage], self.key, self.query, frag);
       is_behind = true;
       if constexpr (with_dq) before = &dq_sums[rows.at(shape, batch, head, tile * tile_rows) * dim];

@@ -31,7 +31,7 @@ inline Costs standard_costs(const Backward& a) {
           problem::over_queries_cost(a)};
 }
 inline Costs recompute_costs(const Backward& a) {
-  return run::with_find_sequences(
+  return run::with_options(
       a, Costs{problem::prepare_cost(a, true), problem::backward_cost(a, "backward_recompute", 5, BackwardResult::all),
                problem::convert_cost(a, "convert_dq")});
 }
@@ -46,17 +46,15 @@ inline Costs deterministic_costs(const Backward& a) {
 }
 inline Costs any_dim_costs(const Backward& a) {
   const double sums = sizeof(float) * static_cast<double>(a.batch) * a.heads * a.seq_q * a.dim;
-  return run::with_find_sequences(a,
-                                  Costs{problem::prepare_cost(a, false),
-                                        {"zero_sums", 0, 0, sums},
-                                        problem::backward_cost(a, "backward_any_dim", a.dim > 128 ? 7 : 5, BackwardResult::all),
-                                        problem::convert_cost(a, "convert_padded"),
-                                        repair_cost});
+  return run::with_options(a, Costs{problem::prepare_cost(a, false),
+                                    {"zero_sums", 0, 0, sums},
+                                    problem::backward_cost(a, "backward_any_dim", a.dim > 128 ? 7 : 5, BackwardResult::all),
+                                    problem::convert_cost(a, "convert_padded"),
+                                    repair_cost});
 }
 inline Costs tiled_costs(const Backward& a, const std::string& kernel, const std::string& convert = "convert_blocks") {
-  return run::with_find_sequences(a,
-                                  Costs{prepare_chunks_cost(a, true), problem::backward_cost(a, kernel, 5, BackwardResult::all),
-                                        problem::convert_cost(a, convert), repair_cost});
+  return run::with_options(a, Costs{prepare_chunks_cost(a, true), problem::backward_cost(a, kernel, 5, BackwardResult::all),
+                                    problem::convert_cost(a, convert), repair_cost});
 }
 
 }  // namespace backward

@@ -2,8 +2,7 @@
 // capability 9.0 alone.
 #pragma once
 
-#include <type_traits>
-
+#include "common/device/dispatch.h"
 #include "common/run/family/any_step.h"
 #include "common/run/family/packed.h"
 #include "steps/06_backward/05_fragment_order.cuh"
@@ -11,31 +10,9 @@
 
 namespace backward {
 
-// Calls f(T{}) with the element type of the problem.
-template <class F>
-void with_type(problem::Dtype dtype, F f) {
-  if (dtype == problem::Dtype::fp32) return f(float{});
-  if (dtype == problem::Dtype::fp16) return f(__half{});
-  f(__nv_bfloat16{});
-}
-template <class F>
-void with_16_bit_type(problem::Dtype dtype, F f) {
-  if (dtype == problem::Dtype::fp16) return f(__half{});
-  f(__nv_bfloat16{});
-}
-
-// A compile-time constant as an argument.
-template <int n>
-using Constant = std::integral_constant<int, n>;
-
-// Calls f with the first of these constants that is at least `value`.
-template <int n, int... more, class F>
-auto with_at_least(int value, F f) {
-  if constexpr (sizeof...(more) > 0) {
-    if (value > n) return with_at_least<more...>(value, f);
-  }
-  return f(Constant<n>{});
-}
+using device::with_16_bit_type;
+using device::with_at_least;
+using device::with_type;
 
 // A rung whose blocks have tiles of keys, for one type and one head dim: shared memory, keys and threads of a block. A rung
 // adds its kernel, and whether its sums of dQ lie by lane.

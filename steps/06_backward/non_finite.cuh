@@ -15,19 +15,21 @@ constexpr int repair_warps = 8;
 constexpr int repair_blocks = 16;  // of a key/value head
 constexpr int repair_columns = 8;  // of a lane: head dims up to 256
 
-// What a warp does with a pair that query i, of this head, and key j make: P and dS, the same in all lanes.
+// What a warp does with a pair that query i, of this head, and key j make: P and dS, the same in all lanes. `kept`: what
+// dropout multiplies P by.
 template <class T>
 struct Pair {
   float p, ds;
-  __device__ Pair(const AttentionShape& shape, const T* q, const T* k, const T* v, const T* d_o, float lse2,
-                  float minus_delta) {
+  __device__ Pair(const AttentionShape& shape, const T* q, const T* k, const T* v, const T* d_o, float lse2, float minus_delta,
+                  float kept) {
     float s = 0.0f, dp = 0.0f;
     for (int t = threadIdx.x % 32; t < shape.dim; t += 32) {
       s += to_float(load(&q[t])) * to_float(load(&k[t]));
       dp += to_float(load(&d_o[t])) * to_float(load(&v[t]));
     }
     p = device::exp2_fast(warp_sum(s) * (shape.scale * device::log2_e) - lse2);
-    ds = p * (warp_sum(dp) + minus_delta);
+    ds = p * (kept * warp_sum(dp) + minus_delta);
+    p *= kept;
   }
 };
 
@@ -48,7 +50,7 @@ __global__ void __launch_bounds__(32 * repair_warps) repair_non_finite(Shape sha
   const auto pair = [&](int head, int i, int j) {
     const std::int64_t at = rows.at(shape, batch, head, i);
     return Pair<T>(shape, q.row(batch, head, i), k.row(batch, kv_head, j), v.row(batch, kv_head, j), d_o.row(batch, head, i),
-                   load(&rows.lse2[at]), load(&rows.minus_delta[at]));
+                   load(&rows.lse2[at]), load(&rows.minus_delta[at]), device::kept_weight(shape, batch, head, i, j));
   };
   const int first = blockIdx.x * repair_warps + threadIdx.x / 32, step = repair_blocks * repair_warps;
   for (int j = first; j < shape.seq_k; j += step) {  // dK and dV of a key

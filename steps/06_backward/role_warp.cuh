@@ -2,6 +2,7 @@
 // dK.
 #pragma once
 
+#include "steps/06_backward/dropped.cuh"
 #include "steps/06_backward/stage_copies.cuh"
 
 namespace backward {
@@ -36,7 +37,8 @@ struct RoleWarp {
   __device__ void add_own(const std::uint32_t (&own)[role_steps][role_slices][4], const Tile<T, tile_rows, dim>& queries) {
     multiply_kept(acc, own, queries, query, column);
   }
-  // The same of the other queries, whose P or dS comes from shared memory.
+  // The same of the other queries, whose P or dS comes from shared memory. `drops`: it may be −P, which counts as 0.
+  template <bool drops = false>
   __device__ void add_other(const Tile<T, role_keys, tile_rows>& pairs, const Tile<T, tile_rows, dim>& queries) {
     const int other = query ^ role_queries;
 #pragma unroll
@@ -44,6 +46,7 @@ struct RoleWarp {
       std::uint32_t a[1][role_slices][4];
 #pragma unroll
       for (int s = 0; s < role_slices; ++s) load_a(a[0][s], pairs, key + 16 * s, other + 16 * step);
+      if constexpr (drops) keep_positive(a);
       multiply_kept(acc, a, queries, other + 16 * step, column);
     }
   }
@@ -66,6 +69,29 @@ struct RoleWarp {
       }
     }
   }
+  // The same with dropout, from dO Vᵀ: −P is a pair that is left out.
+  __device__ void times_stored(std::uint32_t (&ds)[role_steps][role_slices][4],
+                               const float (&products)[role_slices][role_queries / 8][4],
+                               const Tile<T, role_keys, tile_rows>& p, const float* minus_delta, float factor) const {
+#pragma unroll
+    for (int step = 0; step < role_steps; ++step) {
+#pragma unroll
+      for (int s = 0; s < role_slices; ++s) {
+        std::uint32_t pairs[4];
+        load_a(pairs, p, key + 16 * s, query + 16 * step);
+#pragma unroll
+        for (int w = 0; w < 4; ++w) {
+          const float2 pair = unpacked<T>(pairs[w]);
+          const int n = 2 * step + w / 2;
+          const float2 of_rows = load(reinterpret_cast<const float2*>(&minus_delta[query + 8 * n + threadIdx.x % 4 * 2]));
+          const float(&of)[4] = products[s][n];
+          ds[step][s][w] = packed<T>(device::gradient_with_dropout(pair.x, of[w % 2 * 2], factor, of_rows.x),
+                                     device::gradient_with_dropout(pair.y, of[w % 2 * 2 + 1], factor, of_rows.y));
+        }
+      }
+    }
+  }
+  __device__ void times(float factor) { device::multiply(acc, factor); }
   // To the warp's part of dV or dK.
   __device__ void store(const Heads<T>& to, int batch, int head, int first_key, int end, float factor, float* flag) const {
     Heads<T> columns = to;

@@ -12,6 +12,7 @@
 #pragma once
 
 #include "common/device/block.cuh"
+#include "common/device/dropout.h"
 #include "common/device/elements.cuh"
 #include "common/device/mask.h"
 #include "common/device/memory.cuh"

@@ -10,6 +10,8 @@
 namespace backward {
 namespace {
 
+using DroppedShape = device::Dropped<AttentionShape>;
+
 template <class T, int dim>
 struct FragmentOrder : Block<KeysSmem<T, dim>, tile_keys, tile_threads> {
   static constexpr auto kernel = backward_one_kernel<T, dim, SumsByLane<true>>;
@@ -34,12 +36,14 @@ template <class T, int dim>
 struct Tuned64 : Block<Keys32Smem<T, dim>, wide_keys, tile_threads> {
   static constexpr auto kernel = backward_tuned_64<T, dim>;
   static constexpr auto packed = backward_tuned_64<T, dim, true, device::PackedShape>;
+  static constexpr auto dropped = backward_tuned_64<T, dim, true, DroppedShape>;
   static constexpr bool by_lane = true;
 };
 template <class T, int dim>
 struct Tuned128 : Block<RolesSmem<T, dim>, role_keys, role_threads> {
   static constexpr auto kernel = backward_tuned_128<T, dim>;
   static constexpr auto packed = backward_tuned_128<T, dim, true, device::PackedShape>;
+  static constexpr auto dropped = backward_tuned_128<T, dim, true, DroppedShape>;
   static constexpr bool by_lane = true;
 };
 

@@ -122,6 +122,11 @@ const AttentionSupport long_rows = {
 const AttentionSupport any_16_bit = {.dtypes = {Dtype::fp16, Dtype::bf16}, .window = true};
 const AttentionSupport any = {.dtypes = {Dtype::fp32, Dtype::fp16, Dtype::bf16}, .window = true};
 
+AttentionSupport with_options(AttentionSupport supports, bool both = false) {
+  supports.packed = supports.dropout = true;
+  supports.packed_dropout = both;
+  return supports;
+}
 AttentionSupport with_packed(AttentionSupport supports) {
   supports.packed = true;
   return supports;
@@ -134,31 +139,31 @@ struct Choice {
   const char* kernel;
   Rung rung;
 };
-Choice tuned(int dim, bool aligned) {
-  if (!aligned || !is_tuned_dim(dim)) return {"backward_any_dim", any_dim()};
-  if (dim <= 64) return {"backward_tuned_64", tuned_64()};
+const Choice by_recompute = {"backward_recompute", {launch_recompute, recompute_bytes, "convert_dq"}};
+Choice tuned(const Backward& a, bool aligned) {
+  if (!aligned || !is_tuned_dim(a.dim)) return a.dropout > 0 ? by_recompute : Choice{"backward_any_dim", any_dim()};
+  if (a.dim <= 64) return {"backward_tuned_64", tuned_64()};
   return {"backward_tuned_128", tuned_128()};
 }
-Choice tuned_80(int dim, bool aligned) {
-  // Beyond 192 columns any_dim does not fit 99 KB.
-  if (dim > 192) return {"backward_recompute", {launch_recompute, recompute_bytes, "convert_dq"}};
-  if (!aligned || !is_tuned_dim(dim))
+Choice tuned_80(const Backward& a, bool aligned) {
+  if (a.dim > 192) return by_recompute;  // any_dim does not fit 99 KB there
+  if (!aligned || !is_tuned_dim(a.dim))
     return {"backward_any_dim", {launch_any_dim<false>, any_dim_bytes<false>, "convert_padded"}};
-  if (dim <= 96) return {"backward_pipeline", rung_of<PipelineFor80, 32, 64, 96>()};
+  if (a.dim <= 96) return {"backward_pipeline", rung_of<PipelineFor80, 32, 64, 96>()};
   return {"backward_transposed", rung_of<TransposedFor80, 128>()};
 }
 
-template <Choice (*choice)(int, bool)>
+template <Choice (*choice)(const Backward&, bool)>
 void launch_best(const BackwardLaunch& l) {
-  choice(l.shape.dim, has_aligned_rows(l)).rung.launch(l);
+  choice(l.shape, has_aligned_rows(l)).rung.launch(l);
 }
-template <Choice (*choice)(int, bool)>
+template <Choice (*choice)(const Backward&, bool)>
 std::size_t best_bytes(const Backward& a) {  // at most
-  return std::max(choice(a.dim, true).rung.shared_bytes(a), choice(a.dim, false).rung.shared_bytes(a));
+  return std::max(choice(a, true).rung.shared_bytes(a), choice(a, false).rung.shared_bytes(a));
 }
-template <Choice (*choice)(int, bool)>
+template <Choice (*choice)(const Backward&, bool)>
 Costs best_costs(const Backward& a) {
-  const std::string kernel = choice(a.dim, true).kernel;
+  const std::string kernel = choice(a, true).kernel;
   if (kernel == "backward_recompute") return recompute_costs(a);
   return kernel == "backward_any_dim" ? any_dim_costs(a) : tiled_costs(a, kernel);
 }
@@ -172,7 +177,7 @@ const std::vector<BackwardVariant> variants = {
      .launch = launch_standard},
     {.name = "recompute",
      .idea = "a block has a tile of keys and makes P and dS again, tile by tile; dQ is added up in global memory",
-     .supports = with_packed(any),
+     .supports = with_options(any, true),
      .shared_bytes = recompute_bytes,
      .scratch = sums_arrays,
      .cost = recompute_costs,
@@ -195,9 +200,9 @@ const std::vector<BackwardVariant> variants = {
          "backward_pipeline", pipeline(), 90),
     rung("keys_32", "32 keys a warp: each fragment feeds four mma; dQ one tile late", short_rows, "backward_keys_32", keys_32(),
          90),
-    rung("tuned_64", "addresses made once, copies between the mma, dP from −D on", with_packed(short_rows), "backward_tuned_64",
-         tuned_64(), 90),
-    rung("tuned_128", "four warps make P and dV, four make dS, dK and dQ", with_packed(long_rows), "backward_tuned_128",
+    rung("tuned_64", "addresses made once, copies between the mma, dP from −D on", with_options(short_rows),
+         "backward_tuned_64", tuned_64(), 90),
+    rung("tuned_128", "four warps make P and dV, four make dS, dK and dQ", with_options(long_rows), "backward_tuned_128",
          tuned_128(), 90),
     {.name = "deterministic",
      .idea = "the tuned rungs without dQ, and a kernel that makes it: the same bits in every run",
@@ -217,8 +222,8 @@ const std::vector<BackwardVariant> variants = {
      .launch = any_dim().launch,
      .deterministic = false},
     {.name = "tuned",
-     .idea = "tuned_64 or tuned_128, by the head dim; any_dim where neither fits",
-     .supports = with_packed(any_16_bit),
+     .idea = "tuned_64 or tuned_128, by the head dim; any_dim where neither fits, with dropout recompute",
+     .supports = with_options(any_16_bit),
      .compute_capability = 90,
      .shared_bytes = best_bytes<tuned>,
      .scratch = any_dim_arrays,

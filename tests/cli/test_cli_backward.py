@@ -32,8 +32,9 @@ def visible(seq_q, seq_k, causal=False, window=0):
     return ((j <= own) | (not causal)) & ((abs(own - j) < window) | (window == 0))
 
 
-def gradients(q, k, v, do, scale=None, **masks):
-    """O, LSE, dQ, dK and dV in float64 from [batch, heads, seq, dim] arrays; dK and dV sum over the heads that share a key."""
+def gradients(q, k, v, do, scale=None, kept=1, **masks):
+    """O, LSE, dQ, dK and dV in float64 from [batch, heads, seq, dim] arrays; dK and dV sum over the heads that share a key. `kept`: what
+    dropout multiplies P by."""
     q, k, v, do = (np.asarray(a, np.float64) for a in (q, k, v, do))
     kv_shape, group = k.shape, q.shape[1] // k.shape[1]
     k, v = np.repeat(k, group, axis=1), np.repeat(v, group, axis=1)
@@ -46,12 +47,12 @@ def gradients(q, k, v, do, scale=None, **masks):
     p /= np.where(total == 0, 1, total)
     with np.errstate(divide="ignore"):
         lse = (np.log(total) + shift)[..., 0]
-    dp = do @ v.swapaxes(-1, -2)
+    dp = kept * (do @ v.swapaxes(-1, -2))
     ds = p * (dp - (p * dp).sum(axis=-1, keepdims=True))
     of_keys = (kv_shape[0], kv_shape[1], group, *kv_shape[2:])
     dk = (scale * ds.swapaxes(-1, -2) @ q).reshape(of_keys).sum(axis=2)
-    dv = (p.swapaxes(-1, -2) @ do).reshape(of_keys).sum(axis=2)
-    return p @ v, lse, scale * ds @ k, dk, dv
+    dv = ((kept * p).swapaxes(-1, -2) @ do).reshape(of_keys).sum(axis=2)
+    return (kept * p) @ v, lse, scale * ds @ k, dk, dv
 
 
 def assert_right(folder, tensors, relative=2.0**-7, dtype=np.float16, **options):

@@ -89,10 +89,19 @@ std::vector<double> differences(const AttentionSpec& s, Tensors<double> t, std::
 }
 
 const std::vector<AttentionSpec> specs = {
-    {1, 1, 1, 1, 1, 1, false, 0, 1.0},   {1, 1, 1, 5, 5, 3, true, 0, 0.5},     {2, 4, 2, 7, 12, 8, true, 0, 0.35},
-    {1, 6, 2, 11, 6, 9, true, 0, 0.3},   {3, 2, 1, 9, 9, 5, false, 3, 0.4},    {1, 2, 2, 20, 16, 4, true, 5, 0.5},
-    {2, 3, 3, 13, 40, 7, false, 1, 1.0}, {1, 14, 2, 3, 21, 16, true, 0, 0.25}, {1, 1, 1, 6, 1, 2, true, 0, 1.0},
-    {1, 2, 1, 6, 9, 4, true, 0, -0.7},   {1, 2, 1, 6, 9, 4, false, 0, 0.0},    {1, 1, 1, 9, 4, 3, false, 2, 1.5},
+    {1, 1, 1, 1, 1, 1, false, 0, 1.0},
+    {1, 1, 1, 5, 5, 3, true, 0, 0.5},
+    {2, 4, 2, 7, 12, 8, true, 0, 0.35},
+    {1, 6, 2, 11, 6, 9, true, 0, 0.3},
+    {3, 2, 1, 9, 9, 5, false, 3, 0.4},
+    {1, 2, 2, 20, 16, 4, true, 5, 0.5},
+    {2, 3, 3, 13, 40, 7, false, 1, 1.0},
+    {1, 14, 2, 3, 21, 16, true, 0, 0.25},
+    {1, 1, 1, 6, 1, 2, true, 0, 1.0},
+    {1, 2, 1, 6, 9, 4, true, 0, -0.7},
+    {1, 2, 1, 6, 9, 4, false, 0, 0.0},
+    {1, 1, 1, 9, 4, 3, false, 2, 1.5},
+    {2, 4, 2, 7, 12, 5, true, 0, 0.35, {}, 100, 5},
 };
 
 // Which keys a query sees, by the definition.
@@ -113,7 +122,8 @@ bool finite_row(const std::vector<double>& a, std::int64_t row, int dim) {
 
 // ---- the truth ----
 
-TEST_CASE("backward agrees with finite differences: causal, window, GQA, rows without keys, scales below and equal to 0") {
+TEST_CASE(
+    "backward agrees with finite differences: causal, window, GQA, rows without keys, scales below and equal to 0, dropout") {
   unsigned seed = 11;
   for (const AttentionSpec& s : specs) {
     const auto t = random_tensors<double>(s, seed += 10);

@@ -217,8 +217,8 @@ def without_fallbacks(text, step, variant):
 
 
 def without_packed(text):
-    """Without the kernels for packed sequences: a file takes whole batch entries alone."""
-    return re.sub(r"\n *static constexpr auto packed = [^;]*;", "", text)
+    """Without the kernels for packed sequences and for dropout: a file takes whole batch entries alone."""
+    return re.sub(r"\n *static constexpr auto (?:packed|dropped) = [^;]*;", "", text)
 
 
 def plain_comments(text):
@@ -348,7 +348,7 @@ def written(step, variant, root, device_includes, out):
                 d.text, d.code = (without_packed(without_fallbacks(text, step, variant)) for text in (d.text, d.code))
                 d.uses = uses_of(d.code)
             d.uses = {("host" if q in ("run", "problem") else q, n) for q, n in d.uses}
-        source.declarations = [d for d in source.declarations if "PackedShape" not in d.code]
+        source.declarations = [d for d in source.declarations if "PackedShape" not in d.code and "Dropped" not in d.code]
 
     type_of = variant.type
     code = [

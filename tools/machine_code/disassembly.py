@@ -108,9 +108,12 @@ def run_simulator(step, build):
 
 
 def made(word, folder):
-    """Of a run: NANS64 stands for inputs of head dim 64 with NaNs, SUMS300 for packed sequences of 300 tokens in all; other words stay."""
+    """Of a run: NANS64 stands for inputs of head dim 64 with NaNs, SUMS300 for packed sequences of 300 tokens in all, OUT for a folder;
+    other words stay."""
     if word.startswith("NANS"):
         return make_nans(folder / word, dim=int(word[4:]))
+    if word == "OUT":
+        return folder / "out"
     if word.startswith("SUMS"):
         tokens = int(word[4:])
         np.save(folder / f"{word}.npy", np.array([0, tokens // 7, tokens // 7, tokens // 2, tokens], np.int32))

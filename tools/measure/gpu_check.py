@@ -44,7 +44,7 @@ from tools.measure.shapes import (
 ROOT = Path(__file__).resolve().parents[2]
 PARTS = ["tests", "sanitizers", "ceilings", "bench", "ncu", "calibration"]
 WHOLE = ["ceilings", "calibration"]  # which belong to no step
-HOST_ONLY = {"test_problem", "test_packed", "test_reference", "test_check", "test_backward_reference", "test_check_backward"}  # they call no kernel: make test has run them
+HOST_ONLY = {"test_problem", "test_packed", "test_dropout", "test_reference", "test_check", "test_backward_reference", "test_check_backward"}  # they call no kernel: make test has run them
 TIMED = ["test_measure"]  # these need the GPU for themselves
 TORCH_PEERS = {"05_flash_v2": ["attention_peers", "packed_peers"], "06_backward": ["backward_peers", "packed_peers"]}
 SANITIZERS = ["memcheck", "racecheck", "synccheck", "initcheck"]
@@ -134,7 +134,7 @@ def run_tests(check):
     both_tiers = "~[long],[long]"
     tests = {f"test {test.name}": ([test, both_tiers], None) for test in sorted((check.build / "tests").glob("test_*")) if test.name not in left_out}
     pytest = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"]
-    for name in ("cli", "cli_gemm", "cli_softmax", "cli_backward", "cli_packed"):
+    for name in ("cli", "cli_gemm", "cli_softmax", "cli_backward", "cli_packed", "cli_dropout"):
         tests[f"test command line, {name}"] = ([*pytest, f"tests/cli/test_{name}.py"], {"FLASHSTEPS_BIN": str(check.build / "bin")})
     check.run_together(tests)
     for test in TIMED:

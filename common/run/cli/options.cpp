@@ -64,10 +64,7 @@ void add_common_flags(CLI::App& app, CommonOptions& options) {
   app.add_flag("--list", options.list, "show the variants and what each supports, and stop");
   app.add_option("--variant", options.variant, "variant to run, or all; default: the best")->type_name("NAME");
   app.add_option("--input", options.input, "read the inputs from DIR, as .npy files; fixes the shape")->type_name("DIR");
-  app.add_option_function<std::string>(
-         "--seed", [&](const std::string& text) { options.seed = whole_number<std::uint64_t>("--seed", text, 0); },
-         "of random inputs (default 1)")
-      ->type_name("N");
+  add_seed(app, "--seed", options.seed, "of random inputs (default 1)");
   app.add_option("--output", options.output, "write the outputs to DIR, as .npy files")->type_name("DIR");
   app.add_flag("--check")->description("check the outputs (the default)");
   app.add_flag_callback(
@@ -110,6 +107,11 @@ void add_number(CLI::App& app, const std::string& flag, std::optional<float>& va
     if (std::isinf(*value)) throw InputError(flag + ": it must be finite");
   };
   app.add_option_function<std::string>(flag, parse, help)->type_name("X");
+}
+
+void add_seed(CLI::App& app, const std::string& flag, std::optional<std::uint64_t>& value, const std::string& help) {
+  const auto parse = [flag, &value](const std::string& text) { value = whole_number<std::uint64_t>(flag, text, 0); };
+  app.add_option_function<std::string>(flag, parse, help)->type_name("N");
 }
 
 void add_dtype(CLI::App& app, std::optional<problem::Dtype>& value) {

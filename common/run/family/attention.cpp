@@ -1,5 +1,8 @@
 #include "common/run/family/attention.h"
 
+#include <algorithm>
+
+#include "common/reference/dropout.h"
 #include "common/run/family/heads.h"
 #include "common/run/harness/text.h"
 
@@ -25,6 +28,8 @@ std::string unsupported(const AttentionSupport& supports, const problem::Attenti
   if (shape.causal && !supports.causal) return "causal";
   if (shape.window > 0 && !supports.window) return "a window";
   if (shape.is_packed() && !supports.packed) return "packed sequences (cu-seqlens)";
+  if (shape.dropout > 0 && !supports.dropout) return "dropout";
+  if (shape.dropout > 0 && shape.is_packed() && !supports.packed_dropout) return "dropout with packed sequences";
   if (shape.kv_heads < shape.heads && !supports.grouped_heads) return "fewer kv-heads than heads";
   if (shape.batch > supports.max_batch) return "a batch beyond " + std::to_string(supports.max_batch);
   if (shape.heads > supports.max_heads) return "more than " + std::to_string(supports.max_heads) + " heads";
@@ -40,7 +45,9 @@ std::string refused(const std::string& what, const AttentionSupport& supports) {
 std::string to_string(const AttentionSupport& supports) {
   return joined(supports.dtypes, problem::name) + "; " + dims_text(supports) + "; " +
          (supports.causal ? "causal" : "not causal") + (supports.window ? ", window" : "") + "; any length" +
-         (supports.packed ? "; packed sequences" : "") + (supports.grouped_heads ? "; grouped heads" : "; kv-heads = heads") +
+         (supports.packed ? "; packed sequences" : "") + (supports.dropout ? "; dropout" : "") +
+         (supports.packed_dropout ? ", of packed sequences, too" : "") +
+         (supports.grouped_heads ? "; grouped heads" : "; kv-heads = heads") +
          (supports.row_alignment > 1 ? "; rows at multiples of " + std::to_string(supports.row_alignment) + " bytes" : "");
 }
 
@@ -75,6 +82,32 @@ std::vector<Given> given_packed(const problem::Attention& a) {
   return {{.name = "cu_seqlens", .integers = a.cu_seqlens}};
 }
 
+Arrays mask_arrays(const problem::Attention& a) {
+  if (!a.writes_mask) return {};
+  return {output("mask", Dtype::fp16, {a.batch, a.heads, a.seq_q, a.seq_k})};
+}
+
+std::vector<check::TensorVerdict> judge_mask(const problem::Attention& a, const std::vector<NamedTensor>& outputs) {
+  const auto mask = std::find_if(outputs.begin(), outputs.end(), [](const NamedTensor& o) { return o.name == "mask"; });
+  if (mask == outputs.end()) return {};
+  const reference::AttentionSpec spec = spec_of(a);
+  check::TensorVerdict verdict;
+  verdict.name = "mask";
+  verdict.max_error = verdict.max_baseline_error = verdict.worst_ratio = verdict.mean_error = verdict.mean_allowed = 0;
+  const float* kept = mask->tensor.values.data();
+  for (const reference::Row& row : reference::all_rows(spec)) {
+    for (int j = 0; j < a.seq_k; ++j, ++kept) {
+      const bool expected = reference::kept_weight(spec, row.batch, row.head, row.query, j) > 0;
+      if (!verdict.pass || *kept == (expected ? 1.0f : 0.0f)) continue;
+      verdict.pass = false;
+      verdict.reason = "mask: " + to_string(row) + ", key " + std::to_string(j) + " is " + std::to_string(*kept) +
+                       " and must be " + (expected ? "1" : "0");
+    }
+    ++verdict.rows_checked;
+  }
+  return {verdict};
+}
+
 Arrays AttentionFamily::arrays(const Problem& a, Layout layout) {
   const auto queries = heads_strides(a.heads, a.seq_q, a.dim, layout), keys = heads_strides(a.kv_heads, a.seq_k, a.dim, layout);
   return Arrays{input("q", a.dtype, {a.batch, a.heads, a.seq_q, a.dim}, queries),
@@ -82,7 +115,7 @@ Arrays AttentionFamily::arrays(const Problem& a, Layout layout) {
                 input("v", a.dtype, {a.batch, a.kv_heads, a.seq_k, a.dim}, keys),
                 output("o", a.dtype, {a.batch, a.heads, a.seq_q, a.dim}, queries),
                 output("lse", Dtype::fp32, {a.batch, a.heads, a.seq_q})} +
-         packed_arrays(a);
+         packed_arrays(a) + mask_arrays(a);
 }
 
 std::vector<Given> AttentionFamily::given(const Problem& a, const Inputs& in) {
@@ -102,7 +135,9 @@ AttentionLaunch AttentionFamily::bind(const Problem& a, const DeviceArrays& arra
 }
 
 std::vector<check::TensorVerdict> AttentionFamily::judge(const Truth& truth, const std::vector<NamedTensor>& outputs) {
-  return truth.judge(outputs[0].tensor, outputs[1].tensor);
+  auto verdicts = truth.judge(outputs[0].tensor, outputs[1].tensor);
+  for (check::TensorVerdict& mask : judge_mask(truth.shape(), outputs)) verdicts.push_back(std::move(mask));
+  return verdicts;
 }
 
 Program layer_program(const AttentionStep& step, const AttentionVariant& variant, const problem::Attention& a,

@@ -20,10 +20,12 @@ struct AttentionSupport {
   int max_dim = 256;
   bool causal = true;
   bool window = false;
-  bool packed = false;        // packed sequences: cu_seqlens
-  bool grouped_heads = true;  // kv_heads < heads
-  int row_alignment = 1;      // bytes: rows of Q, K, V and O begin at multiples of so many
-  int max_batch = 65535;      // CUDA's limit on y and z of a grid, which is where batch and heads go
+  bool packed = false;  // packed sequences: cu_seqlens
+  bool dropout = false;
+  bool packed_dropout = false;  // both at once
+  bool grouped_heads = true;    // kv_heads < heads
+  int row_alignment = 1;        // bytes: rows of Q, K, V and O begin at multiples of so many
+  int max_batch = 65535;        // CUDA's limit on y and z of a grid, which is where batch and heads go
   int max_heads = 65535;
 };
 
@@ -57,6 +59,11 @@ std::optional<std::string> refusal(const AttentionSupport& supports, const Atten
 // Of packed sequences: cu_seqlens [sequences + 1], and scratch memory for the ends of each token's sequence [seq_q].
 Arrays packed_arrays(const problem::Attention& a);
 std::vector<Given> given_packed(const problem::Attention& a);
+
+// Of dropout, where the problem asks for its mask: mask [batch, heads, seq_q, seq_k], fp16.
+Arrays mask_arrays(const problem::Attention& a);
+// Its verdict: every pair as the reference has it. None where there is no mask among the outputs.
+std::vector<check::TensorVerdict> judge_mask(const problem::Attention& a, const std::vector<NamedTensor>& outputs);
 
 struct AttentionFamily {
   using Problem = problem::Attention;

@@ -69,6 +69,7 @@ nlohmann::ordered_json attention_json(const problem::Attention& a) {
                                  {"scale", *a.scale},
                                  {"dtype", problem::name(a.dtype)}};
   if (a.is_packed()) json["cu_seqlens"] = a.cu_seqlens;
+  if (a.dropout > 0) json["dropout"] = {{"of_256", a.dropout}, {"seed", a.dropout_seed}};
   return json;
 }
 

@@ -1,6 +1,7 @@
 #include "common/run/family/attention_request.h"
 
 #include <CLI/CLI.hpp>
+#include <cmath>
 
 #include "common/run/family/attention_files.h"
 
@@ -9,12 +10,25 @@ namespace {
 
 using problem::Attention;
 
+constexpr std::uint64_t default_dropout_seed = 1;
+
+// A probability as kernels have it: so many of 256.
+int of_256(float probability) {
+  if (!(probability >= 0 && probability <= 1)) throw InputError("--dropout: it must be a probability, from 0 to less than 1");
+  const int n = static_cast<int>(std::lround(probability * 256));
+  if (n == 256) throw InputError("--dropout: 256 of 256 pairs would be left out, and nothing would be left");
+  return n;
+}
+
 // The options that no file fixes.
 Attention with_options(Attention shape, const AttentionFlags& flags) {
   shape.causal = shape.causal || flags.causal;
   shape.window = flags.window.value_or(shape.window);
   if (flags.scale) shape.scale = flags.scale;
   shape.dtype = flags.dtype.value_or(shape.dtype);
+  if (flags.dropout) shape.dropout = of_256(*flags.dropout);
+  if (flags.dropout_seed && !flags.dropout) throw InputError("--dropout-seed: there is no --dropout");
+  shape.dropout_seed = shape.dropout > 0 ? flags.dropout_seed.value_or(default_dropout_seed) : 0;
   if (flags.cu_seqlens) shape.cu_seqlens = problem::read_npy_integers(*flags.cu_seqlens);
   return shape;
 }
@@ -56,6 +70,7 @@ AttentionRequest from_layer(const AttentionFlags& flags, const CommonOptions& op
   if (options.input) throw InputError("--input contradicts --layer: either has inputs of its own");
   if (options.seed) throw InputError("--seed contradicts --layer: the inputs come from files");
   if (flags.cu_seqlens) throw InputError("--cu-seqlens contradicts --layer: a layer has whole batch entries");
+  if (flags.dropout || flags.dropout_seed) throw InputError("--dropout contradicts --layer: a layer has none");
   if (flags.window || flags.scale) throw InputError("--window and --scale contradict --layer: a layer has neither");
   if (flags.dtype.value_or(problem::Dtype::fp32) != problem::Dtype::fp32) throw InputError("--layer computes in fp32");
   LayerInputs in = read_layer_inputs(folder);
@@ -91,6 +106,8 @@ void add_shape_flags(CLI::App& app, AttentionFlags& flags) {
   app.add_option("--cu-seqlens", flags.cu_seqlens,
                  "packed sequences: sums of their lengths, [0, …, seq_q], integers in an .npy file")
       ->type_name("FILE");
+  add_number(app, "--dropout", flags.dropout, "leave out a pair of a query and a key with this probability, rounded to n/256");
+  add_seed(app, "--dropout-seed", flags.dropout_seed, "of dropout: which pairs (default 1)");
   add_number(app, "--scale", flags.scale, "factor on Q·Kᵀ (default: 1/√dim)");
   add_dtype(app, flags.dtype);
 }
@@ -101,15 +118,22 @@ void add_attention_flags(CLI::App& app, AttentionFlags& flags) {
       ->type_name("DIR");
 }
 
+Attention with_mask(Attention shape, const CommonOptions& options) {
+  shape.writes_mask = shape.dropout > 0 && options.output;
+  return problem::resolve(shape);
+}
+
 AttentionRequest make_request(const AttentionStep& step, const AttentionFlags& flags, const CommonOptions& options) {
   if (flags.layer && !step.linear) throw InputError("--layer: " + step.name + " does not carry the whole layer");
   if (flags.layer) return from_layer(flags, options, *flags.layer);
-  if (options.input) return from_folder(flags, step.default_shape, *options.input);
-  return {.shape = asked_shape(flags, step.default_shape),
-          .seed = options.seed.value_or(default_seed),
-          .folder = {},
-          .inputs = {},
-          .layer = {}};
+  AttentionRequest request = options.input ? from_folder(flags, step.default_shape, *options.input)
+                                           : AttentionRequest{.shape = asked_shape(flags, step.default_shape),
+                                                              .seed = options.seed.value_or(default_seed),
+                                                              .folder = {},
+                                                              .inputs = {},
+                                                              .layer = {}};
+  request.shape = with_mask(request.shape, options);
+  return request;
 }
 
 }  // namespace run

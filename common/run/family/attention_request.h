@@ -17,7 +17,8 @@ nlohmann::ordered_json attention_json(const problem::Attention& shape);  // as d
 
 struct AttentionFlags {
   std::optional<int> batch, heads, kv_heads, seq_q, seq_k, dim, window;
-  std::optional<float> scale;
+  std::optional<float> scale, dropout;
+  std::optional<std::uint64_t> dropout_seed;
   std::optional<problem::Dtype> dtype;
   bool causal = false;
   std::optional<std::filesystem::path> layer, cu_seqlens;
@@ -33,6 +34,9 @@ problem::Attention asked_shape(const AttentionFlags& flags, const problem::Atten
 problem::Attention shape_of_files(const AttentionFlags& flags, const problem::Attention& defaults,
                                   const std::vector<std::int64_t>& q, const std::vector<std::int64_t>& k,
                                   const std::filesystem::path& folder);
+
+// With files for the outputs, the mask of dropout is among them. Throws std::invalid_argument where it is too large.
+problem::Attention with_mask(problem::Attention shape, const CommonOptions& options);
 
 // Either a seed, or inputs from a folder, or a layer from a folder.
 struct AttentionRequest {

@@ -95,7 +95,8 @@ double largest_size(const Tensor& tensor) {
 }  // namespace
 
 reference::AttentionSpec spec_of(const problem::Attention& a) {
-  return {a.batch, a.heads, a.kv_heads, a.seq_q, a.seq_k, a.dim, a.causal, a.window, *a.scale, a.cu_seqlens};
+  return {a.batch,  a.heads,  a.kv_heads, a.seq_q,      a.seq_k,   a.dim,
+          a.causal, a.window, *a.scale,   a.cu_seqlens, a.dropout, a.dropout_seed};
 }
 
 reference::Round round_to_dtype(Dtype dtype) {

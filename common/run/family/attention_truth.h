@@ -19,6 +19,7 @@ class AttentionTruth {
   AttentionTruth(const problem::Attention& shape, problem::AttentionInputs inputs);
   AttentionTruth(const AttentionTruth&) = delete;
 
+  const problem::Attention& shape() const { return shape_; }
   std::vector<check::TensorVerdict> judge(const problem::Tensor& o,           // [batch, heads, seq_q, dim]
                                           const problem::Tensor& lse) const;  // [batch, heads, seq_q]
 

@@ -28,7 +28,7 @@ Arrays BackwardFamily::arrays(const Problem& a, Layout layout) {
                 output("dq", a.dtype, query_rows, queries),
                 output("dk", a.dtype, key_rows, keys),
                 output("dv", a.dtype, key_rows, keys)} +
-         packed_arrays(a);
+         packed_arrays(a) + mask_arrays(a);
 }
 
 std::vector<Given> BackwardFamily::given(const Problem& a, const Inputs& in) {
@@ -52,7 +52,9 @@ BackwardLaunch BackwardFamily::bind(const Problem& a, const DeviceArrays& arrays
 }
 
 std::vector<check::TensorVerdict> BackwardFamily::judge(const Truth& truth, const std::vector<NamedTensor>& outputs) {
-  return truth.judge(outputs[0].tensor, outputs[1].tensor, outputs[2].tensor);
+  auto verdicts = truth.judge(outputs[0].tensor, outputs[1].tensor, outputs[2].tensor);
+  for (check::TensorVerdict& mask : judge_mask(truth.shape(), outputs)) verdicts.push_back(std::move(mask));
+  return verdicts;
 }
 
 void run_forward(const BackwardStep& step, const problem::Backward& shape, problem::BackwardInputs& in) {
@@ -67,7 +69,9 @@ void run_forward(const BackwardStep& step, const problem::Backward& shape, probl
                                 refusal(last.supports, shape).value_or("is a demonstration"));
   }
   const problem::AttentionInputs forward{in.q, in.k, in.v};
-  Outcome outcome = execute(*chosen, shape, forward, {.check = false});
+  problem::Attention without_mask = shape;
+  without_mask.writes_mask = false;
+  Outcome outcome = execute(*chosen, without_mask, forward, {.check = false});
   if (!outcome.pass())
     throw std::logic_error(step.forward->name + ": " + chosen->name + " is at fault; its own tests say more");
   in.o = outcome.output("o");

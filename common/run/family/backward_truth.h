@@ -23,6 +23,7 @@ class BackwardTruth {
   // Queries without keys must have dQ = 0, keys that no query sees dK = dV = 0, exactly. Exempt (but for the poison) are rows
   // for whose pairs scores may overflow in fp32, or are rounded by so much that P may be anything
   // (reference::GradientRounding); rows_exempt counts them.
+  const problem::Backward& shape() const { return shape_; }
   std::vector<check::TensorVerdict> judge(const problem::Tensor& dq,         // [batch, heads, seq_q, dim]
                                           const problem::Tensor& dk,         // [batch, kv_heads, seq_k, dim]
                                           const problem::Tensor& dv) const;  // [batch, kv_heads, seq_k, dim]

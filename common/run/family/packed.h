@@ -1,47 +1,67 @@
-// Packed sequences, host side: the shape that kernels take of them, and the kernel that fills it in.
+// Options that change the shape that kernels take, host side: packed sequences, with the kernel that finds their ends, and
+// dropout, with the kernel that writes its mask.
 #pragma once
 
 #include <stdexcept>
 #include <type_traits>
 
 #include "common/device/block.cuh"
+#include "common/device/dropout.h"
 #include "common/device/find_sequences.cuh"
 #include "common/device/packed.h"
+#include "common/device/write_mask.cuh"
 #include "common/problem/cost.h"
 #include "common/run/family/attention.h"
 #include "common/runtime/launch.h"
 
 namespace run {
 
-// Calls f with the shape as kernels take it. For packed sequences that is a PackedShape, which a kernel fills in first.
+// Calls f with the shape, or with a Dropped of it. The mask is written first, where the problem asks for it.
+template <class Launch, class Shape, class F>
+void with_dropout(const Launch& l, const Shape& shape, F f) {
+  if (l.shape.dropout == 0) return f(shape);
+  const device::Dropout dropout{l.shape.dropout_seed, l.shape.dropout};
+  if (l.shape.writes_mask) {
+    const std::int64_t pairs = static_cast<std::int64_t>(l.shape.batch) * l.shape.heads * l.shape.seq_q * l.shape.seq_k;
+    runtime::launch(device::write_mask<device::mask_threads>,
+                    {.grid = static_cast<unsigned>(device::ceil_div<std::int64_t>(pairs, device::mask_threads)),
+                     .block = device::mask_threads},
+                    dropout, l.shape.batch, l.shape.heads, l.shape.seq_q, l.shape.seq_k, l.arrays.template get<__half>("mask"));
+  }
+  f(device::Dropped<Shape>{shape, dropout});
+}
+
+// Calls f with the shape as kernels take it. For packed sequences that is a PackedShape, which a kernel fills in first; for
+// dropout a Dropped of either.
 template <class Launch, class F>
 void with_device_shape(const Launch& l, F f) {
-  if (!l.shape.is_packed()) return f(l.device_shape());
+  if (!l.shape.is_packed()) return with_dropout(l, l.device_shape(), f);
   int *first_token = l.arrays.template get<int>("first_token"), *end_token = l.arrays.template get<int>("end_token");
   runtime::launch(
       device::find_sequences<device::find_threads>,
       {.grid = static_cast<unsigned>(device::ceil_div(l.shape.seq_q, device::find_threads)), .block = device::find_threads},
       l.arrays.template get<int>("cu_seqlens"), static_cast<int>(l.shape.cu_seqlens.size()) - 1, l.shape.seq_q, first_token,
       end_token);
-  f(device::PackedShape{l.device_shape(), first_token, end_token});
+  with_dropout(l, device::PackedShape{l.device_shape(), first_token, end_token}, f);
 }
 
-// Calls f with the kernel of a rung K for that shape: K::kernel, or K::packed. A variant without the second refuses packed
-// sequences by name; throws std::logic_error where it did not.
+// Calls f with the kernel of a rung K for that shape: K::kernel, K::packed or K::dropped. A variant without the second or the
+// third refuses such requests by name; throws std::logic_error where it did not.
 template <class K, class Shape, class F>
 void with_kernel(const Shape&, F f) {
-  if constexpr (!std::is_same_v<Shape, device::PackedShape>) {
-    f(K::kernel);
-  } else if constexpr (requires { K::packed; }) {
-    f(K::packed);
-  } else {
-    throw std::logic_error("a variant without a kernel for packed sequences was launched with them");
+  constexpr bool is_packed = std::is_same_v<Shape, device::PackedShape>;
+  if constexpr (std::is_same_v<Shape, device::AttentionShape>) return f(K::kernel);
+  if constexpr (is_packed && requires { K::packed; }) return f(K::packed);
+  if constexpr (std::is_same_v<Shape, device::Dropped<device::AttentionShape>> && requires { K::dropped; }) {
+    return f(K::dropped);
   }
+  throw std::logic_error("a variant was launched with an option for which it has no kernel");
 }
 
-// The costs of a variant's kernels; with packed sequences that of find_sequences comes first.
+// The costs of a variant's kernels; those of find_sequences and write_mask come first, where they are launched.
 template <class Costs>
-Costs with_find_sequences(const problem::Attention& a, Costs costs) {
+Costs with_options(const problem::Attention& a, Costs costs) {
+  if (a.writes_mask) costs.insert(costs.begin(), problem::mask_cost(a));
   if (a.is_packed()) costs.insert(costs.begin(), problem::find_sequences_cost(a));
   return costs;
 }

@@ -85,3 +85,12 @@ TEST_CASE("packed sequences: no schedule matters") {
     suite::passes_under_schedules(variant, {{suite::packed({65, 3, 90}, 32, problem::Dtype::fp16, true)}}, 2, true);
   }
 }
+
+TEST_CASE("dropout: no schedule matters") {
+  problem::Attention shape{.heads = 2, .kv_heads = 1, .seq_q = 70, .seq_k = 140, .dim = 32, .causal = true};
+  shape.dtype = problem::Dtype::fp16;
+  shape.dropout = 51;
+  for (const run::AttentionVariant& variant : run::this_step_as<run::AttentionStep>().variants) {
+    if (variant.supports.dropout) suite::passes_under_schedules(variant, {{problem::resolve(shape)}}, 2, true);
+  }
+}

@@ -25,10 +25,17 @@ REACHED = [  # tiles without a mask between two edges; every width of a copy to 
             *(["--variant", variant, "--cu-seqlens", "SUMS40", "--heads", "1", "--dim", str(dim), "--scale", "-0.1"]
               for variant in ("tuned", "any_dim") for dim in (32, 64, 96, 128, 256)),
             *(["--cu-seqlens", "SUMS11", "--input", f"NANS{dim}", "--causal"] for dim in (32, 64, 96, 128, 256)),
+            *(["--dropout", "0.3", "--heads", "1", "--seq-q", "150", "--seq-k", "300", "--dim", str(dim), "--window", "200"]
+              for dim in (32, 64, 96, 128, 256)),
+            *(["--dropout", "0.3", "--variant", "tuned", "--heads", "1", "--seq-q", "20", "--dim", str(dim), "--scale", "-0.1", "--output", "OUT"]
+              for dim in (32, 64, 96, 128, 256)),
+            *(["--dropout", "0.3", "--input", f"NANS{dim}", "--causal"] for dim in (32, 64, 96, 128, 256)),
         ]
     ),
     *([*flags, "--dim", dim, "--dtype", "fp32"]
       for dim in ("64", "128", "256") for flags in (["--heads", "1", "--seq-q", "40"], ["--heads", "1", "--cu-seqlens", "SUMS300"])),
+    *(["--variant", "scalar", "--dropout", "0.3", "--heads", "1", *flags, "--dim", dim, "--dtype", dtype]
+      for dtype in ("fp32", "fp16", "bf16") for dim in ("64", "128", "256") for flags in (["--seq-q", "40"], ["--cu-seqlens", "SUMS300"])),
 ]
 
 PROFILED = {"4k-d128": ["--heads", "16", "--seq-q", "4096", "--dim", "128"]}

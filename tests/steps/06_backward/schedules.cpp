@@ -59,3 +59,17 @@ TEST_CASE("packed sequences: no schedule matters") {
     }
   }
 }
+
+TEST_CASE("dropout: no schedule matters") {
+  const run::BackwardStep& step = run::this_step_as<run::BackwardStep>();
+  for (const int dim : {32, 128}) {
+    problem::Attention shape{.heads = 2, .kv_heads = 1, .seq_q = 150, .seq_k = 140, .dim = dim, .causal = true};
+    shape.dtype = problem::Dtype::fp16;
+    shape.dropout = 51;
+    const suite::BackwardCase c = suite::ready(step, {problem::resolve(shape)});
+    for (const run::BackwardVariant& variant : step.variants) {
+      if (variant.name == "recompute" || run::refusal(variant.supports, c.shape)) continue;
+      suite::passes_under_schedules(variant, {c}, 1, true);
+    }
+  }
+}

@@ -22,6 +22,9 @@ REACHED = [  # every head dim and type; tiles without a mask between two edges; 
             *(["--input", f"NANS{dim}", "--causal"] for dim in (32, 64, 96, 128)),
             *(["--cu-seqlens", "SUMS300", "--heads", "1", "--dim", dim] for dim in ("33", "64", "96", "128", "200", "256", "32")),
             *(["--cu-seqlens", "SUMS11", "--input", f"NANS{dim}"] for dim in (32, 64, 96, 128)),
+            *(["--dropout", "0.3", "--heads", "2", "--kv-heads", "1", "--seq-q", "150", "--seq-k", "300", "--dim", dim, "--window", "200"]
+              for dim in ("32", "64", "96", "128")),
+            *(["--dropout", "0.3", "--input", f"NANS{dim}", "--causal", "--output", "OUT"] for dim in (32, 64, 96, 128)),
             # Of any_dim: rows at multiples of 16 bytes, and others, for each number of padded columns.
             *(["--variant", variant, "--heads", "1", "--seq-q", "40", "--seq-k", "70", "--dim", str(dim), "--causal"]
               for variant in ("any_dim", "tuned_80") for dim in (24, 31, 56, 63, 88, 95, 120, 127, 184, 191, 248, 255)),
@@ -33,6 +36,10 @@ REACHED = [  # every head dim and type; tiles without a mask between two edges; 
     ),
     *([*flags, "--dim", dim, "--dtype", "fp32"]
       for dim in ("64", "128", "256") for flags in (["--heads", "1", "--seq-q", "40"], ["--heads", "1", "--cu-seqlens", "SUMS300"])),
+    *(["--variant", "recompute", "--dropout", "0.3", *flags, "--dtype", dtype]
+      for dtype in ("fp32", "fp16", "bf16") for dim in ("64", "128", "256")
+      for flags in (["--heads", "1", "--seq-q", "40", "--dim", dim], ["--heads", "1", "--cu-seqlens", "SUMS300", "--dim", dim],
+                    ["--input", f"NANS{dim}"], ["--input", f"NANS{dim}", "--cu-seqlens", "SUMS11"])),
 ]
 
 PROFILED = {"4k-d128": ["--heads", "16", "--seq-q", "4096", "--dim", "128"]}

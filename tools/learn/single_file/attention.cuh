@@ -12,6 +12,7 @@ struct Attention {
   bool causal;  // query i sees keys j ≤ i + seq_k − seq_q
   int window;   // N > 0: key j is seen only if |i + seq_k − seq_q − j| < N
   Dtype dtype;
+  int dropout = 0;  // which this file leaves out
 
   float scale() const { return 1 / std::sqrt(static_cast<float>(dim)); }
   bool sees(int i, int j) const {
@@ -27,7 +28,9 @@ struct AttentionSupport {
   int max_dim = 256;
   bool causal = true;
   bool window = false;
-  bool packed = false;        // packed sequences, which this file leaves out
+  bool packed = false;        // packed sequences and dropout, which this file leaves out
+  bool dropout = false;
+  bool packed_dropout = false;
   bool grouped_heads = true;  // kv_heads < heads
   int row_alignment = 1;      // bytes
   int max_batch = 65535;

@@ -1,0 +1,82 @@
+// Dropout: training leaves out a random part of the probabilities, and multiplies the others so that their sum stays what it is
+// on average:
+//
+//     O = (P ∘ M · factor) V      M is 0 with probability n / 256, else 1; factor = 256 / (256 − n)
+//
+// It acts behind the softmax: the row's sum and LSE are those of all keys. The backward pass needs the same M, of N² elements.
+// Nobody stores it. The bits of a pair (query, key) are a function of its position: both passes compute them anew, whatever
+// their tiles, warps and lanes are.
+//
+// Philox gives 16 bytes at a time, and a pair needs one. Which 16 pairs share a call? Those that one lane holds in the forward
+// *and* in the backward pass. mma.sync spreads an accumulator over the lanes by row % 8 and column % 8; the backward pass
+// has Sᵀ. So the 16 pairs of 32 × 32 whose query has the same remainder by 8, and whose key has, are in one lane each time:
+//
+//     counter   { query without bits 3 and 4, key without bits 3 and 4, head, batch }
+//     word      bits 3 and 4 of the query        byte   bits 3 and 4 of the key
+#pragma once
+
+#include "common/device/philox.h"
+
+namespace device {
+
+// Of four bytes: bit 7 of the result is set where the byte is n or more, 1 ≤ n ≤ 255. The other bits mean nothing.
+//
+// The lower 7 bits of a byte are at least those of n where adding 128 less those of n carries into bit 7; that of n decides
+// whether bit 7 of the byte, too, must be set, or is enough: the carry and the bit, or one of them. That is a majority of
+// three. [doc: at_least]
+__host__ __device__ inline std::uint32_t at_least(std::uint32_t bytes, int n) {
+  const std::uint32_t carry = (bytes & 0x7f7f7f7fu) + (128u - (n & 127)) * 0x01010101u;
+  const std::uint32_t one_is_enough = n < 128 ? ~0u : 0u;
+  return (bytes & carry) | (one_is_enough & (bytes | carry));
+}
+// [/doc: at_least]
+
+struct Dropout {
+  std::uint64_t seed;
+  int threshold;  // n of 256: a pair is kept if its byte is n or more
+
+  __host__ __device__ float factor() const { return 256.0f / static_cast<float>(256 - threshold); }
+
+  // The bytes of 16 pairs, those of query and key among them: word (query / 8) % 4, byte (key / 8) % 4.
+  __host__ __device__ PhiloxWords bytes(int batch, int head, int query, int key) const {
+    constexpr int rounds = 7;
+    constexpr std::uint32_t octets = 3u << 3;  // bits 3 and 4
+    return philox_4x32<rounds>({{static_cast<std::uint32_t>(query) & ~octets, static_cast<std::uint32_t>(key) & ~octets,
+                                 static_cast<std::uint32_t>(head), static_cast<std::uint32_t>(batch)}},
+                               {{static_cast<std::uint32_t>(seed), static_cast<std::uint32_t>(seed >> 32)}});
+  }
+  __host__ __device__ bool keeps(int batch, int head, int query, int key) const {
+    const std::uint32_t word = bytes(batch, head, query, key).x[query / 8 % 4];
+    return static_cast<int>(word >> (8 * (key / 8 % 4)) & 0xff) >= threshold;
+  }
+};
+
+// A shape with dropout. Kernels take it in place of the other, as a template parameter, so that their machine code without
+// dropout stays as it is.
+template <class Shape>
+struct Dropped : Shape {
+  Dropout dropout;
+};
+template <class Shape>
+inline constexpr bool drops = false;
+template <class Shape>
+inline constexpr bool drops<Dropped<Shape>> = true;
+
+// What kept probabilities are multiplied by, whether a pair is kept, and what P of a pair is multiplied by; without dropout 1,
+// always, and 1.
+template <class Shape>
+__host__ __device__ inline float kept_factor(const Shape& shape) {
+  if constexpr (drops<Shape>) return shape.dropout.factor();
+  return 1.0f;
+}
+template <class Shape>
+__host__ __device__ inline bool keeps(const Shape& shape, int batch, int head, int query, int key) {
+  if constexpr (drops<Shape>) return shape.dropout.keeps(batch, head, query, key);
+  return true;
+}
+template <class Shape>
+__host__ __device__ inline float kept_weight(const Shape& shape, int batch, int head, int query, int key) {
+  return keeps(shape, batch, head, query, key) ? kept_factor(shape) : 0.0f;
+}
+
+}  // namespace device

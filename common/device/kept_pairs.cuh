@@ -1,0 +1,106 @@
+// Dropout in a warp's fragments: the pairs that are kept, of 32 × 32 pairs of a query and a key, as mma.sync spreads them over
+// the lanes.
+//
+// A lane has rows g, g + 8, … and columns 2t, 2t + 1 of each group of 8, with g = lane / 4 and t = lane % 4. So its pairs have
+// one row by 8, and two columns by 8: two calls of Philox give all their bytes. What is kept is decided for four bytes at
+// once, and stays a bit: the highest of each byte.
+#pragma once
+
+#include "common/device/dropout.h"
+#include "common/device/ptx/prmt.cuh"
+
+namespace device {
+
+// Of a warp's 8 · octets rows and 32 columns. Rows are queries here, and columns keys.
+template <int octets>
+struct KeptPairs {
+  std::uint32_t even[octets],
+      odd[octets];  // of the lane's even and odd column: an octet of rows each; a byte an octet of columns
+
+  // first_query is a multiple of 8 · octets, first_key one of 32.
+  __device__ void look_up(const Dropout& dropout, int batch, int head, int first_query, int first_key) {
+    const int query = first_query + threadIdx.x % 32 / 4, key = first_key + threadIdx.x % 4 * 2;
+    const PhiloxWords first = dropout.bytes(batch, head, query, key), second = dropout.bytes(batch, head, query, key + 1);
+    const bool upper = octets < 4 && first_query % 32 != 0;  // the second half of 32 queries
+#pragma unroll
+    for (int n = 0; n < octets; ++n) {
+      even[n] = at_least(upper ? first.x[(n + octets) % 4] : first.x[n], dropout.threshold);
+      odd[n] = at_least(upper ? second.x[(n + octets) % 4] : second.x[n], dropout.threshold);
+    }
+  }
+  // All bits of the half of a word that stands for a kept pair, of an octet of rows and one of columns.
+  __device__ std::uint32_t mask(int row_octet, int column_octet) const {
+    return ptx::prmt(even[row_octet], odd[row_octet], 0xCC88u + 0x1111u * column_octet);
+  }
+};
+
+// The same of Sᵀ, where rows are keys and columns queries: of 32 × 32 pairs.
+struct KeptTransposed {
+  std::uint32_t even[4], odd[4];  // of the lane's even and odd query: an octet of queries each; a byte an octet of keys
+
+  __device__ void look_up(const Dropout& dropout, int batch, int head, int first_query, int first_key) {
+    const int query = first_query + threadIdx.x % 4 * 2, key = first_key + threadIdx.x % 32 / 4;
+    const PhiloxWords first = dropout.bytes(batch, head, query, key), second = dropout.bytes(batch, head, query + 1, key);
+#pragma unroll
+    for (int n = 0; n < 4; ++n) {
+      even[n] = at_least(first.x[n], dropout.threshold);
+      odd[n] = at_least(second.x[n], dropout.threshold);
+    }
+  }
+};
+
+// P of pairs that are left out becomes −P: the backward pass needs P as it is for dS, and 0 for dV, and the sign of a
+// probability is free. Accumulators of Pᵀ: 16 · slices keys × 8 · octets queries from first_key and first_query on, multiples
+// of 32.
+template <int slices, int octets>
+__device__ inline void negate_dropped(float (&p)[slices][octets][4], const Dropout& dropout, int batch, int head,
+                                      int first_query, int first_key) {
+  static_assert(slices % 2 == 0 && octets == 4);
+#pragma unroll
+  for (int s = 0; s < slices; s += 2) {
+    KeptTransposed kept;
+    kept.look_up(dropout, batch, head, first_query, first_key + 16 * s);
+#pragma unroll
+    for (int side = 0; side < 2; ++side) {
+#pragma unroll
+      for (int n = 0; n < octets; ++n) {
+#pragma unroll
+        for (int e = 0; e < 4; ++e) {
+          const int octet = 2 * side + e / 2;  // of keys
+          const std::uint32_t left_out = ~((e % 2 == 0 ? kept.even[n] : kept.odd[n]) << (24 - 8 * octet)) & 0x80000000u;
+          p[s + side][n][e] = __uint_as_float(__float_as_uint(p[s + side][n][e]) ^ left_out);
+        }
+      }
+    }
+  }
+}
+
+// Two packed numbers of 16 bits: those below 0 become 0.
+__device__ inline std::uint32_t positive_part(std::uint32_t pair) { return pair & ~ptx::prmt(pair, 0, 0xBB99u); }
+
+// dS = P ∘ (dP − D), where a pair that is left out has dP = 0 and −P is given. `products`: dO Vᵀ, of one pair.
+__device__ inline float gradient_with_dropout(float p, float products, float factor, float minus_delta) {
+  return fabsf(p) * (p >= 0.0f ? fmaf(products, factor, minus_delta) : minus_delta);
+}
+
+// Accumulators, times the factor of dropout.
+template <int slices, int frags>
+__device__ inline void multiply(float (&acc)[slices][frags][4], float factor) {
+#pragma unroll
+  for (int s = 0; s < slices; ++s) {
+#pragma unroll
+    for (int e = 0; e < 4 * frags; ++e) acc[s][e / 4][e % 4] *= factor;
+  }
+}
+
+// P of pairs that are left out becomes 0: operands A of 16 keys, the first or the second of 32.
+template <int slices>
+__device__ inline void drop_pairs(std::uint32_t (&p)[slices][4], const KeptPairs<2 * slices>& kept, int half) {
+#pragma unroll
+  for (int s = 0; s < slices; ++s) {
+#pragma unroll
+    for (int w = 0; w < 4; ++w) p[s][w] &= kept.mask(2 * s + w % 2, 2 * half + w / 2);
+  }
+}
+
+}  // namespace device

@@ -1,0 +1,38 @@
+// Philox 4×32 (Salmon, Moraes, Dror, Shaw 2011, "Parallel random numbers: as easy as 1, 2, 3", section 3.3): random bits as a
+// function of a counter. There is no state that a thread must carry on: whoever needs the bits of a place computes them there,
+// in any order, as often as it likes.
+//
+// A round multiplies two words of the counter by constants, and mixes the high halves of the products with the other two words
+// and the key. The key grows by two constants from round to round. Seven rounds pass the batteries of tests that the paper
+// names; it recommends ten for safety, for twice the price of five.
+#pragma once
+
+#include <cstdint>
+
+#include "common/device/dialect.h"
+
+namespace device {
+
+struct PhiloxWords {
+  std::uint32_t x[4];
+};
+struct PhiloxKey {
+  std::uint32_t x[2];
+};
+
+// [doc: philox]
+template <int rounds>
+__host__ __device__ inline PhiloxWords philox_4x32(PhiloxWords counter, PhiloxKey key) {
+  constexpr std::uint32_t multiplier[2] = {0xD2511F53u, 0xCD9E8D57u};
+  constexpr std::uint32_t step[2] = {0x9E3779B9u, 0xBB67AE85u};  // the golden ratio, and √3 − 1
+  for (int round = 0; round < rounds; ++round) {
+    const std::uint64_t a = std::uint64_t{multiplier[0]} * counter.x[0], b = std::uint64_t{multiplier[1]} * counter.x[2];
+    counter = {{static_cast<std::uint32_t>(b >> 32) ^ counter.x[1] ^ key.x[0], static_cast<std::uint32_t>(b),
+                static_cast<std::uint32_t>(a >> 32) ^ counter.x[3] ^ key.x[1], static_cast<std::uint32_t>(a)}};
+    key = {{key.x[0] + step[0], key.x[1] + step[1]}};
+  }
+  return counter;
+}
+// [/doc: philox]
+
+}  // namespace device

@@ -1,0 +1,87 @@
+// Step 05, dropout: right with every mask, at every head dim, for the smallest and the largest share; variants that do not take
+// it refuse it.
+#include "tests/catch.h"
+#include "tests/suites/attention_suite.h"
+
+namespace {
+
+using problem::Attention;
+using problem::Dtype;
+
+const run::AttentionStep& step() { return run::this_step_as<run::AttentionStep>(); }
+
+Attention dropped(Attention shape, int n, std::uint64_t seed = 1) {
+  shape.dropout = n;
+  shape.dropout_seed = seed;
+  return problem::resolve(shape);
+}
+
+std::vector<run::AttentionVariant> dropping() {
+  std::vector<run::AttentionVariant> variants;
+  for (const run::AttentionVariant& variant : step().variants) {
+    if (variant.supports.dropout) variants.push_back(variant);
+  }
+  return variants;
+}
+
+// Lengths around a tile and around 32, under each kind of mask; the share and the seed change from one to the next.
+std::vector<suite::Case> cases(const std::vector<int>& dims, Dtype dtype) {
+  std::vector<suite::Case> list;
+  std::size_t turn = 0;
+  for (const auto& [seq_q, seq_k] : {std::pair{1, 1}, {31, 33}, {64, 64}, {150, 97}, {65, 200}, {129, 128}}) {
+    for (const auto& [causal, window] : {std::pair{false, 0}, {true, 0}, {true, 70}}) {
+      Attention a{
+          .batch = turn % 2 == 0 ? 1 : 2, .heads = 4, .kv_heads = turn % 3 == 0 ? 4 : 2, .seq_q = seq_q, .seq_k = seq_k};
+      a.dim = dims[turn % dims.size()];
+      a.causal = causal;
+      a.window = window;
+      a.dtype = dtype;
+      constexpr int shares[] = {26, 128, 1, 200, 255};
+      list.push_back({dropped(a, shares[turn % 5], turn == 4 ? ~std::uint64_t{0} : turn)});
+      ++turn;
+    }
+  }
+  return list;
+}
+
+}  // namespace
+
+TEST_CASE("dropout: right under every mask, for shares from 1 to 255 of 256; other variants refuse it by name") {
+  CHECK(dropping().size() == 2);
+  for (const run::AttentionVariant& variant : step().variants) {
+    const auto list = cases(variant.name == "scalar" ? std::vector{33} : std::vector{64, 32, 128, 256, 96, 40}, Dtype::fp16);
+    if (variant.supports.dropout) {
+      CHECK(suite::passes(variant, list) == std::ssize(list));
+    } else {
+      const auto reason = run::refusal(variant.supports, dropped({.heads = 1, .dim = 64, .dtype = Dtype::fp16}, 26));
+      CHECK(reason.value_or("").find("does not support dropout;") == 0);
+    }
+  }
+}
+TEST_CASE("… in bf16 and fp32, and of packed sequences", "[.long]") {
+  for (const run::AttentionVariant& variant : dropping()) {
+    for (const Dtype dtype : {Dtype::bf16, Dtype::fp32}) suite::passes(variant, cases({64, 32, 128, 256, 96, 40}, dtype));
+  }
+  std::vector<suite::Case> packed = suite::packed_shapes({64, 33}, Dtype::fp16);
+  for (suite::Case& c : packed) c.shape = dropped(c.shape, 77);
+  CHECK(suite::passes(step().variants.front(), packed) == std::ssize(packed));
+  CHECK(run::refusal(run::variant_named(step(), "tuned").supports, packed.front().shape));
+}
+
+TEST_CASE("dropout: LSE has the bits that it has without, O another mask for each seed, and NaN stays where it is") {
+  Attention plain{.heads = 2, .kv_heads = 2, .seq_q = 70, .seq_k = 140, .dim = 64, .dtype = Dtype::fp16};
+  plain = problem::resolve(plain);
+  const auto inputs = problem::make_inputs(plain, 4);
+  for (const run::AttentionVariant& variant : dropping()) {
+    INFO(variant.name);
+    const run::Outcome without = run::execute(variant, plain, inputs),
+                       some = run::execute(variant, dropped(plain, 26, 1), inputs),
+                       others = run::execute(variant, dropped(plain, 26, 2), inputs);
+    REQUIRE((without.pass() && some.pass() && others.pass()));
+    CHECK_FALSE(check::first_difference(without.output("lse").values, some.output("lse").values));
+    CHECK(check::first_difference(some.output("o").values, others.output("o").values));
+    Attention causal = plain;
+    causal.causal = true;
+    suite::contains_nan(variant, dropped(causal, 26));
+  }
+}

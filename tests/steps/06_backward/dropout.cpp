@@ -1,0 +1,83 @@
+// Step 06, dropout: gradients right with the mask of the forward pass, at every head dim; variants that do not take it refuse
+// it.
+#include "tests/catch.h"
+#include "tests/suites/backward_suite.h"
+
+namespace {
+
+using problem::Attention;
+using problem::Dtype;
+
+const run::BackwardStep& step() { return run::this_step_as<run::BackwardStep>(); }
+
+Attention dropped(Attention shape, int n, std::uint64_t seed = 1) {
+  shape.dropout = n;
+  shape.dropout_seed = seed;
+  return problem::resolve(shape);
+}
+
+suite::BackwardVariants dropping(const Attention& shape) {
+  suite::BackwardVariants variants;
+  for (const run::BackwardVariant& variant : step().variants) {
+    if (variant.supports.dropout && !run::refusal(variant.supports, shape)) variants.push_back(variant);
+  }
+  return variants;
+}
+
+void all_pass(const std::vector<int>& dims, Dtype dtype, bool scalar) {
+  std::size_t turn = 0;
+  for (const auto& [seq_q, seq_k] : {std::pair{1, 1}, {33, 31}, {64, 128}, {97, 150}, {200, 65}}) {
+    for (const auto& [causal, window] : {std::pair{false, 0}, {true, 0}, {true, 70}}) {
+      Attention a{
+          .batch = turn % 2 == 0 ? 1 : 2, .heads = 4, .kv_heads = turn % 3 == 0 ? 4 : 2, .seq_q = seq_q, .seq_k = seq_k};
+      a.dim = dims[turn % dims.size()];
+      a.causal = causal;
+      a.window = window;
+      a.dtype = dtype;
+      constexpr int shares[] = {26, 128, 1, 200, 255};
+      const suite::BackwardCase made = suite::ready(step(), {dropped(a, shares[turn % 5], turn)}, turn + 1);
+      for (const run::BackwardVariant& variant : dropping(made.shape)) {
+        if (scalar || variant.name != "recompute" || turn % 5 == 2) CHECK(suite::passes(variant, {made}) == 1);
+      }
+      ++turn;
+    }
+  }
+}
+
+}  // namespace
+
+TEST_CASE("dropout: gradients right under every mask, for shares from 1 to 255 of 256; other variants refuse it by name") {
+  all_pass({64, 128, 32, 96, 40}, Dtype::fp16, false);
+  int taking = 0;
+  for (const run::BackwardVariant& variant : step().variants) {
+    const int dim = variant.name == "tuned_128" ? 128 : 64;
+    const auto reason = run::refusal(variant.supports, dropped({.heads = 1, .dim = dim, .dtype = Dtype::fp16}, 26));
+    if (variant.supports.dropout) {
+      CHECK_FALSE(reason);
+      ++taking;
+    } else {
+      CHECK(reason.value_or("").find("does not support dropout;") == 0);
+    }
+  }
+  CHECK(taking == 4);
+}
+TEST_CASE("… in bf16 and fp32, and of packed sequences", "[.long]") {
+  all_pass({64, 128, 32, 96, 40}, Dtype::bf16, true);
+  all_pass({33}, Dtype::fp32, true);
+  for (suite::Case c : suite::packed_shapes({64, 33}, Dtype::fp16)) {
+    c.shape = dropped(c.shape, 77);
+    const suite::BackwardCase made = suite::ready(step(), c);
+    CHECK(suite::passes(run::variant_named(step(), "recompute"), {made}) == 1);
+    CHECK(run::refusal(run::variant_named(step(), "tuned").supports, c.shape));
+  }
+}
+
+TEST_CASE("dropout: a gradient depends on visible pairs alone, and NaN stays where it is") {
+  for (const int dim : {32, 128}) {
+    Attention a{.heads = 2, .kv_heads = 1, .seq_q = 70, .seq_k = 90, .dim = dim, .causal = true, .dtype = Dtype::fp16};
+    a = dropped(a, 51);
+    suite::depends_on_visible_pairs(step(), dropping(a), a);
+    a.seq_q = a.seq_k = 40;
+    suite::contains_nan(step(), dropping(a), dropped(a, 51), false);
+  }
+}
