@@ -17,10 +17,15 @@ inline std::vector<run::Estimate> estimates(const problem::Backward& a) {
     estimates.push_back({kernel, runtime::Space::global, runtime::Op::load,
                          "nvcc gives loads of LSE and D the names of other lines, so that nothing holds them to the source"});
   }
-  for (const char* kernel : {"backward_transposed", "backward_pipeline"}) {
+  for (const char* kernel : {"backward_transposed", "backward_pipeline", "backward_any_dim"}) {
     estimates.push_back({kernel, runtime::Space::shared, runtime::Op::matrix_load,
                          "nvcc loads a fragment of dS once for several groups of columns"});
   }
+  estimates.push_back({.kernel = "backward_tuned_64",
+                       .space = runtime::Space::shared,
+                       .op = runtime::Op::matrix_load,
+                       .reason = "without dQ, nvcc keeps fragments of K from one part of a tile to the next",
+                       .arguments = ", false, "});
   for (const char* kernel : {"backward_keys_32", "backward_tuned_64"}) {
     estimates.push_back(
         {kernel, runtime::Space::shared, runtime::Op::load, "nvcc loads LSE and D once for both slices of a warp"});

@@ -45,7 +45,8 @@ std::string base_name(const std::string& kernel) {
 // Why accesses of this kind are only estimates; empty if they are not.
 std::string reason_for(const KernelCounters& counters, const std::vector<Estimate>& estimates, Space space, Op op) {
   for (const Estimate& e : estimates) {
-    if (e.kernel == base_name(counters.kernel) && e.space == space && e.op == op) return e.reason;
+    const bool of_kernel = e.kernel == base_name(counters.kernel) && counters.kernel.find(e.arguments) != std::string::npos;
+    if (of_kernel && e.space == space && e.op == op) return e.reason;
   }
   return "";
 }

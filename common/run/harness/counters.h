@@ -19,6 +19,7 @@ struct Estimate {
   runtime::Space space;
   runtime::Op op;
   std::string reason;
+  std::string arguments = {};  // only where its template arguments have this among them; empty: always
 };
 
 struct Metric {

@@ -2,9 +2,6 @@
 
 FORWARD = "flash_v2"  # its kernel makes O and LSE
 
-NOT_MEASURED = ["deterministic", "any_dim"]
-CHANGED = ["transposed"]  # one barrier less
-
 FIXED = {
     "smallest": ["--heads", "1", "--seq-q", "64", "--dim", "32"],
     "tour": ["--heads", "12", "--seq-q", "207", "--dim", "32"],
