@@ -9,7 +9,7 @@
 //
 // Philox gives 16 bytes at a time, and a pair needs one. Which 16 pairs share a call? Those that one lane holds in the forward
 // *and* in the backward pass. mma.sync spreads an accumulator over the lanes by row % 8 and column % 8; the backward pass
-// has Sᵀ. So the 16 pairs of 32 × 32 whose query has the same remainder by 8, and whose key has, are in one lane each time:
+// has Sᵀ. So one lane holds, each time, the 16 pairs of 32 × 32 that have one query % 8 and one key % 8. They share a call:
 //
 //     counter   { query without bits 3 and 4, key without bits 3 and 4, head, batch }
 //     word      bits 3 and 4 of the query        byte   bits 3 and 4 of the key
@@ -21,9 +21,11 @@ namespace device {
 
 // Of four bytes: bit 7 of the result is set where the byte is n or more, 1 ≤ n ≤ 255. The other bits mean nothing.
 //
-// The lower 7 bits of a byte are at least those of n where adding 128 less those of n carries into bit 7; that of n decides
-// whether bit 7 of the byte, too, must be set, or is enough: the carry and the bit, or one of them. That is a majority of
-// three. [doc: at_least]
+// Add 128 less the lower 7 bits of n to the lower 7 bits of a byte: it carries into bit 7 where they are at least those of n.
+// With n < 128 (26, say) the carry is enough, or bit 7 of the byte; with n ≥ 128 (200, say) it must be both. That is a
+// majority of three.
+
+// [doc: at_least]
 __host__ __device__ inline std::uint32_t at_least(std::uint32_t bytes, int n) {
   const std::uint32_t carry = (bytes & 0x7f7f7f7fu) + (128u - (n & 127)) * 0x01010101u;
   const std::uint32_t one_is_enough = n < 128 ? ~0u : 0u;

@@ -78,28 +78,39 @@ __device__ inline void negate_dropped(float (&p)[slices][octets][4], const Dropo
 // Two packed numbers of 16 bits: those below 0 become 0.
 __device__ inline std::uint32_t positive_part(std::uint32_t pair) { return pair & ~ptx::prmt(pair, 0, 0xBB99u); }
 
+// [doc: gradient_with_dropout]
 // dS = P ∘ (dP − D), where a pair that is left out has dP = 0 and −P is given. `products`: dO Vᵀ, of one pair.
 __device__ inline float gradient_with_dropout(float p, float products, float factor, float minus_delta) {
   return fabsf(p) * (p >= 0.0f ? fmaf(products, factor, minus_delta) : minus_delta);
 }
+// [/doc: gradient_with_dropout]
 
-// Accumulators, times the factor of dropout.
-template <int slices, int frags>
-__device__ inline void multiply(float (&acc)[slices][frags][4], float factor) {
+// Accumulators, times the factor of dropout, where there is any.
+template <class Shape, int slices, int frags>
+__device__ inline void multiply_by_factor(float (&acc)[slices][frags][4], const Shape& shape) {
+  if constexpr (drops<Shape>) {
+    const float factor = shape.dropout.factor();
 #pragma unroll
-  for (int s = 0; s < slices; ++s) {
+    for (int s = 0; s < slices; ++s) {
 #pragma unroll
-    for (int e = 0; e < 4 * frags; ++e) acc[s][e / 4][e % 4] *= factor;
+      for (int e = 0; e < 4 * frags; ++e) acc[s][e / 4][e % 4] *= factor;
+    }
   }
 }
 
-// P of pairs that are left out becomes 0: operands A of 16 keys, the first or the second of 32.
-template <int slices>
-__device__ inline void drop_pairs(std::uint32_t (&p)[slices][4], const KeptPairs<2 * slices>& kept, int half) {
+// P of pairs that are left out becomes 0: operands A of 16 keys from first_key on. Those of 32 keys share `kept`. Nothing
+// happens without dropout.
+template <class Shape, int slices>
+__device__ inline void drop_pairs(std::uint32_t (&p)[slices][4], KeptPairs<2 * slices>& kept, const Shape& shape, int batch,
+                                  int head, int first_query, int first_key, int group) {
+  if constexpr (drops<Shape>) {
+    const int half = group % 2;  // of 32 keys; a constant, where the loop over groups is unrolled
+    if (half == 0) kept.look_up(shape.dropout, batch, head, first_query, first_key);
 #pragma unroll
-  for (int s = 0; s < slices; ++s) {
+    for (int s = 0; s < slices; ++s) {
 #pragma unroll
-    for (int w = 0; w < 4; ++w) p[s][w] &= kept.mask(2 * s + w % 2, 2 * half + w / 2);
+      for (int w = 0; w < 4; ++w) p[s][w] &= kept.mask(2 * s + w % 2, 2 * half + w / 2);
+    }
   }
 }
 

@@ -4,7 +4,7 @@
 //
 // A round multiplies two words of the counter by constants, and mixes the high halves of the products with the other two words
 // and the key. The key grows by two constants from round to round. Seven rounds pass the batteries of tests that the paper
-// names; it recommends ten for safety, for twice the price of five.
+// names; it recommends ten for safety.
 #pragma once
 
 #include <cstdint>

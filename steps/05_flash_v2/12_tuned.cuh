@@ -42,7 +42,6 @@ __global__ void __launch_bounds__(tile_threads, 2) flash_tuned(typename Tile::Sh
   auto& smem = device::shared_storage<TunedSmem<T, Tile>>();
   constexpr int dim = Tile::dim, keys = Tile::keys, slices = Tile::slices;
   constexpr int steps = dim / 16, groups = keys / 16;  // of 16 columns of Q and K; of 16 keys
-  constexpr bool drops = device::drops<typename Tile::Shape>;
   const QueryTile tile = query_tile(shape, Tile::rows);
   const KeyTiles tiles = key_tiles(shape, tile.first, tile.count, keys);
   const int lane = threadIdx.x % 32;
@@ -150,13 +149,10 @@ __global__ void __launch_bounds__(tile_threads, 2) flash_tuned(typename Tile::Sh
     // O += P V, and between the mma P = exp2(S - m) of the next 16 keys
 
     // [doc: tuned_values]
-    [[maybe_unused]] device::KeptPairs<2 * slices> kept;  // of 32 keys
+    device::KeptPairs<2 * slices> kept;  // of 32 keys
 #pragma unroll
     for (int g = 0; g < groups; ++g) {
-      if constexpr (drops) {
-        if (g % 2 == 0) kept.look_up(shape.dropout, tile.batch, tile.head, tile.first + warp_row, j * keys + 16 * g);
-        device::drop_pairs(p_frag[g % 2], kept, g % 2);
-      }
+      device::drop_pairs(p_frag[g % 2], kept, shape, tile.batch, tile.head, tile.first + warp_row, j * keys + 16 * g, g);
 #pragma unroll
       for (int step = 0; step < steps; ++step) {
         std::uint32_t v_frag[4];
@@ -174,7 +170,7 @@ __global__ void __launch_bounds__(tile_threads, 2) flash_tuned(typename Tile::Sh
   };
   for_each_tile(tiles, attend_tile);
   // ---- epilogue: O and LSE ----
-  if constexpr (drops) device::multiply(acc, shape.dropout.factor());
+  device::multiply_by_factor(acc, shape);
   finish_slices(acc, states, shape, tile, tile.first + warp_row, o, lse);
   guard.put_back(shape, tile, tiles, keys, v, o);
 }

@@ -37,8 +37,8 @@ __global__ void __launch_bounds__(32 * recompute_warps) backward_recompute(Shape
                                                                            Heads<T> dv) {   // [batch, kv_heads, seq_k, dim]
   auto& smem = device::shared_storage<RecomputeSmem<columns>>();
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, dim = shape.dim;
-  const int first_key = blockIdx.x * recompute_keys, kv_head = blockIdx.y, batch = blockIdx.z;
-  const int group = shape.heads / shape.kv_heads;
+  const int first_key = blockIdx.x * recompute_keys, kv_head = blockIdx.y, batch = blockIdx.z,
+            group = shape.heads / shape.kv_heads;
   const int end_key = min(first_key + recompute_keys, shape.seq_k);
   const float scale_log2 = shape.scale * device::log2_e;
 
@@ -68,9 +68,8 @@ __global__ void __launch_bounds__(32 * recompute_warps) backward_recompute(Shape
         }
         const std::int64_t at = rows.at(shape, batch, head, i);
         p = device::exp2_fast(s * scale_log2 - rows.lse2[at]);
-        if constexpr (device::drops<Shape>) dp *= device::kept_weight(shape, batch, head, i, first_key + lane);
         ds = p * (dp + rows.minus_delta[at]);
-        if constexpr (device::drops<Shape>) p *= device::kept_weight(shape, batch, head, i, first_key + lane);
+        if constexpr (device::drops<Shape>) drop_pair(shape, rows, batch, head, i, first_key + lane, dp, p, ds);
       }
       smem.p[warp][lane] = p;
       smem.ds[warp][lane] = ds;

@@ -114,7 +114,7 @@ __global__ void __launch_bounds__(tile_threads, 2) backward_tuned_64(Shape shape
     __syncthreads();  // dS of the last tile is written
     add_dq(stage_index ^ 1, before);
   }
-  if constexpr (drops) device::multiply(acc_dv, shape.dropout.factor());
+  device::multiply_by_factor(acc_dv, shape);
   float* flag = rows.flag(shape, batch, kv_head);
 #pragma unroll
   for (int s = 0; s < key_slices; ++s) {

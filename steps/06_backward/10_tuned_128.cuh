@@ -99,7 +99,7 @@ __global__ void __launch_bounds__(role_threads, 1) backward_tuned_128(Shape shap
     for_each_tile(shape, tiles, kv_head, attend_tile);
     ptx::cp_async_wait_all();                     // of K and V, where no query sees them
     if (any) ptx::barrier_sync(1, role_threads);  // the S-warps' last wait
-    if constexpr (drops) self.times(shape.dropout.factor());
+    device::multiply_by_factor(self.acc, shape);
     self.store(dv, batch, kv_head, first_key, shape.seq_k, 1.0f, rows.flag(shape, batch, kv_head));
   } else {
     // ================ dS, dK and dQ ================

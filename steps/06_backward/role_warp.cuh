@@ -91,7 +91,6 @@ struct RoleWarp {
       }
     }
   }
-  __device__ void times(float factor) { device::multiply(acc, factor); }
   // To the warp's part of dV or dK.
   __device__ void store(const Heads<T>& to, int batch, int head, int first_key, int end, float factor, float* flag) const {
     Heads<T> columns = to;

@@ -20,6 +20,17 @@ struct RecomputeSmem {
   float ds[recompute_warps][recompute_keys];
 };
 
+// P and dS of a pair become those with dropout, where there is any; dp: without it.
+template <class Shape>
+__device__ inline void drop_pair(const Shape& shape, const RowStatistics& rows, int batch, int head, int i, int j, float dp,
+                                 float& p, float& ds) {
+  if constexpr (device::drops<Shape>) {
+    const float weight = device::kept_weight(shape, batch, head, i, j);
+    ds = p * (weight * dp + rows.minus_delta[rows.at(shape, batch, head, i)]);
+    p *= weight;
+  }
+}
+
 // A row of a head, by a warp.
 template <class T>
 __device__ inline void load_row(float* to, const T* row, int dim) {

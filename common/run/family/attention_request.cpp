@@ -16,6 +16,7 @@ constexpr std::uint64_t default_dropout_seed = 1;
 int of_256(float probability) {
   if (!(probability >= 0 && probability <= 1)) throw InputError("--dropout: it must be a probability, from 0 to less than 1");
   const int n = static_cast<int>(std::lround(probability * 256));
+  if (n == 0 && probability > 0) throw InputError("--dropout: it rounds to 0 of 256; the least is 1/512");
   if (n == 256) throw InputError("--dropout: 256 of 256 pairs would be left out, and nothing would be left");
   return n;
 }
@@ -120,6 +121,8 @@ void add_attention_flags(CLI::App& app, AttentionFlags& flags) {
 
 Attention with_mask(Attention shape, const CommonOptions& options) {
   shape.writes_mask = shape.dropout > 0 && options.output;
+  if (shape.writes_mask && options.bench)
+    throw InputError("--bench with --output and --dropout: writing the mask would be timed");
   return problem::resolve(shape);
 }
 

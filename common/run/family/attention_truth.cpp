@@ -36,7 +36,8 @@ std::vector<RowRule> written_rules(const problem::Attention& shape, const refere
   const auto rows = reference::all_rows(spec);
   const auto odd = reference::sees_non_finite(spec, rows, in.q.values, in.k.values, in.v.values);
   const auto overflow = reference::scores_may_overflow(spec, rows, in.q.values, in.k.values);
-  const double limit = shape.dtype == Dtype::fp16 ? 0x1p15 : 0x1p118 / spec.seq_k;
+  const double kept = (256.0 - spec.dropout) / 256;  // what is kept of P is divided by that
+  const double limit = (shape.dtype == Dtype::fp16 ? 0x1p15 : 0x1p118 / spec.seq_k) * kept;
   const bool large = std::any_of(in.v.values.begin(), in.v.values.end(), [&](float x) { return std::abs(x) > limit; });
   std::vector<RowRule> rules(rows.size(), RowRule::compare);
   for (std::size_t r = 0; r < rows.size(); ++r) {

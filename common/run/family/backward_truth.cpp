@@ -145,7 +145,8 @@ BackwardTruth::BackwardTruth(const problem::Backward& shape, problem::BackwardIn
 
   // Of rows without a truth: finite unless they depend on what is not, or numbers are so large that honest sums may overflow.
   const double limit = format_of(shape_.dtype).largest;
-  const double largest_ds = 2 * largest_norm(in_.d_o) * largest_norm(in_.v) * std::max(1.0, std::abs(spec_.scale));
+  const double factor = 256.0 / (256 - spec_.dropout);
+  const double largest_ds = 2 * factor * largest_norm(in_.d_o) * largest_norm(in_.v) * std::max(1.0, std::abs(spec_.scale));
   const double largest = std::max({largest_finite(truth_.dq), largest_finite(truth_.dk), largest_finite(truth_.dv)});
   const double scores = std::abs(spec_.scale) * largest_norm(in_.q) * largest_norm(in_.k);
   const bool large = largest_ds >= limit || largest * 0x1p7 >= limit || largest_norm(in_.o) >= limit ||

@@ -30,14 +30,13 @@ std::vector<suite::Case> cases(const std::vector<int>& dims, Dtype dtype) {
   std::size_t turn = 0;
   for (const auto& [seq_q, seq_k] : {std::pair{1, 1}, {31, 33}, {64, 64}, {150, 97}, {65, 200}, {129, 128}}) {
     for (const auto& [causal, window] : {std::pair{false, 0}, {true, 0}, {true, 70}}) {
-      Attention a{
-          .batch = turn % 2 == 0 ? 1 : 2, .heads = 4, .kv_heads = turn % 3 == 0 ? 4 : 2, .seq_q = seq_q, .seq_k = seq_k};
-      a.dim = dims[turn % dims.size()];
+      Attention a{.batch = turn % 4 < 2 ? 1 : 2, .heads = 4, .kv_heads = turn % 3 == 0 ? 4 : 2, .seq_q = seq_q, .seq_k = seq_k};
+      a.dim = dims[(turn + turn / 6) % dims.size()];  // so that a head dim meets each mask
       a.causal = causal;
       a.window = window;
       a.dtype = dtype;
       constexpr int shares[] = {26, 128, 1, 200, 255};
-      list.push_back({dropped(a, shares[turn % 5], turn == 4 ? ~std::uint64_t{0} : turn)});
+      list.push_back({dropped(a, shares[(turn + turn / 5) % 5], turn == 4 ? ~std::uint64_t{0} : turn)});
       ++turn;
     }
   }
