@@ -28,7 +28,7 @@ struct AttentionSupport {
   int max_dim = 256;
   bool causal = true;
   bool window = false;
-  bool packed = false;        // packed sequences and dropout, which this file leaves out
+  bool packed = false;  // packed sequences and dropout, which this file leaves out
   bool dropout = false;
   bool packed_dropout = false;
   bool grouped_heads = true;  // kv_heads < heads
