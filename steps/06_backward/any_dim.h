@@ -53,13 +53,13 @@ void launch_any_dim(const run::BackwardLaunch& l) {
                            .shared_bytes = sizeof(typename K::Smem)},
                           shape, l.q.as<const T>(), l.k.as<const T>(), l.v.as<const T>(), l.d_o.as<const T>(), statistics_of(l),
                           dq_sums, l.dk.as<T>(), l.dv.as<T>());
+          runtime::launch(
+              convert_padded<T>,
+              {.grid = grid_of(ceil_div<std::int64_t>(std::int64_t{a.seq_q} * a.dim, convert_threads), a.heads, a.batch),
+               .block = convert_threads},
+              l.device_shape(), dq_sums, statistics_of(l), static_cast<int>(padded), l.dq.as<T>());
+          launch_repair<T>(l, shape);
         });
-        runtime::launch(
-            convert_padded<T>,
-            {.grid = grid_of(ceil_div<std::int64_t>(std::int64_t{a.seq_q} * a.dim, convert_threads), a.heads, a.batch),
-             .block = convert_threads},
-            l.device_shape(), dq_sums, statistics_of(l), static_cast<int>(padded), l.dq.as<T>());
-        launch_repair<T>(l, shape);
       });
     });
   });

@@ -12,6 +12,11 @@ inline std::vector<run::Estimate> estimates(const problem::Backward& a) {
   std::vector<run::Estimate> estimates{
       {"backward_recompute", runtime::Space::shared, runtime::Op::load,
        "nvcc unrolls the sums, and reads neighbouring elements at once"},
+      {.kernel = "backward_recompute",
+       .space = runtime::Space::global,
+       .op = runtime::Op::load,
+       .reason = "nvcc reads D once for dS without dropout, which nobody needs, and for dS with it",
+       .arguments = "Dropped"},
   };
   for (const char* kernel : {"gradient_of_keys", "backward_one_kernel", "gradient_of_queries", "gradient_of_queries_32"}) {
     estimates.push_back({kernel, runtime::Space::global, runtime::Op::load,
@@ -36,7 +41,7 @@ inline std::vector<run::Estimate> estimates(const problem::Backward& a) {
          "nvcc puts a predicate on the copies of the next tile, so that those of a tile that is not there count "
          "as executed"});
   }
-  if (a.dtype != problem::Dtype::fp32 && (a.dim > 128 || (a.is_packed() && a.dim <= 64))) {
+  if (a.dtype != problem::Dtype::fp32 && a.dropout == 0 && (a.dim > 128 || (a.is_packed() && a.dim <= 64))) {
     estimates.push_back({"backward_recompute", runtime::Space::global, runtime::Op::store,
                          "nvcc writes a warp's rows without a loop, and names one line for several"});
   }

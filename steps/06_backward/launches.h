@@ -47,13 +47,13 @@ void launch_rung(const run::BackwardLaunch& l) {
                            .shared_bytes = sizeof(typename K::Smem)},
                           shape, l.q.as<const T>(), l.k.as<const T>(), l.v.as<const T>(), l.d_o.as<const T>(), statistics_of(l),
                           dq_sums, l.dk.as<T>(), l.dv.as<T>());
+          if constexpr (K::by_lane) {
+            launch_convert_blocks<T>(l);
+          } else {
+            launch_convert<T>(l);
+          }
+          launch_repair<T>(l, shape);
         });
-        if constexpr (K::by_lane) {
-          launch_convert_blocks<T>(l);
-        } else {
-          launch_convert<T>(l);
-        }
-        launch_repair<T>(l, shape);
       });
     });
   });
