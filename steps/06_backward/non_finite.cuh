@@ -21,7 +21,7 @@ template <class T>
 struct Pair {
   float p, ds;
   __device__ Pair(const AttentionShape& shape, const T* q, const T* k, const T* v, const T* d_o, float lse2, float minus_delta,
-                  float kept) {
+                  float kept = 1.0f) {
     float s = 0.0f, dp = 0.0f;
     for (int t = threadIdx.x % 32; t < shape.dim; t += 32) {
       s += to_float(load(&q[t])) * to_float(load(&k[t]));

@@ -73,10 +73,10 @@ def test_every_kernel_of_the_steps_is_checked():
         declared = {name for file in step.glob("*.cuh") for name in re.findall(KERNEL, file.read_text(), re.MULTILINE)}
         objects = [path for source, path in x86_code.kernel_objects(BUILD) if Path(source).parent == step]
         kernels = [kernel for path in objects for kernel in x86_code.Code(path).kernels().values()]
-        shared = {"find_sequences"} if re.search("with_device_shape", "".join(path.read_text() for path in step.glob("*.[ch]*"))) else set()
+        shared = {"find_sequences", "write_mask"} if re.search("with_device_shape", "".join(path.read_text() for path in step.glob("*.[ch]*"))) else set()
         assert declared | shared == {code_listing.base_name(kernel.name) for kernel in kernels}
         files = {kernel.instructions[0].place.split(":")[0] for kernel in kernels}
-        assert files - {"common/device/find_sequences.cuh"} <= {str(file.relative_to(ROOT)) for file in step.glob("*.cuh")}
+        assert files - {f"common/device/{kernel}.cuh" for kernel in shared} <= {str(file.relative_to(ROOT)) for file in step.glob("*.cuh")}
 
 
 def test_the_kernel_that_escapes_on_purpose_is_found():
