@@ -33,25 +33,29 @@ __host__ __device__ inline std::uint32_t at_least(std::uint32_t bytes, int n) {
 }
 // [/doc: at_least]
 
+constexpr int philox_rounds = 7;
+
 struct Dropout {
-  std::uint64_t seed;
-  int threshold;  // n of 256: a pair is kept if its byte is n or more
+  PhiloxKeys<philox_rounds> keys;  // of the seed
+  int threshold;                   // n of 256: a pair is kept if its byte is n or more
 
   __host__ __device__ float factor() const { return 256.0f / static_cast<float>(256 - threshold); }
 
   // The bytes of 16 pairs, those of query and key among them: word (query / 8) % 4, byte (key / 8) % 4.
   __host__ __device__ PhiloxWords bytes(int batch, int head, int query, int key) const {
-    constexpr int rounds = 7;
     constexpr std::uint32_t octets = 3u << 3;  // bits 3 and 4
-    return philox_4x32<rounds>({{static_cast<std::uint32_t>(query) & ~octets, static_cast<std::uint32_t>(key) & ~octets,
-                                 static_cast<std::uint32_t>(head), static_cast<std::uint32_t>(batch)}},
-                               {{static_cast<std::uint32_t>(seed), static_cast<std::uint32_t>(seed >> 32)}});
+    return philox_4x32({{static_cast<std::uint32_t>(query) & ~octets, static_cast<std::uint32_t>(key) & ~octets,
+                         static_cast<std::uint32_t>(head), static_cast<std::uint32_t>(batch)}},
+                       keys);
   }
   __host__ __device__ bool keeps(int batch, int head, int query, int key) const {
     const std::uint32_t word = bytes(batch, head, query, key).x[query / 8 % 4];
     return static_cast<int>(word >> (8 * (key / 8 % 4)) & 0xff) >= threshold;
   }
 };
+
+// n of 256: 1 ≤ n ≤ 255.
+inline Dropout make_dropout(std::uint64_t seed, int n) { return {philox_keys<philox_rounds>(seed), n}; }
 
 // A shape with dropout. Kernels take it in place of the other, as a template parameter, so that their machine code without
 // dropout stays as it is.

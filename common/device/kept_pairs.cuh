@@ -14,8 +14,8 @@ namespace device {
 // Of a warp's 8 · octets rows and 32 columns. Rows are queries here, and columns keys.
 template <int octets>
 struct KeptPairs {
-  std::uint32_t even[octets],
-      odd[octets];  // of the lane's even and odd column: an octet of rows each; a byte an octet of columns
+  // Of the lane's even and odd column: an octet of rows each; a byte an octet of columns.
+  std::uint32_t even[octets], odd[octets];
 
   // first_query is a multiple of 8 · octets, first_key one of 32.
   __device__ void look_up(const Dropout& dropout, int batch, int head, int first_query, int first_key) {
@@ -50,26 +50,24 @@ struct KeptTransposed {
 };
 
 // P of pairs that are left out becomes −P: the backward pass needs P as it is for dS, and 0 for dV, and the sign of a
-// probability is free. Accumulators of Pᵀ: 16 · slices keys × 8 · octets queries from first_key and first_query on, multiples
-// of 32.
+// probability is free. Accumulators of Pᵀ: 16 · slices keys × 8 · octets queries from first_key and first_query on. The latter
+// is a multiple of 32, and so is the former; where there is one slice, of 16.
 template <int slices, int octets>
 __device__ inline void negate_dropped(float (&p)[slices][octets][4], const Dropout& dropout, int batch, int head,
                                       int first_query, int first_key) {
-  static_assert(slices % 2 == 0 && octets == 4);
+  static_assert((slices == 1 || slices % 2 == 0) && octets == 4);
+  const int first_octet = slices == 1 ? first_key / 8 % 4 : 0;  // of keys
+  KeptTransposed kept;
 #pragma unroll
-  for (int s = 0; s < slices; s += 2) {
-    KeptTransposed kept;
-    kept.look_up(dropout, batch, head, first_query, first_key + 16 * s);
+  for (int s = 0; s < slices; ++s) {
+    if (s % 2 == 0) kept.look_up(dropout, batch, head, first_query, first_key + 16 * s);
 #pragma unroll
-    for (int side = 0; side < 2; ++side) {
+    for (int n = 0; n < octets; ++n) {
 #pragma unroll
-      for (int n = 0; n < octets; ++n) {
-#pragma unroll
-        for (int e = 0; e < 4; ++e) {
-          const int octet = 2 * side + e / 2;  // of keys
-          const std::uint32_t left_out = ~((e % 2 == 0 ? kept.even[n] : kept.odd[n]) << (24 - 8 * octet)) & 0x80000000u;
-          p[s + side][n][e] = __uint_as_float(__float_as_uint(p[s + side][n][e]) ^ left_out);
-        }
+      for (int e = 0; e < 4; ++e) {
+        const int octet = first_octet + s % 2 * 2 + e / 2;
+        const std::uint32_t left_out = ~((e % 2 == 0 ? kept.even[n] : kept.odd[n]) << (24 - 8 * octet)) & 0x80000000u;
+        p[s][n][e] = __uint_as_float(__float_as_uint(p[s][n][e]) ^ left_out);
       }
     }
   }
@@ -86,14 +84,36 @@ __device__ inline float gradient_with_dropout(float p, float products, float fac
 // [/doc: gradient_with_dropout]
 
 // Accumulators, times the factor of dropout, where there is any.
-template <class Shape, int slices, int frags>
-__device__ inline void multiply_by_factor(float (&acc)[slices][frags][4], const Shape& shape) {
+template <class Shape, int frags>
+__device__ inline void multiply_by_factor(float (&acc)[frags][4], const Shape& shape) {
   if constexpr (drops<Shape>) {
     const float factor = shape.dropout.factor();
 #pragma unroll
-    for (int s = 0; s < slices; ++s) {
+    for (int e = 0; e < 4 * frags; ++e) acc[e / 4][e % 4] *= factor;
+  }
+}
+template <class Shape, int slices, int frags>
+__device__ inline void multiply_by_factor(float (&acc)[slices][frags][4], const Shape& shape) {
 #pragma unroll
-      for (int e = 0; e < 4 * frags; ++e) acc[s][e / 4][e % 4] *= factor;
+  for (int s = 0; s < slices; ++s) multiply_by_factor(acc[s], shape);
+}
+
+// P of pairs that are left out becomes 0: accumulators of 16 queries from first_query on, 8 · frags keys from first_key on, a
+// multiple of 32. Nothing happens without dropout.
+template <class Shape, int frags>
+__device__ inline void drop_scores(float (&p)[frags][4], const Shape& shape, int batch, int head, int first_query,
+                                   int first_key) {
+  static_assert(frags % 4 == 0);
+  if constexpr (drops<Shape>) {
+    KeptPairs<2> kept;
+#pragma unroll
+    for (int n = 0; n < frags; ++n) {
+      if (n % 4 == 0) kept.look_up(shape.dropout, batch, head, first_query, first_key + 8 * n);
+#pragma unroll
+      for (int e = 0; e < 4; ++e) {
+        const std::uint32_t bytes = e % 2 == 0 ? kept.even[e / 2] : kept.odd[e / 2];
+        if ((bytes >> (8 * (n % 4)) & 0x80u) == 0) p[n][e] = 0.0f;
+      }
     }
   }
 }

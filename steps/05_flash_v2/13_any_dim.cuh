@@ -17,6 +17,7 @@
 // in `ldmatrix`.
 #pragma once
 
+#include "common/device/kept_pairs.cuh"
 #include "steps/05_flash_v2/07_registers.cuh"
 
 namespace flash_v2 {
@@ -143,11 +144,13 @@ __global__ void __launch_bounds__(tile_threads, 1) flash_any_dim(Shape shape,
     // row maximum, P = exp2(S - m), rescale
     softmax_folded(s, magnitude(shape.scale), states, acc);
     guard.take_out(stage.v);
+    device::drop_scores(s, shape, tile.batch, tile.head, tile.first + warp_row, j * Tile::keys);
     // O += P V
     add_values<T>(acc, s, stage.v);
   };
   for_each_tile(tiles, attend_tile);
   // ---- epilogue: O and LSE ----
+  device::multiply_by_factor(acc, shape);
   finish_rows<T, false>(acc, states, shape, tile, tile.first + warp_row, o, lse);
   guard.put_back(shape, tile, tiles, Tile::keys, v, o);
 }

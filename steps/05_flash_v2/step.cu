@@ -103,6 +103,7 @@ template <class T, int dim>  // dims padded to `dim`
 struct AnyDim : Block<typename AnyDimTile<T, dim>::Smem> {
   static constexpr auto kernel = flash_any_dim<T, dim>;
   static constexpr auto packed = flash_any_dim<T, dim, device::PackedShape>;
+  static constexpr auto dropped = flash_any_dim<T, dim, device::Dropped<AttentionShape>>;
 };
 
 template <template <class, int> class Tiled, int... dims>
@@ -124,7 +125,7 @@ std::size_t tiled_bytes(const Attention& a) {
   return with_at_least<dims...>(a.dim, [](auto dim) { return sizeof(typename Tiled<H, dim>::Smem); });
 }
 
-// `tuned` where it can; elsewhere `any_dim`, and with dropout `scalar`.
+// `tuned` where it can, elsewhere `any_dim`.
 bool is_tuned_dim(int dim) { return dim == 32 || dim == 64 || dim == 96 || dim == 128 || dim == 256; }
 
 template <bool Const>
@@ -135,7 +136,6 @@ bool has_tuned_rows(const device::AnyHeads<Const>& x) {  // of elements of 16 bi
 void launch_tuned(const AttentionLaunch& l) {
   if (!is_tuned_dim(l.shape.dim) || !has_tuned_rows(l.q) || !has_tuned_rows(l.k) || !has_tuned_rows(l.v) ||
       !has_tuned_rows(l.o)) {
-    if (l.shape.dropout > 0) return launch_scalar(l);
     return launch_tiled<AnyDim, 32, 64, 96, 128, 256>(l);
   }
   launch_tiled<Tuned, 32, 64, 96, 128, 256>(l);
@@ -161,8 +161,7 @@ AttentionVariant tiled(std::string name, std::string idea, const AttentionSuppor
 
 const AttentionSupport any = {
     .dtypes = {Dtype::fp32, Dtype::fp16, Dtype::bf16}, .window = true, .packed = true, .dropout = true, .packed_dropout = true};
-const AttentionSupport any_16_bit = {.dtypes = {Dtype::fp16, Dtype::bf16}, .window = true, .packed = true};
-const AttentionSupport any_option = {.dtypes = {Dtype::fp16, Dtype::bf16}, .window = true, .packed = true, .dropout = true};
+const AttentionSupport any_16_bit = {.dtypes = {Dtype::fp16, Dtype::bf16}, .window = true, .packed = true, .dropout = true};
 const AttentionSupport whole = {
     .dtypes = {Dtype::fp16, Dtype::bf16}, .dims = {32, 64, 128}, .window = true, .row_alignment = 16};
 // Two sets of scores beside longer rows of O do not fit into the registers.
@@ -191,16 +190,12 @@ const std::vector<AttentionVariant> variants = {
                                     "flash_lazy_rescale"),
     {.name = "tuned",
      .idea = "copies of the next tile and exponentials of the next keys between the mma",
-     .supports = any_option,
-     .shared_bytes =
-         [](const Attention& a) {  // never less than any_dim's
-           return std::max(tiled_bytes<Tuned, 32, 64, 96, 128, 256>(a), a.dropout > 0 ? scalar_bytes(a) : 0);
-         },
+     .supports = any_16_bit,
+     .shared_bytes = tiled_bytes<Tuned, 32, 64, 96, 128, 256>,  // never less than any_dim's
      .cost =
          [](const Attention& a) {
-           return run::with_options(a, std::vector{problem::flash_cost(a, is_tuned_dim(a.dim) ? "flash_tuned"
-                                                                          : a.dropout > 0     ? "flash_scalar"
-                                                                                              : "flash_any_dim")});
+           const char* kernel = is_tuned_dim(a.dim) ? "flash_tuned" : "flash_any_dim";
+           return run::with_options(a, std::vector{problem::flash_cost(a, kernel)});
          },
      .launch = launch_tuned},
     tiled<AnyDim, 32, 64, 96, 128, 256>("any_dim", "rows of any length at any address: narrower copies, padding with zeros",
@@ -221,7 +216,7 @@ std::vector<run::Estimate> estimates(const Attention& a) {
   if (a.is_packed()) {
     estimates.push_back({"flash_scalar", runtime::Space::global, runtime::Op::load, "nvcc joins reads of the sequences' ends"});
   }
-  if (a.is_packed() || (a.dim <= 64 && a.dtype == Dtype::fp16)) {
+  if (a.is_packed() || a.dropout > 0 || (a.dim <= 64 && a.dtype == Dtype::fp16)) {
     estimates.push_back({"flash_any_dim", runtime::Space::global, runtime::Op::store,
                          "nvcc makes one instruction of the stores of two ways to write O, where both are possible"});
   }

@@ -17,6 +17,7 @@
 #pragma once
 
 #include "steps/06_backward/06_transposed.cuh"
+#include "steps/06_backward/dropped.cuh"
 #include "steps/06_backward/slices.cuh"
 
 namespace backward {
@@ -90,6 +91,7 @@ __global__ void __launch_bounds__(tile_threads) backward_any_dim(Shape shape,
                                                                  Heads<T> dk,     // [batch, kv_heads, seq_k, dim]
                                                                  Heads<T> dv) {   // [batch, kv_heads, seq_k, dim]
   using Sizes = AnyDim<T, padded>;
+  constexpr bool drops = device::drops<Shape>;
   auto& smem = device::shared_storage<typename Sizes::Smem>();
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
   const int first_key = blockIdx.x / Sizes::parts * tile_keys, first_column = blockIdx.x % Sizes::parts * Sizes::columns;
@@ -120,11 +122,17 @@ __global__ void __launch_bounds__(tile_threads) backward_any_dim(Shape shape,
         // P = exp2(S - LSE), dS = P (dP - D)
         exponentiate(s[0], &rows.lse2[row + part], scale_log2);
         mask_probabilities(s[0], shape, lane_key, first + part);
-        times_probabilities(dp[0], s[0], &rows.minus_delta[row + part]);
+        if constexpr (drops) {
+          device::negate_dropped(s, shape.dropout, batch, head, first + part, first_key + 16 * warp);
+          times_with_dropout(dp, s, &rows.minus_delta[row + part], shape.dropout.factor());
+        } else {
+          times_probabilities(dp[0], s[0], &rows.minus_delta[row + part]);
+        }
         store_tile(smem.ds, 16 * warp, part, dp[0]);
         // dV += P^T dO, dK += dS^T Q
         std::uint32_t frag[part_rows / 16][1][4];
         pack_slices<T>(frag, s);
+        if constexpr (drops) keep_positive(frag);
         multiply_kept(acc_dv, frag, smem.d_o, part, first_column);
         pack_slices<T>(frag, dp);
         multiply_kept(acc_dk, frag, smem.q, part, first_column);
@@ -142,6 +150,7 @@ __global__ void __launch_bounds__(tile_threads) backward_any_dim(Shape shape,
     }
   }
   ptx::cp_async_wait_all();  // of K and V, where no query sees them
+  device::multiply_by_factor(acc_dv, shape);
   float* flag = rows.flag(shape, batch, kv_head);
   const int key = first_key + 16 * warp;
   store_padded(dk, batch, kv_head, key, shape.seq_k, first_column, shape.dim, shape.scale, acc_dk[0], flag);

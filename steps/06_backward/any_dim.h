@@ -31,6 +31,7 @@ template <class T, int padded>
 struct AnyDimRung<T, padded, true> : AnyDim<T, padded> {
   static constexpr auto kernel = backward_any_dim<T, padded, true>;
   static constexpr auto packed = backward_any_dim<T, padded, true, device::PackedShape>;
+  static constexpr auto dropped = backward_any_dim<T, padded, true, device::Dropped<AttentionShape>>;
 };
 
 template <bool vector>

@@ -127,10 +127,6 @@ AttentionSupport with_options(AttentionSupport supports, bool both = false) {
   supports.packed_dropout = both;
   return supports;
 }
-AttentionSupport with_packed(AttentionSupport supports) {
-  supports.packed = true;
-  return supports;
-}
 
 // ---- the best for a shape ----
 
@@ -141,7 +137,7 @@ struct Choice {
 };
 const Choice by_recompute = {"backward_recompute", {launch_recompute, recompute_bytes, "convert_dq"}};
 Choice tuned(const Backward& a, bool aligned) {
-  if (!aligned || !is_tuned_dim(a.dim)) return a.dropout > 0 ? by_recompute : Choice{"backward_any_dim", any_dim()};
+  if (!aligned || !is_tuned_dim(a.dim)) return {"backward_any_dim", any_dim()};
   if (a.dim <= 64) return {"backward_tuned_64", tuned_64()};
   return {"backward_tuned_128", tuned_128()};
 }
@@ -214,7 +210,7 @@ const std::vector<BackwardVariant> variants = {
      .launch = deterministic().launch},
     {.name = "any_dim",
      .idea = "rows of any length at any address: padded with zeros; above 128 columns two blocks share the keys",
-     .supports = with_packed(any_16_bit),
+     .supports = with_options(any_16_bit),
      .compute_capability = 90,
      .shared_bytes = any_dim_bytes<true>,
      .scratch = any_dim_arrays,
@@ -222,7 +218,7 @@ const std::vector<BackwardVariant> variants = {
      .launch = any_dim().launch,
      .deterministic = false},
     {.name = "tuned",
-     .idea = "tuned_64 or tuned_128, by the head dim; any_dim where neither fits, with dropout recompute",
+     .idea = "tuned_64 or tuned_128, by the head dim; any_dim where neither fits",
      .supports = with_options(any_16_bit),
      .compute_capability = 90,
      .shared_bytes = best_bytes<tuned>,

@@ -67,9 +67,9 @@ TEST_CASE("Philox 4×32 gives the known answers of Random123, seven rounds and t
                                      {0xd16cfe09, 0x94fdcceb, 0x5001e420, 0x24126ea1}}};
   for (const Known& k : known) {
     const device::PhiloxWords counter{{k.counter[0], k.counter[1], k.counter[2], k.counter[3]}};
-    const device::PhiloxKey key{{k.key[0], k.key[1]}};
-    CHECK(of_device(device::philox_4x32<7>(counter, key)) == k.seven);
-    CHECK(of_device(device::philox_4x32<10>(counter, key)) == k.ten);
+    const std::uint64_t seed = k.key[0] | std::uint64_t{k.key[1]} << 32;
+    CHECK(of_device(device::philox_4x32(counter, device::philox_keys<7>(seed))) == k.seven);
+    CHECK(of_device(device::philox_4x32(counter, device::philox_keys<10>(seed))) == k.ten);
     CHECK(reference::philox_4x32(k.counter, k.key, 7) == k.seven);
     CHECK(reference::philox_4x32(k.counter, k.key, 10) == k.ten);
   }
@@ -93,7 +93,7 @@ TEST_CASE("kernels and reference keep the same pairs, and multiply them by the s
   for (const int n : {1, 26, 127, 128, 129, 255}) {
     for (const std::uint64_t seed : {std::uint64_t{0}, std::uint64_t{1}, std::uint64_t{1} << 32, ~std::uint64_t{0}}) {
       const AttentionSpec spec{.dropout = n, .dropout_seed = seed};
-      const device::Dropout kernels{seed, n};
+      const device::Dropout kernels = device::make_dropout(seed, n);
       CHECK(kernels.factor() == Approx(256.0 / (256 - n)).epsilon(1e-7));
       for (int i = 0; i < 70; i += 3) {
         for (int j = 0; j < 70; ++j) {

@@ -20,7 +20,7 @@ namespace run {
 template <class Launch, class Shape, class F>
 void with_dropout(const Launch& l, const Shape& shape, F f) {
   if (l.shape.dropout == 0) return f(shape);
-  const device::Dropout dropout{l.shape.dropout_seed, l.shape.dropout};
+  const device::Dropout dropout = device::make_dropout(l.shape.dropout_seed, l.shape.dropout);
   if (l.shape.writes_mask) {
     const std::int64_t pairs = static_cast<std::int64_t>(l.shape.batch) * l.shape.heads * l.shape.seq_q * l.shape.seq_k;
     runtime::launch(device::write_mask<device::mask_threads>,

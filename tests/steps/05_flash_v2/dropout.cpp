@@ -46,9 +46,12 @@ std::vector<suite::Case> cases(const std::vector<int>& dims, Dtype dtype) {
 }  // namespace
 
 TEST_CASE("dropout: right under every mask, for shares from 1 to 255 of 256; other variants refuse it by name") {
-  CHECK(dropping().size() == 2);
+  CHECK(dropping().size() == 3);
   for (const run::AttentionVariant& variant : step().variants) {
-    const auto list = cases(variant.name == "scalar" ? std::vector{33} : std::vector{64, 32, 128, 256, 96, 40}, Dtype::fp16);
+    const auto list = cases(variant.name == "scalar"    ? std::vector{33}
+                            : variant.name == "any_dim" ? std::vector{40, 33, 128, 200, 90}
+                                                        : std::vector{64, 32, 128, 256, 96, 40},
+                            Dtype::fp16);
     if (variant.supports.dropout) {
       CHECK(suite::passes(variant, list) == std::ssize(list));
     } else {

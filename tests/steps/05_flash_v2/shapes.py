@@ -27,8 +27,10 @@ REACHED = [  # tiles without a mask between two edges; every width of a copy to 
             *(["--cu-seqlens", "SUMS11", "--input", f"NANS{dim}", "--causal"] for dim in (32, 64, 96, 128, 256)),
             *(["--dropout", "0.3", "--heads", "1", "--seq-q", "150", "--seq-k", "300", "--dim", str(dim), "--window", "200"]
               for dim in (32, 64, 96, 128, 256)),
-            *(["--dropout", "0.3", "--variant", "tuned", "--heads", "1", "--seq-q", "20", "--dim", str(dim), "--scale", "-0.1", "--output", "OUT"]
-              for dim in (32, 64, 96, 128, 256)),
+            *(["--dropout", "0.3", "--variant", variant, "--heads", "1", "--seq-q", "20", "--dim", str(dim), "--scale", "-0.1", "--output", "OUT"]
+              for variant in ("tuned", "any_dim") for dim in (32, 64, 96, 128, 256)),
+            *(["--dropout", "0.3", "--variant", "any_dim", "--heads", "1", "--seq-q", "20", "--seq-k", "140", "--dim", str(dim - less)]
+              for dim in (32, 64, 96, 128, 256) for less in (1, 2, 4)),
             *(["--dropout", "0.3", "--input", f"NANS{dim}", "--causal"] for dim in (32, 64, 96, 128, 256)),
         ]
     ),

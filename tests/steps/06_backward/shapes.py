@@ -25,10 +25,11 @@ REACHED = [  # every head dim and type; tiles without a mask between two edges; 
             # Of any_dim: rows at multiples of 16 bytes, and others, for each number of padded columns.
             *(["--variant", variant, "--heads", "1", "--seq-q", "40", "--seq-k", "70", "--dim", str(dim), "--causal"]
               for variant in ("any_dim", "tuned_80") for dim in (24, 31, 56, 63, 88, 95, 120, 127, 184, 191, 248, 255)),
-            *(["--variant", "any_dim", "--cu-seqlens", "SUMS40", "--heads", "1", "--dim", str(dim)]
-              for dim in (24, 31, 56, 63, 88, 95, 120, 127, 184, 191, 248, 255)),
-            *(["--variant", variant, "--input", f"NANS{dim}", *packed]
-              for dim in (24, 56, 88, 120, 184, 248) for variant, packed in (("any_dim", []), ("any_dim", ["--cu-seqlens", "SUMS11"]), ("tuned_80", []))),
+            *(["--variant", "any_dim", *option, "--heads", "1", "--dim", str(dim)]
+              for dim in (24, 31, 56, 63, 88, 95, 120, 127, 184, 191, 248, 255)
+              for option in (["--cu-seqlens", "SUMS40"], ["--dropout", "0.3", "--seq-q", "40", "--seq-k", "70"])),
+            *(["--variant", variant, "--input", f"NANS{dim}", *option] for dim in (24, 56, 88, 120, 184, 248)
+              for variant, option in (("any_dim", []), ("any_dim", ["--cu-seqlens", "SUMS11"]), ("any_dim", ["--dropout", "0.3"]), ("tuned_80", []))),
         ]
     ),
     *([*flags, "--dim", dim, "--dtype", "fp32"]
