@@ -9,7 +9,6 @@ take turns: peers.py. Each packed result is checked, text by text, in sampled ro
 not: padding is there for its time. Exit status: as peers.py.
 """
 
-import argparse
 import contextlib
 import ctypes
 import math
@@ -26,15 +25,9 @@ from peers import (
     Gpu,
     Gradients,
     Problem,
-    Refused,
     claims_of,
-    finish,
     first_line,
-    import_torch,
-    load,
-    machine,
-    parse_common,
-    refuse,
+    run_both_passes,
     sampled_rows,
     tensor_of,
 )
@@ -82,16 +75,17 @@ class Cell:
 CELLS = [Cell(backward, lengths, dim, causal) for backward in (False, True) for lengths in LENGTHS for dim in (64, 128) for causal in (False, True)]
 
 
-def problem_of(cell, q, k, v, o, lse, sums=None):
-    """[batch, heads, seq, dim] tensors; `sums` of packed ones are a ctypes array, which must live as long as the problem."""
+def problem_of(cell, q, k, v, o, lse, sums=None, on_device=None):
+    """[batch, heads, seq, dim] tensors; `sums` of packed ones are a ctypes array and a tensor, which must live as long as the problem."""
     batch, heads, seq, dim = q.shape
     problem = Problem(
-        *(batch, heads, heads, seq, seq, dim, int(cell.causal), 0, math.nan, b"fp16"),
+        *(0, batch, heads, heads, seq, seq, dim, int(cell.causal), 0, math.nan, b"fp16"),
         *(tensor_of(data) for data in (q, k, v, o)),
         lse.data_ptr(),
     )
     if sums is not None:
-        problem.cu_seqlens, problem.cu_seqlens_count = ctypes.cast(sums, ctypes.POINTER(ctypes.c_int)), len(sums)
+        problem.cu_seqlens, problem.cu_seqlens_host = on_device.data_ptr(), ctypes.addressof(sums)
+        problem.cu_seqlens_count = len(sums)
     return problem
 
 
@@ -103,11 +97,12 @@ class Arrays:
             return torch.randn((batch, seq, cell.heads, cell.dim), device="cuda", dtype=torch.float16).transpose(1, 2)
 
         self.sums = sums
+        self.sums_on_device = None if sums is None else torch.tensor(list(sums), dtype=torch.int32, device="cuda")
         self.q, self.k, self.v, self.d_o = (random_normal() for _ in range(4))
         self.v += 0.5
         self.o, self.dq, self.dk, self.dv = (torch.empty_like(self.q) for _ in range(4))
         self.lse = torch.empty((batch, cell.heads, seq), device="cuda")
-        self.problem = problem_of(cell, self.q, self.k, self.v, self.o, self.lse, sums)
+        self.problem = problem_of(cell, self.q, self.k, self.v, self.o, self.lse, sums, self.sums_on_device)
         self.gradients = Gradients(*(tensor_of(x) for x in (self.d_o, self.dq, self.dk, self.dv)))
         if cell.backward:
             with forward.variant("tuned", self.problem) as (launch, _):
@@ -198,25 +193,7 @@ def claims(cells):
 
 def main(arguments=None):
     """The program; returns its exit status."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    options, cells = parse_common(parser, arguments, CELLS)
-    libraries = {backward: load(parser, options, step) for backward, step in ((False, "05_flash_v2"), (True, "06_backward"))}
-    torch = import_torch()
-    about = machine(torch, "packed_peers", libraries[True].describe(), options)
-    results = {}
-    try:
-        for seed, cell in enumerate(cells, 1):
-            results[cell.name] = measured = measure_cell(torch, libraries, cell, options, seed)
-            torch.cuda.empty_cache()
-            print(f"\n{cell.name}")
-            for contender in measured["contenders"]:
-                print(f"  {contender['name']:26} {contender['verdict']:6} {contender['burst_ms']['median']:8.4f} ms {contender['tflops']['median']:7.1f} TFLOP/s")
-            for name, reason in measured["refused"].items():
-                print(f"  {name:26} refused: {reason}")
-            sys.stdout.flush()
-    except (RuntimeError, Refused) as error:
-        refuse(error)
-    return finish(options, results, claims(results), {"machine": about, "lengths": LENGTHS})
+    return run_both_passes("packed_peers", __doc__.splitlines()[0], CELLS, measure_cell, claims, {"lengths": LENGTHS}, arguments)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """What the benchmarks of attention beside other people's kernels share: problems, our kernels as a library, the GPU's clock, what is
 printed and written, the command line (attention_peers.py: the forward pass; backward_peers.py: the backward pass; packed_peers.py:
-packed sequences, both passes).
+packed sequences, both passes; dropout_peers.py: dropout, both passes).
 
 All need an NVIDIA GPU, a Python with PyTorch, and the step as a library (make gpu builds build/gpu/lib/libattention_STEP.so). All
 contenders work on the same [batch, heads, seq, dim] tensors and take turns (benchmarks/turns.py). The results of each are checked in
@@ -85,20 +85,23 @@ class Cell:
 
 
 class Tensor(ctypes.Structure):
-    """As in benchmarks/attention_library.h, and so are the others."""
+    """As in library/attention_library.h, and so are the others."""
 
     _fields_ = [("data", ctypes.c_void_p), *((f"{name}_stride", ctypes.c_int64) for name in ("batch", "head", "row"))]
 
 
 class Problem(ctypes.Structure):
     _fields_ = [
-        *((name, ctypes.c_int) for name in ("batch", "heads", "kv_heads", "seq_q", "seq_k", "dim", "causal", "window")),
+        *((name, ctypes.c_int) for name in ("device", "batch", "heads", "kv_heads", "seq_q", "seq_k", "dim", "causal", "window")),
         ("scale", ctypes.c_float),
         ("dtype", ctypes.c_char_p),
         *((name, Tensor) for name in "qkvo"),
         ("lse", ctypes.c_void_p),
-        ("cu_seqlens", ctypes.POINTER(ctypes.c_int)),
+        ("cu_seqlens", ctypes.c_void_p),
+        ("cu_seqlens_host", ctypes.c_void_p),
         ("cu_seqlens_count", ctypes.c_int),
+        ("dropout", ctypes.c_int),
+        ("dropout_seed", ctypes.c_uint64),
     ]
 
 
@@ -121,12 +124,15 @@ class Library:
             ("prepare", pointer, [text, ctypes.POINTER(Problem)]),
             ("prepare_backward", pointer, [text, ctypes.POINTER(Problem), ctypes.POINTER(Gradients)]),
             ("prepare_roof", pointer, [text, ctypes.c_double]),
+            ("scratch_bytes", ctypes.c_size_t, [pointer]),
             ("operations", ctypes.c_double, [pointer]),
-            ("launch", ctypes.c_bool, [pointer]),
+            ("launch", ctypes.c_bool, [pointer, pointer, pointer]),
             ("release", None, [pointer]),
             ("error", text, []),
         ]:
-            function = getattr(self._c, f"attention_{name}")
+            function = getattr(self._c, f"attention_{name}", None)
+            if function is None:
+                continue  # the simulator's libraries have no roof
             function.restype, function.argtypes = result, arguments
 
     def describe(self):
@@ -140,10 +146,14 @@ class Library:
             raise Refused(self._error())
 
         def launch():
-            if not self._c.attention_launch(handle):
+            if not self._c.attention_launch(handle, address, None):
                 raise RuntimeError(self._error())
 
         try:
+            scratch, address = None, None
+            if size := self._c.attention_scratch_bytes(handle):
+                scratch = import_torch().empty(size, dtype=import_torch().uint8, device="cuda")
+                address = scratch.data_ptr()
             yield launch, self._c.attention_operations(handle)
         finally:
             self._c.attention_release(handle)
@@ -168,7 +178,7 @@ def tensor_of(data):
 def problem_of(cell, q, k, v, o, lse):
     """The cell's problem with its tensors."""
     return Problem(
-        *(cell.batch, cell.heads, cell.heads, cell.seq, cell.seq, cell.dim, int(cell.causal), 0, math.nan, cell.dtype.encode()),
+        *(0, cell.batch, cell.heads, cell.heads, cell.seq, cell.seq, cell.dim, int(cell.causal), 0, math.nan, cell.dtype.encode()),
         *(tensor_of(data) for data in (q, k, v, o)),
         lse.data_ptr(),
     )
@@ -254,12 +264,15 @@ def first_line(error):
 
 
 class Contest:
-    """A cell's contenders, each checked as it enters, and those that refused: {name: reason}. The roof of mma.sync takes part."""
+    """A cell's contenders, each checked as it enters, and those that refused: {name: reason}. With a library, its roof of mma.sync takes
+    part."""
 
     def __init__(self, torch, library, cell, operations, held):
-        launch, of_roof = held.enter_context(library.roof(cell.dtype, operations))
         self._torch, self._cell, self._operations = torch, cell, operations
-        self._contenders, self._refused = [Contender(ROOF, of_roof, launch)], {}
+        self._contenders, self._refused = [], {}
+        if library:
+            launch, of_roof = held.enter_context(library.roof(cell.dtype, operations))
+            self._contenders.append(Contender(ROOF, of_roof, launch))
 
     def _enter(self, name, operations, launch, worst_ratio):
         self._contenders.append(Contender(name, operations, launch, "ok" if worst_ratio <= 1 else "WRONG", worst_ratio))
@@ -287,10 +300,10 @@ class Contest:
         launch()
         self._enter(name, operations, launch, worst_ratio(*results))
 
-    def measured(self, options):
-        """The cell as JSON, once all have had their turns."""
+    def measured(self, options, compared=(ROOF, *PEERS)):
+        """The cell as JSON, once all have had their turns. `compared`: those whose speed everyone's is set against."""
         measure(self._contenders, Gpu(self._torch), options.rounds, options.repetitions, options.pause_ms, options.sustained_ms)
-        others = [contender for contender in self._contenders if contender.name == ROOF or contender.name in PEERS]
+        others = [contender for contender in self._contenders if contender.name in compared]
         cell = self._cell
         return {
             "problem": {**asdict(cell), "batch": cell.batch, "heads": cell.heads},
@@ -378,8 +391,8 @@ def as_list(value):
     return [value] if isinstance(value, str) else value or []
 
 
-def parse_common(parser, arguments, all_cells):
-    """(options, cells chosen) of a parser to which what these programs share is added."""
+def parse_common(parser, arguments, all_cells, **defaults):
+    """(options, cells chosen) of a parser to which what these programs share is added; `defaults`: of these options, where they are others."""
     parser.add_argument("--build", type=Path, default=ROOT / "build" / "gpu", help="the gpu preset's build folder")
     parser.add_argument("--cell", action="append", help="only cells whose name holds this, as 'd 128, causal'; may be repeated")
     parser.add_argument("--rounds", type=int, default=7, help="in each, everyone has one turn (default: %(default)s)")
@@ -388,6 +401,7 @@ def parse_common(parser, arguments, all_cells):
     parser.add_argument("--sustained-ms", type=int, default=200, help="without a pause; the second half counts (default: %(default)s)")
     parser.add_argument("--commit", help="of the sources, where the repository's history is not at hand")
     parser.add_argument("--json", type=Path, help="write the figures to this file")
+    parser.set_defaults(**defaults)
     options = parser.parse_args(arguments)
     if min(options.rounds, options.repetitions, options.sustained_ms) < 1 or options.pause_ms < 0:
         parser.error("--rounds, --repetitions and --sustained-ms are at least 1, --pause-ms at least 0")
@@ -435,6 +449,30 @@ def run(benchmark, arguments=None):
     except (RuntimeError, Refused) as error:
         refuse(error)
     return finish(options, results, benchmark.claims(results, variants), {"machine": about, "step": options.step, "variants": variants})
+
+
+def run_both_passes(name, about, cells, measure_cell, claims, head, arguments=None, **defaults):
+    """The program of that name, of steps 05 and 06; returns its exit status. measure_cell(torch, libraries, cell, options, seed), where
+    libraries[backward] is a step; claims(cells as in the JSON); `head`: what the report says besides; `defaults`: as parse_common."""
+    parser = argparse.ArgumentParser(description=about)
+    options, cells = parse_common(parser, arguments, cells, **defaults)
+    libraries = {backward: load(parser, options, step) for backward, step in ((False, "05_flash_v2"), (True, "06_backward"))}
+    torch = import_torch()
+    ran_on = machine(torch, name, libraries[True].describe(), options)
+    results = {}
+    try:
+        for seed, cell in enumerate(cells, 1):
+            results[cell.name] = measured = measure_cell(torch, libraries, cell, options, seed)
+            torch.cuda.empty_cache()  # the libraries allocate for themselves
+            print(f"\n{cell.name}")
+            for contender in measured["contenders"]:
+                print(f"  {contender['name']:26} {contender['verdict']:6} {contender['burst_ms']['median']:8.4f} ms {contender['tflops']['median']:7.1f} TFLOP/s")
+            for refused, reason in measured["refused"].items():
+                print(f"  {refused:26} refused: {reason}")
+            sys.stdout.flush()
+    except (RuntimeError, Refused) as error:
+        refuse(error)
+    return finish(options, results, claims(results), {"machine": ran_on, **head})
 
 
 def finish(options, results, claims, head):

@@ -1,27 +1,25 @@
 #include <cmath>
 #include <functional>
+#include <limits>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <stdexcept>
 #include <string>
 
-#include "benchmarks/attention_library.h"
-#include "benchmarks/mma_roof.cuh"
+#include "common/run/cli/command.h"
 #include "common/run/cli/select.h"
 #include "common/run/family/any_step.h"
-
-struct AttentionProgram {
-  double operations;
-  std::function<void()> launch;
-};
+#include "library/attention_library.h"
+#include "library/borrowed.h"
+#include "library/program.h"
 
 namespace {
 
-std::string last_error;
+thread_local std::string last_error;
 
-// What the call returns; `failed` where it throws, since no exception may leave through a C interface.
+// What the call returns; `failed` where it throws.
 template <class Result, class Call>
-Result guarded(Result failed, const Call& call) {
+Result checked(Result failed, const Call& call) {
   try {
     return call();
   } catch (const std::exception& error) {
@@ -30,11 +28,18 @@ Result guarded(Result failed, const Call& call) {
   }
 }
 
-problem::Dtype parse_dtype(const std::string& name) {
+problem::Dtype parse_dtype(const char* name) {
   for (const problem::Dtype dtype : {problem::Dtype::fp32, problem::Dtype::fp16, problem::Dtype::bf16}) {
-    if (name == problem::name(dtype)) return dtype;
+    if (name && name == problem::name(dtype)) return dtype;
   }
-  throw std::invalid_argument("'" + name + "' is none of fp32, fp16, bf16");
+  throw std::invalid_argument("dtype is '" + std::string(name ? name : "null") + "', which is none of fp32, fp16, bf16");
+}
+
+// Sums of lengths that nobody gave: those of one sequence, as far as a launch looks at them.
+std::vector<int> unknown_lengths(const AttentionProblem& p) {
+  std::vector<int> sums(static_cast<std::size_t>(p.cu_seqlens_count), 0);
+  sums.back() = p.seq_q;
+  return sums;
 }
 
 template <class Problem>  // problem::Attention or problem::Backward
@@ -50,31 +55,111 @@ Problem shape_of(const AttentionProblem& p) {
   shape.window = p.window;
   if (!std::isnan(p.scale)) shape.scale = p.scale;
   shape.dtype = parse_dtype(p.dtype);
-  if ((p.cu_seqlens == nullptr) != (p.cu_seqlens_count == 0))
+  shape.dropout = p.dropout;
+  shape.dropout_seed = p.dropout_seed;
+  if ((p.cu_seqlens == nullptr) != (p.cu_seqlens_count == 0) || (p.cu_seqlens_host && !p.cu_seqlens)) {
     throw std::invalid_argument("cu_seqlens and its count: one is missing");
-  if (p.cu_seqlens) shape.cu_seqlens.assign(p.cu_seqlens, p.cu_seqlens + p.cu_seqlens_count);
+  }
+  if (p.cu_seqlens_host) {
+    shape.cu_seqlens.assign(p.cu_seqlens_host, p.cu_seqlens_host + p.cu_seqlens_count);
+  } else if (p.cu_seqlens) {
+    if (p.cu_seqlens_count < 2) throw std::invalid_argument("cu_seqlens_count must be 2 or more");
+    shape.cu_seqlens = unknown_lengths(p);
+  }
   return problem::resolve(shape);
 }
 
-template <bool Const>
-device::AnyHeads<Const> view(const AttentionTensor& tensor) {
-  return {tensor.data, tensor.batch_stride, tensor.head_stride, tensor.row_stride};
+// A tensor of the caller's, and its rows for one launch.
+struct Named {
+  const char* name;
+  const AttentionTensor& tensor;
+  std::int64_t batch, heads, rows, dim;
+  std::int64_t element;  // bytes
+
+  void require() const {
+    if (tensor.data == nullptr) throw std::invalid_argument(std::string(name) + " is null");
+    if (tensor.batch_stride < 0 || tensor.head_stride < 0 || tensor.row_stride < 0) {
+      throw std::invalid_argument(std::string(name) + " has a negative stride");
+    }
+    if (reinterpret_cast<std::uintptr_t>(tensor.data) % static_cast<std::uintptr_t>(element) != 0) {
+      throw std::invalid_argument(std::string(name) + " does not begin at a whole element");
+    }
+  }
+  library::Rows bytes() const {
+    return {tensor.data,
+            batch,
+            heads,
+            rows,
+            tensor.batch_stride * element,
+            tensor.head_stride * element,
+            tensor.row_stride * element,
+            dim * element};
+  }
+  template <bool Const>
+  device::AnyHeads<Const> at(void* data) const {
+    return {data, tensor.batch_stride, tensor.head_stride, tensor.row_stride};
+  }
+};
+
+// The tensors of a problem, by what they are for.
+struct Tensors {
+  AttentionProblem p;
+  bool backward = false;
+  AttentionGradients g = {};  // of the backward pass
+
+  Named queries(const char* name, const AttentionTensor& tensor) const {
+    return {name, tensor, p.batch, p.heads, p.seq_q, p.dim, element()};
+  }
+  Named keys(const char* name, const AttentionTensor& tensor) const {
+    return {name, tensor, p.batch, p.kv_heads, p.seq_k, p.dim, element()};
+  }
+  library::Rows lse() const {
+    const std::int64_t bytes = std::int64_t{p.batch} * p.heads * p.seq_q * std::int64_t{sizeof(float)};
+    return {p.lse, 1, 1, 1, bytes, bytes, bytes, bytes};
+  }
+  void require() const {
+    for (const Named& x : {queries("q", p.q), keys("k", p.k), keys("v", p.v), queries("o", p.o)}) x.require();
+    if (p.lse == nullptr) throw std::invalid_argument("lse is null");
+    if (!backward) return;
+    for (const Named& x : {queries("d_o", g.d_o), queries("dq", g.dq), keys("dk", g.dk), keys("dv", g.dv)}) x.require();
+  }
+
+ private:
+  std::int64_t element() const { return static_cast<std::int64_t>(problem::bytes(parse_dtype(p.dtype))); }
+};
+
+template <bool Const, class Place>
+device::AnyHeads<Const> placed(const Named& tensor, const Place& place) {
+  return tensor.at<Const>(place(tensor, !Const));
 }
 
-// What the launches of a variant refer to: the tensors of `bind`, and scratch memory of its own.
-template <class Step>
-struct Prepared {
-  using Variant = run::Variant<typename Step::Family>;
-  const Variant& variant;
-  run::DeviceArrays scratch;
-  typename Step::Family::Launch launch;
-
-  template <class Problem, class Bind>
-  Prepared(const Variant& chosen, const Problem& shape, const Bind& bind)
-      : variant(chosen),
-        scratch(chosen.scratch_of(shape) + run::packed_arrays(shape), run::given_packed(shape)),
-        launch(bind(scratch)) {}
-};
+// place(tensor, whether kernels write it) is its address, place_lse(the same) that of LSE.
+template <class Place, class PlaceLse>
+run::AttentionLaunch bind(const Tensors& t, const problem::Attention& shape, const run::DeviceArrays& arrays,
+                          const Place& place, const PlaceLse& place_lse) {
+  return {shape,
+          placed<true>(t.queries("q", t.p.q), place),
+          placed<true>(t.keys("k", t.p.k), place),
+          placed<true>(t.keys("v", t.p.v), place),
+          placed<false>(t.queries("o", t.p.o), place),
+          static_cast<float*>(place_lse(true)),
+          arrays};
+}
+template <class Place, class PlaceLse>
+run::BackwardLaunch bind(const Tensors& t, const problem::Backward& shape, const run::DeviceArrays& arrays, const Place& place,
+                         const PlaceLse& place_lse) {
+  return {shape,
+          placed<true>(t.queries("q", t.p.q), place),
+          placed<true>(t.keys("k", t.p.k), place),
+          placed<true>(t.keys("v", t.p.v), place),
+          placed<true>(t.queries("o", t.p.o), place),
+          placed<true>(t.queries("d_o", t.g.d_o), place),
+          static_cast<const float*>(place_lse(false)),
+          placed<false>(t.queries("dq", t.g.dq), place),
+          placed<false>(t.keys("dk", t.g.dk), place),
+          placed<false>(t.keys("dv", t.g.dv), place),
+          arrays};
+}
 
 template <class Step>
 const Step& step_of(const char* pass) {
@@ -83,34 +168,58 @@ const Step& step_of(const char* pass) {
   throw std::invalid_argument(std::visit([](const auto* other) { return other->name; }, step) + " has no " + pass + " pass");
 }
 
-// A program of the variant of that name. bind(scratch) makes its launch.
-template <class Step, class Problem, class Bind>
-AttentionProgram* prepare(const Step& step, const char* variant, const Problem& shape, const Bind& bind) {
-  const auto refusal = [&](const auto& v) { return run::refusal(v.supports, shape); };
-  const auto selection = run::select(step.variants, variant, refusal);
-  if (selection.chosen.size() != 1) throw std::invalid_argument("--variant: name one, not " + std::string(variant));
-  const auto prepared = std::make_shared<const Prepared<Step>>(*selection.chosen.front(), shape, bind);
-  if (const auto reason = run::refusal(prepared->variant.supports, prepared->launch)) {
-    throw std::invalid_argument(prepared->variant.name + " " + *reason);
-  }
-  return new AttentionProgram{shape.flops(), [prepared] { prepared->variant.launch(prepared->launch); }};
+// A program of the variant of that name.
+template <class Step, class Problem>
+AttentionProgram* prepare(const Step& step, const char* name, const Problem& shape, const Tensors& tensors) {
+  if (name == nullptr) throw std::invalid_argument("variant is null");
+  const auto refuse = [&](const auto& reason) {
+    if (reason) throw std::invalid_argument(std::string(name) + " " + *reason);
+  };
+  const auto& variant = run::variant_named(step, name);
+  refuse(run::refusal(variant.supports, shape));
+  refuse(run::device_refusal(runtime::properties(), variant.compute_capability, variant.shared_bytes_of(shape)));
+  tensors.require();
+  const run::Arrays arrays = variant.scratch_of(shape) + run::packed_arrays(shape);
+  // Where the caller's rows begin decides, too.
+  const run::DeviceArrays none{run::Arrays{}};
+  refuse(run::refusal(variant.supports, bind(
+                                            tensors, shape, none, [](const Named& x, bool) { return x.tensor.data; },
+                                            [](bool) -> void* { return nullptr; })));
+  const auto launch = [&variant, shape, tensors, arrays](void* scratch, void* stream) {
+    library::Borrowed memory(tensors.p.device, stream);
+    const run::DeviceArrays on_device = memory.arrays(arrays, scratch, tensors.p.cu_seqlens);
+    variant.launch(bind(
+        tensors, shape, on_device,
+        [&](const Named& x, bool written) {
+          return written ? memory.output(x.name, x.bytes()) : memory.input(x.name, x.bytes());
+        },
+        [&](bool written) { return written ? memory.output("lse", tensors.lse()) : memory.input("lse", tensors.lse()); }));
+    memory.finish();
+  };
+  const bool unknown = tensors.p.cu_seqlens && !tensors.p.cu_seqlens_host;
+  return new AttentionProgram{unknown ? std::numeric_limits<double>::quiet_NaN() : shape.flops(),
+                              library::scratch_bytes(arrays), launch};
 }
 
 template <class Step>
 std::string describe(const Step& step) {
   nlohmann::ordered_json variants = nlohmann::ordered_json::array();
   for (const auto& variant : step.variants) {
-    variants.push_back({{"name", variant.name}, {"idea", variant.idea}, {"supports", to_string(variant.supports)}});
+    variants.push_back({{"name", variant.name},
+                        {"idea", variant.idea},
+                        {"supports", to_string(variant.supports)},
+                        {"compute_capability", variant.compute_capability}});
   }
   return nlohmann::ordered_json{
-      {"step", step.name},
-      {"default", step.default_variant},
-      {"toolkit", std::to_string(CUDART_VERSION / 1000) + "." + std::to_string(CUDART_VERSION % 1000 / 10)},
-      {"variants", variants}}
+      {"step", step.name}, {"default", step.default_variant}, {"toolkit", library::toolkit()}, {"variants", variants}}
       .dump();
 }
 
 }  // namespace
+
+AttentionProgram* library::guarded(const std::function<AttentionProgram*()>& make) {
+  return checked<AttentionProgram*>(nullptr, make);
+}
 
 const char* attention_describe() {
   static const std::string text = std::visit([](const auto* step) { return describe(*step); }, run::this_step());
@@ -118,43 +227,28 @@ const char* attention_describe() {
 }
 
 AttentionProgram* attention_prepare(const char* variant, const AttentionProblem* problem) {
-  return guarded<AttentionProgram*>(nullptr, [&] {
-    const AttentionProblem& p = *problem;
-    const auto shape = shape_of<problem::Attention>(p);
-    return prepare(step_of<run::AttentionStep>("forward"), variant, shape, [&](const run::DeviceArrays& scratch) {
-      return run::AttentionLaunch{shape, view<true>(p.q), view<true>(p.k), view<true>(p.v), view<false>(p.o), p.lse, scratch};
-    });
+  return library::guarded([&] {
+    const auto& step = step_of<run::AttentionStep>("forward");
+    return prepare(step, variant, shape_of<problem::Attention>(*problem), {*problem});
   });
 }
 
 AttentionProgram* attention_prepare_backward(const char* variant, const AttentionProblem* problem,
                                              const AttentionGradients* gradients) {
-  return guarded<AttentionProgram*>(nullptr, [&] {
-    const AttentionProblem& p = *problem;
-    const AttentionGradients& g = *gradients;
-    const auto shape = shape_of<problem::Backward>(p);
-    return prepare(step_of<run::BackwardStep>("backward"), variant, shape, [&](const run::DeviceArrays& scratch) {
-      return run::BackwardLaunch{
-          shape, view<true>(p.q),   view<true>(p.k),   view<true>(p.v),   view<true>(p.o), view<true>(g.d_o),
-          p.lse, view<false>(g.dq), view<false>(g.dk), view<false>(g.dv), scratch};
-    });
+  return library::guarded([&] {
+    const auto& step = step_of<run::BackwardStep>("backward");
+    return prepare(step, variant, shape_of<problem::Backward>(*problem), {*problem, true, *gradients});
   });
 }
 
-AttentionProgram* attention_prepare_roof(const char* dtype, double operations) {
-  return guarded<AttentionProgram*>(nullptr, [&] {
-    const problem::Dtype parsed = parse_dtype(dtype);
-    if (parsed == problem::Dtype::fp32) throw std::invalid_argument("mma.sync.m16n8k16 multiplies fp16 or bf16, not fp32");
-    const auto roof = std::make_shared<const benchmarks::MmaRoof>(parsed, operations);
-    return new AttentionProgram{roof->operations(), [roof] { roof->launch(); }};
-  });
-}
+std::size_t attention_scratch_bytes(const AttentionProgram* program) { return program->scratch_bytes; }
 
 double attention_operations(const AttentionProgram* program) { return program->operations; }
 
-bool attention_launch(const AttentionProgram* program) {
-  return guarded(false, [&] {
-    program->launch();
+bool attention_launch(const AttentionProgram* program, void* scratch, void* stream) {
+  return checked(false, [&] {
+    if (scratch == nullptr && program->scratch_bytes > 0) throw std::invalid_argument("scratch is null");
+    program->launch(scratch, stream);
     return true;
   });
 }

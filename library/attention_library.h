@@ -1,67 +1,94 @@
-// An attention step, of the forward or of the backward pass, as a shared library with a C interface, for programs that have the
-// GPU's memory already: lib/libattention_NAME.so runs the step's variants on it, beside other people's kernels in one process
-// (benchmarks/attention_peers.py, backward_peers.py, packed_peers.py).
+// An attention step, of the forward or of the backward pass, as a shared library with a C interface, for programs that have
+// their own memory: lib/libattention_NAME.so runs the step's variants on it. examples/flashsteps_torch.py calls it from
+// PyTorch; benchmarks/ runs it beside other people's kernels in one process.
 //
-// The CUDA runtime inside is the library's own; it shares the process's primary context with whatever else runs there. All
-// launches go to the legacy default stream of the current device. A function that fails returns null, or false, and
-// attention_error() says why.
+//     AttentionProgram* program = attention_prepare("tuned", &problem);   // checks everything; null: attention_error() says
+//     why void* scratch = …;                                                  // attention_scratch_bytes(program), if any
+//     attention_launch(program, scratch, stream);                         // as often as you like
+//     attention_release(program);
+//
+// On a GPU all pointers but those named so are of the device's memory. attention_launch puts kernels into the stream, and
+// nothing else: it does not wait, allocates nothing, and may be recorded into a CUDA graph. The CUDA runtime inside is the
+// library's own; it shares the device's primary context with whatever else runs there. The simulator's library (build/sim/lib)
+// takes the host's memory in place of the device's, has no streams, and waits.
+//
+// A function that fails returns null, or false; attention_error() then says why, to the thread that called. Different threads
+// may call at once, on the simulator one at a time.
 #pragma once
 
+#ifdef __cplusplus
+#include <cstddef>
 #include <cstdint>
-
 extern "C" {
+#else
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#endif
 
-// A [batch, heads, rows, dim] tensor in device memory; strides in elements, dim is contiguous.
+// A [batch, heads, rows, dim] tensor. Strides in elements, not below 0; dim is contiguous. Rows of an output lie apart.
 struct AttentionTensor {
   void* data;
-  std::int64_t batch_stride, head_stride, row_stride;
+  int64_t batch_stride, head_stride, row_stride;
 };
 
 struct AttentionProblem {
+  int device;  // its number; it becomes the calling thread's current one. The simulator has number 0 alone
   int batch, heads, kv_heads, seq_q, seq_k, dim;
-  int causal;         // 0 or 1
-  int window;         // 0: none
-  float scale;        // NaN: 1/√dim
-  const char* dtype;  // "fp32", "fp16", "bf16"
-  AttentionTensor q;  // [batch, heads, seq_q, dim]
-  AttentionTensor k;  // [batch, kv_heads, seq_k, dim]
-  AttentionTensor v;  // [batch, kv_heads, seq_k, dim]
-  AttentionTensor o;  // [batch, heads, seq_q, dim]
-  float* lse;         // [batch, heads, seq_q], natural logarithm
-  // Packed sequences: sums of their lengths, from 0 to seq_q, in the host's memory; null and 0: none. Read by prepare alone.
+  int causal;                // 0 or 1: query i sees the keys j ≤ i + seq_k − seq_q
+  int window;                // query i sees the keys j with |i + seq_k − seq_q − j| < window; 0: none
+  float scale;               // NaN: 1/√dim
+  const char* dtype;         // "fp32", "fp16", "bf16"
+  struct AttentionTensor q;  // [batch, heads, seq_q, dim]
+  struct AttentionTensor k;  // [batch, kv_heads, seq_k, dim]
+  struct AttentionTensor v;  // [batch, kv_heads, seq_k, dim]
+  struct AttentionTensor o;  // [batch, heads, seq_q, dim]
+  float* lse;                // [batch, heads, seq_q], natural logarithm
+  // Packed sequences: sums of their lengths, from 0 to seq_q [cu_seqlens_count]; null and 0: none. `prepare` checks them in the
+  // host's memory; where that is null nobody does, and wrong numbers give wrong results, but touch no other memory.
   const int* cu_seqlens;
+  const int* cu_seqlens_host;
   int cu_seqlens_count;
+  // A pair of a query and a key is left out with probability dropout / 256, from 0 (none) to 255; the seed says which.
+  int dropout;
+  uint64_t dropout_seed;
 };
 
-// What the backward pass adds to a problem, whose O and LSE it then reads.
+// What the backward pass adds to a problem, whose O and LSE, of a forward pass of the same problem, it then reads.
 struct AttentionGradients {
-  AttentionTensor d_o;  // [batch, heads, seq_q, dim]
-  AttentionTensor dq;   // [batch, heads, seq_q, dim]
-  AttentionTensor dk;   // [batch, kv_heads, seq_k, dim]
-  AttentionTensor dv;   // [batch, kv_heads, seq_k, dim]
+  struct AttentionTensor d_o;  // [batch, heads, seq_q, dim]
+  struct AttentionTensor dq;   // [batch, heads, seq_q, dim]
+  struct AttentionTensor dk;   // [batch, kv_heads, seq_k, dim]
+  struct AttentionTensor dv;   // [batch, kv_heads, seq_k, dim]
 };
 
-// Something that can be launched again and again. It holds the scratch memory that it needs, and not the tensors.
+// Something that can be launched again and again. It holds addresses, and no memory of a device.
 struct AttentionProgram;
 
-// JSON: the step, its default variant, its variants with what they support, and the toolkit that built it. Needs no GPU.
-const char* attention_describe();
+// JSON: the step, its default variant, its variants with what they support and the compute capability that they need, and the
+// toolkit that built it. Needs no GPU.
+const char* attention_describe(void);
 
 // A library has one of the two passes, and refuses the other.
-AttentionProgram* attention_prepare(const char* variant, const AttentionProblem* problem);
-AttentionProgram* attention_prepare_backward(const char* variant, const AttentionProblem* problem,
-                                             const AttentionGradients* gradients);
+struct AttentionProgram* attention_prepare(const char* variant, const struct AttentionProblem* problem);
+struct AttentionProgram* attention_prepare_backward(const char* variant, const struct AttentionProblem* problem,
+                                                    const struct AttentionGradients* gradients);
 
-// The roof of mma.sync: a kernel that executes about as many operations, and nothing else. fp16 or bf16.
-AttentionProgram* attention_prepare_roof(const char* dtype, double operations);
+// Device memory that a launch needs for itself, at a multiple of 256 bytes; 0: none. Two launches that may run at once need
+// two of it.
+size_t attention_scratch_bytes(const struct AttentionProgram* program);
 
-// Of one launch: 4 · dim · visible pairs, of the backward pass 10 · dim · visible pairs; or the roof's.
-double attention_operations(const AttentionProgram* program);
+// Of one launch: 4 · dim · visible pairs, of the backward pass 10 · dim · visible pairs. NaN where cu_seqlens_host is missing.
+double attention_operations(const struct AttentionProgram* program);
 
-bool attention_launch(const AttentionProgram* program);  // returns at once; a fault of the kernel shows at a later call
+// `stream` is a cudaStream_t; null is the legacy default stream. A fault of a kernel shows at a later call; the simulator's
+// findings, at this one.
+bool attention_launch(const struct AttentionProgram* program, void* scratch, void* stream);
 
-void attention_release(AttentionProgram* program);
+void attention_release(struct AttentionProgram* program);
 
-const char* attention_error();  // of the last call that failed; until the next one does
+const char* attention_error(void);  // of this thread's last call that failed
 
+#ifdef __cplusplus
 }  // extern "C"
+#endif

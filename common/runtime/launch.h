@@ -43,7 +43,7 @@ void launch(void (*kernel)(Params...), const LaunchConfig& config, Args... args)
     if (status_ != cudaSuccess) ::runtime::fail(status_, #call, __FILE__, __LINE__); \
   } while (false)
 
-extern cudaStream_t launch_stream;  // of all launches: the default one, unless a Graph records them
+extern thread_local cudaStream_t launch_stream;  // of this thread's launches: the default one, unless somebody set another
 
 // kernel<<<grid, block, shared_bytes>>>(args…), checked. The call returns at once; synchronize() waits.
 template <class... Params, class... Args>

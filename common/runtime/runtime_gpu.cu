@@ -31,7 +31,7 @@ __global__ void fill_words(std::uint32_t* words,  // [count]
 
 }  // namespace
 
-cudaStream_t launch_stream = nullptr;
+thread_local cudaStream_t launch_stream = nullptr;
 
 void fail(cudaError_t status, const char* call, const char* file, int line) {
   const std::string text = std::string(cudaGetErrorString(status)) + " (" + cudaGetErrorName(status) + ")\n  in " + call +

@@ -69,26 +69,30 @@ Arrays operator+(Arrays arrays, const Arrays& more) {
   return arrays;
 }
 
+DeviceArrays::Placed& DeviceArrays::add(const Array& array) {
+  const bool known = std::any_of(placed_.begin(), placed_.end(), [&](const Placed& p) { return p.array.name == array.name; });
+  if (known) impossible(array, "there are two of this name");
+  Placed& placed = placed_.emplace_back(Placed{array, {}, nullptr});
+  if (array.strides.empty()) placed.array.strides = RowsBuffer::dense_strides(array.shape);
+  if (array.within.empty()) return placed;
+  if (array.role != Role::scratch || array.strides.size() + 1 != array.shape.size())
+    impossible(array, "a view is scratch memory with strides");
+  const Placed& whole = find(array.within);
+  const std::size_t element = array.element.bytes();
+  std::int64_t last = array.offset + array.shape.back() - 1;
+  for (std::size_t d = 0; d < array.strides.size(); ++d) last += (array.shape[d] - 1) * array.strides[d];
+  if (array.offset < 0 || static_cast<std::size_t>(last + 1) * element > bytes(whole.array)) {
+    impossible(array, "it ends beyond '" + array.within + "'");
+  }
+  placed.data = static_cast<char*>(whole.data) + static_cast<std::size_t>(array.offset) * element;
+  return placed;
+}
+
 DeviceArrays::DeviceArrays(const Arrays& arrays, const std::vector<Given>& given) {
   placed_.reserve(arrays.size());
   for (const Array& array : arrays) {
-    const bool known = std::any_of(placed_.begin(), placed_.end(), [&](const Placed& p) { return p.array.name == array.name; });
-    if (known) impossible(array, "there are two of this name");
-    Placed& placed = placed_.emplace_back(Placed{array, {}, nullptr});
-    if (array.strides.empty()) placed.array.strides = RowsBuffer::dense_strides(array.shape);
-    if (!array.within.empty()) {
-      if (array.role != Role::scratch || array.strides.size() + 1 != array.shape.size())
-        impossible(array, "a view is scratch memory with strides");
-      const Placed& whole = find(array.within);
-      const std::size_t element = array.element.bytes();
-      std::int64_t last = array.offset + array.shape.back() - 1;
-      for (std::size_t d = 0; d < array.strides.size(); ++d) last += (array.shape[d] - 1) * array.strides[d];
-      if (array.offset < 0 || static_cast<std::size_t>(last + 1) * element > bytes(whole.array)) {
-        impossible(array, "it ends beyond '" + array.within + "'");
-      }
-      placed.data = static_cast<char*>(whole.data) + static_cast<std::size_t>(array.offset) * element;
-      continue;
-    }
+    Placed& placed = add(array);
+    if (!array.within.empty()) continue;
     const auto values = std::find_if(given.begin(), given.end(), [&](const Given& g) { return g.name == array.name; });
     if (array.role == Role::optional_input && values == given.end()) continue;
     placed.buffer = RowsBuffer(array.name, array.shape, array.strides, array.element);
@@ -98,6 +102,14 @@ DeviceArrays::DeviceArrays(const Arrays& arrays, const std::vector<Given>& given
     if (values == given.end()) throw std::invalid_argument("no values for input '" + array.name + "'");
     if (array.role == Role::both) given_again_.push_back(*values);
     placed.buffer.upload(*values, array.at_most);
+  }
+}
+
+DeviceArrays::DeviceArrays(const Arrays& arrays, const std::function<void*(const Array&)>& place) {
+  placed_.reserve(arrays.size());
+  for (const Array& array : arrays) {
+    Placed& placed = add(array);
+    if (array.within.empty()) placed.data = place(array);
   }
 }
 

@@ -7,6 +7,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -63,6 +64,10 @@ class DeviceArrays {
   // be: two arrays of one name, a view that is not scratch, or of an array that is not listed before it, or beyond its end.
   explicit DeviceArrays(const Arrays& arrays, const std::vector<Given>& given = {});
 
+  // In memory that somebody else has: place(array) is where an array begins. Of views it is not asked. Nothing is uploaded,
+  // prepared or downloaded.
+  DeviceArrays(const Arrays& arrays, const std::function<void*(const Array&)>& place);
+
   // Outputs and scratch memory are poisoned, arrays that are both are uploaded again.
   void prepare();
   std::vector<NamedTensor> download() const;  // outputs, in the order of the list; dense
@@ -83,6 +88,7 @@ class DeviceArrays {
     void* data = nullptr;
   };
   const Placed& find(std::string_view name) const;
+  Placed& add(const Array& array);  // a view has its place then
 
   std::vector<Placed> placed_;
   std::vector<Given> given_again_;  // those of arrays that are both

@@ -1,0 +1,61 @@
+// The caller's memory during one launch. Two halves: on a GPU (borrowed_gpu.cu) kernels work on it as it is; on the simulator
+// (borrowed_sim.cpp) on buffers that hold a copy, so that every access is checked against the tensor's own bounds.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "common/run/harness/arrays.h"
+#include "common/runtime/runtime.h"
+
+namespace library {
+
+// Rows within memory. All in bytes, but for the counts.
+struct Rows {
+  void* data;
+  std::int64_t batch, heads, rows;  // how many
+  std::int64_t batch_stride, head_stride, row_stride, row_bytes;
+
+  std::int64_t extent() const {
+    return (batch - 1) * batch_stride + (heads - 1) * head_stride + (rows - 1) * row_stride + row_bytes;
+  }
+};
+
+class Borrowed {
+ public:
+  // Makes the device current, and the stream that of launches. Throws runtime::Error.
+  Borrowed(int device, void* stream);
+  ~Borrowed();
+  Borrowed(const Borrowed&) = delete;
+  Borrowed& operator=(const Borrowed&) = delete;
+
+  // Where kernels find these rows. What stands in `output` comes back to the caller in finish().
+  void* input(const char* name, const Rows& rows);
+  void* output(const char* name, const Rows& rows);
+  // Where kernels find an array: scratch memory follows each other from `scratch` on.
+  run::DeviceArrays arrays(const run::Arrays& arrays, void* scratch, const int* cu_seqlens);
+  // Throws runtime::Error for what the simulator found; a GPU's launches go on.
+  void finish();
+
+ private:
+  struct Copy {
+    Rows rows;    // of scratch memory, which nobody has: without data
+    char* first;  // within the buffer
+    runtime::Buffer buffer;
+    bool comes_back;
+  };
+  void* copy(const char* name, const Rows& rows, bool comes_back);
+
+  std::vector<Copy> copies_;  // the simulator's
+  void* stream_before_ = nullptr;
+};
+
+// Of the caller's, for one launch; the simulator has its own.
+std::size_t scratch_bytes(const run::Arrays& arrays);
+
+std::string toolkit();  // "13.0", "g++ 12.2.0": what built the library
+
+}  // namespace library

@@ -1,0 +1,44 @@
+#include "common/runtime/launch.h"
+#include "library/borrowed.h"
+
+namespace library {
+namespace {
+
+constexpr std::size_t alignment = 256;  // of each array: as cudaMalloc's
+
+std::size_t padded_bytes(const run::Array& array) { return (run::bytes(array) + alignment - 1) / alignment * alignment; }
+
+}  // namespace
+
+Borrowed::Borrowed(int device, void* stream) : stream_before_(runtime::launch_stream) {
+  CUDA_CHECK(cudaSetDevice(device));
+  runtime::launch_stream = static_cast<cudaStream_t>(stream);
+}
+Borrowed::~Borrowed() { runtime::launch_stream = static_cast<cudaStream_t>(stream_before_); }
+
+void* Borrowed::input(const char*, const Rows& rows) { return rows.data; }
+void* Borrowed::output(const char*, const Rows& rows) { return rows.data; }
+
+run::DeviceArrays Borrowed::arrays(const run::Arrays& arrays, void* scratch, const int* cu_seqlens) {
+  auto* next = static_cast<char*>(scratch);
+  return run::DeviceArrays(arrays, [&](const run::Array& array) -> void* {
+    if (array.role != run::Role::scratch) return const_cast<int*>(cu_seqlens);
+    void* data = next;
+    next += padded_bytes(array);
+    return data;
+  });
+}
+
+void Borrowed::finish() {}
+
+std::size_t scratch_bytes(const run::Arrays& arrays) {
+  std::size_t total = 0;
+  for (const run::Array& array : arrays) {
+    if (array.role == run::Role::scratch) total += padded_bytes(array);
+  }
+  return total;
+}
+
+std::string toolkit() { return std::to_string(CUDART_VERSION / 1000) + "." + std::to_string(CUDART_VERSION % 1000 / 10); }
+
+}  // namespace library

@@ -1,0 +1,73 @@
+#include <cstring>
+
+#include "common/simt/simt.h"
+#include "library/borrowed.h"
+
+namespace library {
+namespace {
+
+constexpr std::uintptr_t alignment = 256;  // a copy begins where the original does, modulo this
+
+// visit(offset): of each row, from the first one.
+template <class Visit>
+void for_each_row(const Rows& r, const Visit& visit) {
+  for (std::int64_t b = 0; b < r.batch; ++b) {
+    for (std::int64_t h = 0; h < r.heads; ++h) {
+      for (std::int64_t i = 0; i < r.rows; ++i) visit(b * r.batch_stride + h * r.head_stride + i * r.row_stride);
+    }
+  }
+}
+
+}  // namespace
+
+Borrowed::Borrowed(int device, void* stream) {
+  if (device != 0) throw runtime::Error("device is " + std::to_string(device) + "; the simulator has number 0 alone");
+  if (stream != nullptr) throw runtime::Error("the simulator has no streams");
+  runtime::take_findings();  // of what ran before
+}
+Borrowed::~Borrowed() = default;
+
+void* Borrowed::copy(const char* name, const Rows& rows, bool comes_back) {
+  const std::uintptr_t from = reinterpret_cast<std::uintptr_t>(rows.data) % alignment;
+  runtime::Buffer buffer(name, from + static_cast<std::size_t>(rows.extent()));
+  char* first = buffer.as<char>() + from;
+  if (!comes_back) {
+    for_each_row(rows, [&](std::int64_t at) {
+      simt::mark_written(first + at, static_cast<std::size_t>(rows.row_bytes));
+      std::memcpy(first + at, static_cast<const char*>(rows.data) + at, static_cast<std::size_t>(rows.row_bytes));
+    });
+  }
+  copies_.push_back({rows, first, std::move(buffer), comes_back});
+  return first;
+}
+
+void* Borrowed::input(const char* name, const Rows& rows) { return copy(name, rows, false); }
+void* Borrowed::output(const char* name, const Rows& rows) { return copy(name, rows, true); }
+
+run::DeviceArrays Borrowed::arrays(const run::Arrays& arrays, void*, const int* cu_seqlens) {
+  return run::DeviceArrays(arrays, [&](const run::Array& array) -> void* {
+    const auto bytes = static_cast<std::int64_t>(run::bytes(array));
+    if (array.role != run::Role::scratch) {
+      return input(array.name.c_str(), {const_cast<int*>(cu_seqlens), 1, 1, 1, bytes, bytes, bytes, bytes});
+    }
+    return output(array.name.c_str(), {nullptr, 1, 1, 1, bytes, bytes, bytes, bytes});
+  });
+}
+
+void Borrowed::finish() {
+  std::string findings;
+  for (const runtime::Finding& finding : runtime::take_findings()) findings += (findings.empty() ? "" : "\n") + finding.text;
+  if (!findings.empty()) throw runtime::Error(findings);
+  for (const Copy& copy : copies_) {
+    if (!copy.comes_back || copy.rows.data == nullptr) continue;
+    for_each_row(copy.rows, [&](std::int64_t at) {
+      std::memcpy(static_cast<char*>(copy.rows.data) + at, copy.first + at, static_cast<std::size_t>(copy.rows.row_bytes));
+    });
+  }
+}
+
+std::size_t scratch_bytes(const run::Arrays&) { return 0; }
+
+std::string toolkit() { return runtime::properties().toolkit; }
+
+}  // namespace library
