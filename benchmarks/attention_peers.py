@@ -42,9 +42,10 @@ def operations(cell):
 
 
 class Truth:
-    """What the sampled rows of O and LSE must be, in double precision, and what an honest implementation gets."""
+    """What the sampled rows of O and LSE must be, in double precision, and what an honest implementation gets. `mask`: what dropout
+    multiplies P by [batch, heads, rows, keys], where there is dropout."""
 
-    def __init__(self, torch, q, k, v, causal, rows):
+    def __init__(self, torch, q, k, v, causal, rows, mask=None):
         self._torch = torch
         self._rows = torch.tensor(rows, device=q.device)
         hidden = torch.arange(k.shape[2], device=q.device) > self._rows[:, None] if causal else None
@@ -53,8 +54,10 @@ class Truth:
             scores = q[:, :, self._rows].to(real) @ k.to(real).mT / math.sqrt(q.shape[-1])
             if causal:
                 scores = scores.masked_fill(hidden, -math.inf)
-            p = scores.softmax(-1)
-            return (p.to(rounded).to(real) @ v.to(real)).to(rounded).double(), scores.logsumexp(-1)
+            p = scores.softmax(-1).to(rounded).to(real)
+            if mask is not None:
+                p = p * mask.to(real)
+            return (p @ v.to(real)).to(rounded).double(), scores.logsumexp(-1)
 
         self._o, self._lse = attend(torch.float64, torch.float64)
         self._honest, _ = attend(torch.float32, q.dtype)

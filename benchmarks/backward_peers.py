@@ -49,18 +49,24 @@ class Truth:
     """What the sampled rows of dQ, dK and dV must be, in double precision, and how far off an honest implementation may be. An honest
     one rounds P, dS and O to the dtype, and takes D from O as it was rounded. Both passes are honest: this O was made with a rounded P.
     What it is off by in a row is compared by the row's largest element. Two errors need a size of their own, because an honest
-    implementation is at times lucky with them in a whole row: D from a rounded O, and dP − D where the two cancel in fp32."""
+    implementation is at times lucky with them in a whole row: D from a rounded O, and dP − D where the two cancel in fp32.
 
-    def __init__(self, torch, q, k, v, d_o, causal, rows):
+    mask(begin, end): what dropout multiplies P by [end − begin, seq, seq], of heads `begin` to `end` of all batch entries' heads, where
+    there is dropout."""
+
+    def __init__(self, torch, q, k, v, d_o, causal, rows, mask=None):
         self._torch = torch
         self._rows = torch.tensor(rows, device=q.device)
         heads = [x.flatten(0, 1) for x in (q, k, v, d_o)]
         at_once = max(1, SCORES // (q.shape[2] * k.shape[2]))
-        parts = [self._part(*(x[first : first + at_once] for x in heads), causal) for first in range(0, len(heads[0]), at_once)]
+        parts = []
+        for first in range(0, len(heads[0]), at_once):
+            end = min(first + at_once, len(heads[0]))
+            parts.append(self._part(*(x[first:end] for x in heads), causal, None if mask is None else mask(first, end)))
         # of dQ, dK and dV: [batch · heads, rows, dim], the last one [batch · heads, rows]
         self._exact, self._honest, self._unlucky = ([torch.cat([part[kind][n] for part in parts]) for n in range(3)] for kind in range(3))
 
-    def _part(self, q, k, v, d_o, causal):
+    def _part(self, q, k, v, d_o, causal, mask):
         """(exact, honest, what a row may be off by beside that) of some heads [heads, seq, dim]."""
         torch, rows, dtype, scale = self._torch, self._rows, q.dtype, 1 / math.sqrt(q.shape[-1])
         scores = (q.double() @ k.double().mT).mul_(scale)
@@ -70,20 +76,26 @@ class Truth:
         p = scores.sub_(scores.logsumexp(-1, keepdim=True)).exp_()
         del scores
         of_queries, of_keys = p[:, rows], p[:, :, rows]  # P of the sampled rows
+        mask_of_queries, mask_of_keys = (None, None) if mask is None else (mask[:, rows], mask[:, :, rows])
+
+        def dropped(pairs, weights):
+            return pairs if weights is None else pairs * weights.to(pairs.dtype)
 
         def gradients(real, rounded):
             q_, k_, v_, d_o_ = (x.to(real) for x in (q, k, v, d_o))
-            o = (p.to(rounded).to(real) @ v_).to(rounded).to(real)
+            o = (dropped(p.to(rounded).to(real), mask) @ v_).to(rounded).to(real)
             delta = (d_o_ * o).sum(-1, keepdim=True)
-            ds_of_queries = (of_queries.to(real) * (d_o_[:, rows] @ v_.mT - delta[:, rows])).to(rounded).to(real)
-            ds_of_keys = (of_keys.to(real) * (d_o_ @ v_[:, rows].mT - delta)).to(rounded).to(real)
-            found = scale * ds_of_queries @ k_, scale * ds_of_keys.mT @ q_, of_keys.to(rounded).to(real).mT @ d_o_
+            dp_of_queries, dp_of_keys = dropped(d_o_[:, rows] @ v_.mT, mask_of_queries), dropped(d_o_ @ v_[:, rows].mT, mask_of_keys)
+            ds_of_queries = (of_queries.to(real) * (dp_of_queries - delta[:, rows])).to(rounded).to(real)
+            ds_of_keys = (of_keys.to(real) * (dp_of_keys - delta)).to(rounded).to(real)
+            p_of_keys = dropped(of_keys.to(rounded).to(real), mask_of_keys)
+            found = scale * ds_of_queries @ k_, scale * ds_of_keys.mT @ q_, p_of_keys.mT @ d_o_
             return [x.to(rounded).double() for x in found]
 
         # The standard deviation of D, at most, where each element of O is off by half an ulp, and dP − D by 2⁻²² of its terms.
-        o = p @ v.double()
+        o = dropped(p, mask) @ v.double()
         terms = (d_o.double() * o).norm(dim=-1, keepdim=True)
-        lost = 2**-22 * d_o.double().norm(dim=-1, keepdim=True) * v.double().norm(dim=-1).amax()
+        lost = 2**-22 * d_o.double().norm(dim=-1, keepdim=True) * v.double().norm(dim=-1).amax() * (1 if mask is None else mask.amax())
         delta = terms * (2**-11 if dtype == torch.float16 else 2**-8) + lost
         unlucky = [
             scale * (delta[:, rows] * (of_queries @ k.double())).abs() + scale * lost[:, rows] * k.double().abs().amax(),

@@ -278,6 +278,12 @@ def torch_peers(root, program):
     return cells, report["variants"]
 
 
+def over(entry, other):
+    """The speed over another one's, with its spread."""
+    of = (entry or {"of": {}})["of"].get(other)
+    return f"{of['median']:.2f} ({of['min']:.2f}–{of['max']:.2f})" if of else "-"
+
+
 def torch_peers_table(root, program, kind):
     """A step beside PyTorch's kernels, in one run: TFLOP/s in bursts with the speed over the others', or sustained with the clock. The
     figures of others and of the roof are of the first variant."""
@@ -293,10 +299,6 @@ def torch_peers_table(root, program, kind):
         if kind == "burst":
             return f"{entry['tflops']['median']:.0f}"
         return f"{entry['sustained_tflops']:.0f}" + (f" ({entry['sm_clock_mhz']})" if entry["sm_clock_mhz"] else "")
-
-    def over(entry, other):
-        of = (entry or {"of": {}})["of"].get(other)
-        return f"{of['median']:.2f} ({of['min']:.2f}–{of['max']:.2f})" if of else "-"
 
     contenders = [*variants, *OTHERS] + ([ROOF] if kind == "sustained" else [])
     compared = [*OTHERS][:2] + [ROOF] if kind == "burst" else []
@@ -323,7 +325,7 @@ def backward_peers_table(root, kind):
 
 
 def claims_table(root, program):
-    """What that run says of the step's first variant, beside what was aimed at."""
+    """What that run says of the first variant, beside what was aimed at."""
     cells, _ = torch_peers(root, program)
     if not cells:
         return ""
@@ -367,6 +369,34 @@ def packed_table(root, which):
         speeds = [f"{ours['of'][entry['name']]['median']:.2f}" if entry else "-" for entry in others]
         rows.append([f"{texts}, d {measured['problem']['dim']}{masked}", *times, *speeds])
     return markdown(["ms", "packed", "padded", "FA2, packed", "of padded", "of FA2"], rows, "lrrrrr")
+
+
+@table("dropout")
+def dropout_table(root, which):
+    """Dropout beside PyTorch's kernels with dropout, of the forward or of the backward pass: TFLOP/s in bursts, the speed over
+    FlashAttention-2's, and what dropout costs."""
+    if which not in ("forward", "backward"):
+        raise TableError(f"dropout: {which} is neither forward nor backward")
+    cells, variants = torch_peers(root, "dropout_peers")
+    rows = []
+    for name, cell in cells.items():
+        if not name.startswith(which):
+            continue
+        ours = cell.get(variants[0])
+        rates = [f"{entry['tflops']['median']:.0f}" if entry else "-" for entry in (ours, *(cell.get(other) for other in OTHERS))]
+        without = ours and ours["of"].get(variants[1])
+        price = f"{1 / without['median']:.2f}" if without else "-"
+        rows.append([name.removeprefix(f"{which}, "), *rates, over(ours, "FlashAttention-2"), over(ours, "cuDNN"), price])
+    if not rows:
+        return ""
+    names = [f"`{variants[0]}`", *OTHERS.values(), "of FA2", "of cuDNN", "time, of that without"]
+    return markdown(["TFLOP/s with dropout", *names], rows, "l" + "r" * len(names))
+
+
+@table("dropout_claims")
+def dropout_claims_table(root):
+    """Steps 05 and 06."""
+    return claims_table(root, "dropout_peers")
 
 
 # ---- the simulator ----

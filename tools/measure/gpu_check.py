@@ -6,8 +6,9 @@ Runs what is built in build/gpu and writes into --out:
     bench.json      the benchmarks' JSON, one entry per step and shape (docs/result.schema.json)
     gemm_peers.json step 02 beside cuBLAS and the roof of mma.sync, in turns (benchmarks/gemm_peers.cu)
     softmax_peers.json  step 03 beside a copy of the same bytes, in turns (benchmarks/softmax_peers.cu)
-    attention_peers.json, backward_peers.json, packed_peers.json   steps 05 and 06 beside PyTorch's kernels (benchmarks/attention_peers.py,
-                    backward_peers.py, packed_peers.py), where a Python has PyTorch
+    attention_peers.json, backward_peers.json, packed_peers.json, dropout_peers.json   steps 05 and 06 beside PyTorch's kernels
+                    (benchmarks/attention_peers.py, backward_peers.py, packed_peers.py, dropout_peers.py), where a Python has PyTorch
+    training.json   a transformer block trained with steps 05 and 06, and with PyTorch's attention (benchmarks/training.py), where a Python has PyTorch
     ncu_STEP.csv    Nsight Compute's raw page for every kernel of the step, at its three fixed shapes and a large one
     ncu_calibration.csv, ncu_calibration_ampere.csv, ncu_calibration_hopper.csv   the same for the kernels of tests/simt/calibration_*.cu,
                     which the simulator's counters are held to
@@ -18,6 +19,7 @@ Exit status 1 if anything failed. Clocks and other settings of the GPU are left 
 
 import argparse
 import datetime
+import importlib.util
 import json
 import os
 import shutil
@@ -46,7 +48,10 @@ PARTS = ["tests", "sanitizers", "ceilings", "bench", "ncu", "calibration"]
 WHOLE = ["ceilings", "calibration"]  # which belong to no step
 HOST_ONLY = {"test_problem", "test_packed", "test_dropout", "test_reference", "test_check", "test_backward_reference", "test_check_backward"}  # they call no kernel: make test has run them
 TIMED = ["test_measure"]  # these need the GPU for themselves
-TORCH_PEERS = {"05_flash_v2": ["attention_peers", "packed_peers"], "06_backward": ["backward_peers", "packed_peers"]}
+TORCH_PEERS = {
+    "05_flash_v2": ["attention_peers", "packed_peers", "dropout_peers"],
+    "06_backward": ["backward_peers", "packed_peers", "dropout_peers", "training"],
+}
 SANITIZERS = ["memcheck", "racecheck", "synccheck", "initcheck"]
 
 
@@ -136,6 +141,10 @@ def run_tests(check):
     pytest = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"]
     for name in ("cli", "cli_gemm", "cli_softmax", "cli_backward", "cli_packed", "cli_dropout"):
         tests[f"test command line, {name}"] = ([*pytest, f"tests/cli/test_{name}.py"], {"FLASHSTEPS_BIN": str(check.build / "bin")})
+    if importlib.util.find_spec("torch"):
+        tests["test examples/flashsteps_torch.py"] = ([*pytest, "tests/tools/test_flashsteps_torch.py"], {"FLASHSTEPS_BIN": str(check.build / "bin")})
+    else:
+        print("examples/flashsteps_torch.py: not tested, because no Python here has PyTorch (torch)")
     check.run_together(tests)
     for test in TIMED:
         check.run(f"test {test}", [check.build / "tests" / test])
@@ -285,7 +294,7 @@ def main():
             if name == "03_online_softmax":
                 run_peers(check, here, "softmax_peers", SOFTMAX_PEERS)
             for program in TORCH_PEERS.get(name, []):
-                if program not in measured:  # packed_peers is of two steps
+                if program not in measured:  # packed_peers and dropout_peers are of two steps
                     measured.append(program)
                     run_torch_peers(check, here["commit"], program)
             entries = [entry for entry in entries if entry["step"] != name] + run_benchmarks(check, [name])
