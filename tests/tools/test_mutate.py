@@ -310,7 +310,8 @@ def test_what_ninja_knows_of_an_object_or_does_not():
 
 
 SMALL = {  # a step of two sources, and a test that reads one of its headers; each program's exit status says what it was made of
-    "steps/07_step/1_a.cuh": "constexpr int a = 1;",
+    "common/c.h": "constexpr int c = 1;",
+    "steps/07_step/1_a.cuh": '#include "common/c.h"\nconstexpr int a = c;',
     "steps/07_step/2_b.cuh": "constexpr int b = 2;",
     "steps/07_step/step.cu": '#include "steps/07_step/1_a.cuh"\nint step() { return a; }',
     "steps/07_step/other.sm_90a.cu": '#include "steps/07_step/2_b.cuh"\nint other() { return b; }',
@@ -336,7 +337,7 @@ def small(tmp_path, monkeypatch):
     for name, text in SMALL.items():
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(f"{text}\n")
-    sources = [tmp_path / name for name in SMALL if not name.endswith(".cuh")]
+    sources = [tmp_path / name for name in SMALL if not name.endswith("h")]
     compile_them = "".join(f"build {source.name}.o: compile {source}\n" for source in sources)
     (build / "build.ninja").write_text(RULES + compile_them)
     commands = [{"file": str(source), "command": f"c++ -I.. -o {source.name}.o -c -xc++ {source}"} for source in sources]
@@ -366,6 +367,15 @@ def test_a_test_that_reads_the_changed_file_is_compiled_too(small):
     (tree / "steps" / "07_step" / "2_b.cuh").write_text("constexpr int b = 1;\n")
     assert made(mutate.Builder(build, "07_step"), tree, {"2_b.cuh"}) == (11, ["other.sm_90a.cu.o"])
     assert made(mutate.Builder(build, "07_step", "tests/test_07_step"), tree, {"2_b.cuh"}) == (111, ["other.sm_90a.cu.o", "test.cpp.o"])
+
+
+def test_a_shared_header_is_taken_from_the_tree_by_all_that_reads_it(small):
+    build, tree = small
+    text = (mutate.ROOT / "common" / "c.h").read_text()
+    mutant = mutants.Mutant("common/c.h", 1, "shift", text.index("1"), text.index("1") + 1, "1", "4")
+    mutate.shutil.rmtree(tree / "steps")
+    mutate.copy_step("07_step", tree, mutant)
+    assert made(mutate.Builder(build, "07_step"), tree, {"common/c.h"}) == (42, ["step.cu.o"])
 
 
 def test_without_a_word_on_what_changed_all_that_reads_the_step_is_compiled(small):

@@ -22,6 +22,8 @@ mutants.json stands among a step's tests, tests/steps/NN_name, so that its kerne
       }
     }
 
+A file with a folder, "common/device/philox.h", is one that the step includes, from the repository's root: only its marks are mutants.
+
 LAYER, NANS, NANS64 and SUMS in a shape stand for inputs that tools/mutate/mutate.py makes. The shape ["--test", "name"] is the
 test of that name in the step's test program.
 
@@ -264,6 +266,11 @@ def find_swapped(file, text, swap, occurrences=1):
 # ---- a step ----
 
 
+def source_file(folder, name):
+    """Where a file of the step in this folder stands, by its name in mutants.json."""
+    return (folder.parents[1] if "/" in name else folder) / name
+
+
 def read_marks(folder):
     """The mutants.json of the step in this folder; MutationError for what it may not hold."""
     file = folder.parents[1] / "tests" / "steps" / folder.name / "mutants.json"
@@ -275,7 +282,7 @@ def read_marks(folder):
     except (KeyError, TypeError, ValueError) as error:
         raise MutationError(f"{folder.name}/mutants.json cannot be read: {error!r}") from error
     for name, entry in files.items():
-        if not (folder / name).is_file():
+        if not source_file(folder, name).is_file():
             raise MutationError(f"{folder.name}/mutants.json names {name}, which does not exist")
         of_marks = [mark.get("shapes", []) for mark in entry.get("marks", []) if isinstance(mark, dict)]
         named = set(entry.get("shapes", [])).union(*of_marks)
@@ -330,4 +337,8 @@ def find(folder):
         shapes = tuple(entry.get("shapes", marks["shapes"]))
         for mutant in find_in_file(source.name, source.read_text(), entry):
             found.append(replace(mutant, shapes=mutant.shapes or shapes))
+    for name, entry in marks["files"].items():
+        if "/" in name:
+            text = source_file(folder, name).read_text()
+            found += [replace(mutant, shapes=mutant.shapes or tuple(entry["shapes"])) for mutant in find_in_file(name, text, entry, {})]
     return found, marks["shapes"]

@@ -11,6 +11,7 @@ not, or one that is explained was caught after all. 2: bad usage.
 """
 
 import argparse
+import functools
 import json
 import math
 import os
@@ -26,14 +27,13 @@ import time
 import zlib
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor, as_completed
 from dataclasses import dataclass, field, replace
-from functools import partial
 from pathlib import Path
 from signal import SIGXCPU, Signals
 
 import numpy as np
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
-from tools.mutate.mutants import MutationError, find
+from tools.mutate.mutants import MutationError, find, source_file
 from tools.mutate.rebuild import Rebuild, UsageError, shown
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -46,24 +46,27 @@ FAILED_TEST = "failed test"
 # ---- building ----
 
 
+def name_of(path, folder):
+    """A source as mutants.json names it: from the step's folder, or from the repository's root."""
+    return path.name if path.parent == folder else str(path.relative_to(ROOT))
+
+
 class Builder(Rebuild):
     """Builds a program that a step is part of, its executable or its tests, with another folder's copy of the step."""
 
     def __init__(self, build, step, program=None):
         self.step, self.folder = step, ROOT / "steps" / step
         super().__init__(build, self.folder / "step.cu", program or f"bin/{step}")
-        # What reads a file of the step, wherever it stands: the step's own sources, some of its tests'; and which files those are. What
-        # ninja knows nothing of may read each.
-        self.units = []
-        for source, read in self.read_files().items():
-            files = None if read is None else {path.name for path in read if path.parent == self.folder}
-            if files is None or files:
-                self.units.append((Rebuild(build, source, self.program), files))
+        # Which of our files each source reads, as mutants.json names them. What ninja knows nothing of may read each: None.
+        ours = lambda read: {name_of(path, self.folder) for path in read if path.is_relative_to(ROOT)}
+        self.sources = {source: None if read is None else ours(read) for source, read in self.read_files().items()}
+        self.unit_of = functools.cache(lambda source: Rebuild(build, source, self.program))
 
     def __call__(self, tree, changed=None, jobs=1):
-        """Builds the program in `tree`, from tree/steps/STEP, where these files of the step differ (None: any may). What reads none of
-        them is linked as the build has it. Returns (program, None), or (None, the first error)."""
-        units = [unit for unit, files in self.units if changed is None or files is None or files & set(changed)]
+        """Builds the program in `tree`, from what is there of our files, where these differ (None: any of the step's folder may). What
+        reads none of them is linked as the build has it. Returns (program, None), or (None, the first error)."""
+        differs = (lambda name: "/" not in name) if changed is None else set(changed).__contains__
+        units = [self.unit_of(source) for source, files in self.sources.items() if files is None or any(map(differs, files))]
         outputs = [tree / unit.object.replace("/", "_") for unit in units]
 
         def compile_one(unit, output):
@@ -88,8 +91,9 @@ def copy_step(step, tree, mutant=None):
     folder = tree / "steps" / step
     shutil.copytree(ROOT / "steps" / step, folder, ignore=shutil.ignore_patterns("exercises"))
     if mutant is not None:
-        file = folder / mutant.file
-        file.write_text(mutant.apply(file.read_text()))
+        file = source_file(folder, mutant.file)
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(mutant.apply(source_file(ROOT / "steps" / step, mutant.file).read_text()))
 
 
 # ---- running ----
@@ -142,7 +146,7 @@ def make_sums(file):
 
 
 # Words of mutants.json that stand for folders of inputs, or for a file, each with what makes it.
-INPUTS = {"LAYER": make_layer, "NANS": make_nans, "NANS64": partial(make_nans, dim=64), "SUMS": make_sums}
+INPUTS = {"LAYER": make_layer, "NANS": make_nans, "NANS64": functools.partial(make_nans, dim=64), "SUMS": make_sums}
 
 
 def complaints(report):
