@@ -444,7 +444,6 @@ def run(benchmark, arguments=None):
     try:
         for seed, cell in enumerate(cells, 1):
             results[cell.name] = benchmark.measure_cell(torch, library, variants, cell, options, seed)
-            torch.cuda.empty_cache()  # the library allocates for itself
             print_cell(cell.name, results[cell.name])
     except (RuntimeError, Refused) as error:
         refuse(error)
@@ -463,7 +462,6 @@ def run_both_passes(name, about, cells, measure_cell, claims, head, arguments=No
     try:
         for seed, cell in enumerate(cells, 1):
             results[cell.name] = measured = measure_cell(torch, libraries, cell, options, seed)
-            torch.cuda.empty_cache()  # the libraries allocate for themselves
             print(f"\n{cell.name}")
             for contender in measured["contenders"]:
                 print(f"  {contender['name']:26} {contender['verdict']:6} {contender['burst_ms']['median']:8.4f} ms {contender['tflops']['median']:7.1f} TFLOP/s")

@@ -4,7 +4,7 @@
 
 #include "benchmarks/mma_roof.cuh"
 #include "benchmarks/roof_library.h"
-#include "common/runtime/launch.h"
+#include "library/borrowed.h"
 #include "library/program.h"
 
 AttentionProgram* attention_prepare_roof(const char* dtype, double operations) {
@@ -14,7 +14,7 @@ AttentionProgram* attention_prepare_roof(const char* dtype, double operations) {
     const auto roof =
         std::make_shared<const benchmarks::MmaRoof>(name == "fp16" ? problem::Dtype::fp16 : problem::Dtype::bf16, operations);
     return new AttentionProgram{roof->operations(), 0, [roof](void*, void* stream) {
-                                  runtime::launch_stream = static_cast<cudaStream_t>(stream);
+                                  const library::Borrowed memory(0, stream);
                                   roof->launch();
                                 }};
   });

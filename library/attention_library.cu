@@ -24,8 +24,10 @@ Result checked(Result failed, const Call& call) {
     return call();
   } catch (const std::exception& error) {
     last_error = error.what();
-    return failed;
+  } catch (...) {
+    last_error = "an exception of an unknown type";
   }
+  return failed;
 }
 
 problem::Dtype parse_dtype(const char* name) {
@@ -69,6 +71,16 @@ Problem shape_of(const AttentionProblem& p) {
   return problem::resolve(shape);
 }
 
+// Does something begin at a multiple of so many bytes?
+bool is_aligned(const void* data, std::size_t bytes) { return reinterpret_cast<std::uintptr_t>(data) % bytes == 0; }
+
+void require_array(const char* name, const void* data, std::size_t alignment) {
+  if (data == nullptr) throw std::invalid_argument(std::string(name) + " is null");
+  if (!is_aligned(data, alignment)) {
+    throw std::invalid_argument(std::string(name) + " does not begin at a multiple of " + std::to_string(alignment) + " bytes");
+  }
+}
+
 // A tensor of the caller's, and its rows for one launch.
 struct Named {
   const char* name;
@@ -77,12 +89,9 @@ struct Named {
   std::int64_t element;  // bytes
 
   void require() const {
-    if (tensor.data == nullptr) throw std::invalid_argument(std::string(name) + " is null");
+    require_array(name, tensor.data, static_cast<std::size_t>(element));
     if (tensor.batch_stride < 0 || tensor.head_stride < 0 || tensor.row_stride < 0) {
       throw std::invalid_argument(std::string(name) + " has a negative stride");
-    }
-    if (reinterpret_cast<std::uintptr_t>(tensor.data) % static_cast<std::uintptr_t>(element) != 0) {
-      throw std::invalid_argument(std::string(name) + " does not begin at a whole element");
     }
   }
   library::Rows bytes() const {
@@ -101,17 +110,18 @@ struct Named {
   }
 };
 
-// The tensors of a problem, by what they are for.
+// The tensors of a problem, by what they are for. Of the caller's memory it refers only to theirs.
 struct Tensors {
   AttentionProblem p;
+  std::int64_t element;  // bytes
   bool backward = false;
   AttentionGradients g = {};  // of the backward pass
 
   Named queries(const char* name, const AttentionTensor& tensor) const {
-    return {name, tensor, p.batch, p.heads, p.seq_q, p.dim, element()};
+    return {name, tensor, p.batch, p.heads, p.seq_q, p.dim, element};
   }
   Named keys(const char* name, const AttentionTensor& tensor) const {
-    return {name, tensor, p.batch, p.kv_heads, p.seq_k, p.dim, element()};
+    return {name, tensor, p.batch, p.kv_heads, p.seq_k, p.dim, element};
   }
   library::Rows lse() const {
     const std::int64_t bytes = std::int64_t{p.batch} * p.heads * p.seq_q * std::int64_t{sizeof(float)};
@@ -119,13 +129,11 @@ struct Tensors {
   }
   void require() const {
     for (const Named& x : {queries("q", p.q), keys("k", p.k), keys("v", p.v), queries("o", p.o)}) x.require();
-    if (p.lse == nullptr) throw std::invalid_argument("lse is null");
+    require_array("lse", p.lse, sizeof(float));
+    if (p.cu_seqlens) require_array("cu_seqlens", p.cu_seqlens, sizeof(int));
     if (!backward) return;
     for (const Named& x : {queries("d_o", g.d_o), queries("dq", g.dq), keys("dk", g.dk), keys("dv", g.dv)}) x.require();
   }
-
- private:
-  std::int64_t element() const { return static_cast<std::int64_t>(problem::bytes(parse_dtype(p.dtype))); }
 };
 
 template <bool Const, class Place>
@@ -169,15 +177,21 @@ const Step& step_of(const char* pass) {
 }
 
 // A program of the variant of that name.
-template <class Step, class Problem>
-AttentionProgram* prepare(const Step& step, const char* name, const Problem& shape, const Tensors& tensors) {
+template <class Problem, class Step>  // problem::Attention or problem::Backward
+AttentionProgram* prepare(const Step& step, const char* name, const AttentionProblem* problem,
+                          const AttentionGradients* gradients = nullptr) {
   if (name == nullptr) throw std::invalid_argument("variant is null");
+  if (problem == nullptr) throw std::invalid_argument("problem is null");
+  const auto shape = shape_of<Problem>(*problem);
+  Tensors tensors{*problem, static_cast<std::int64_t>(problem::bytes(shape.dtype)), gradients != nullptr};
+  if (gradients) tensors.g = *gradients;
   const auto refuse = [&](const auto& reason) {
     if (reason) throw std::invalid_argument(std::string(name) + " " + *reason);
   };
   const auto& variant = run::variant_named(step, name);
   refuse(run::refusal(variant.supports, shape));
-  refuse(run::device_refusal(runtime::properties(), variant.compute_capability, variant.shared_bytes_of(shape)));
+  refuse(
+      run::device_refusal(library::properties_of(problem->device), variant.compute_capability, variant.shared_bytes_of(shape)));
   tensors.require();
   const run::Arrays arrays = variant.scratch_of(shape) + run::packed_arrays(shape);
   // Where the caller's rows begin decides, too.
@@ -196,7 +210,7 @@ AttentionProgram* prepare(const Step& step, const char* name, const Problem& sha
         [&](bool written) { return written ? memory.output("lse", tensors.lse()) : memory.input("lse", tensors.lse()); }));
     memory.finish();
   };
-  const bool unknown = tensors.p.cu_seqlens && !tensors.p.cu_seqlens_host;
+  const bool unknown = problem->cu_seqlens && !problem->cu_seqlens_host;
   return new AttentionProgram{unknown ? std::numeric_limits<double>::quiet_NaN() : shape.flops(),
                               library::scratch_bytes(arrays), launch};
 }
@@ -227,27 +241,29 @@ const char* attention_describe() {
 }
 
 AttentionProgram* attention_prepare(const char* variant, const AttentionProblem* problem) {
-  return library::guarded([&] {
-    const auto& step = step_of<run::AttentionStep>("forward");
-    return prepare(step, variant, shape_of<problem::Attention>(*problem), {*problem});
-  });
+  return library::guarded(
+      [&] { return prepare<problem::Attention>(step_of<run::AttentionStep>("forward"), variant, problem); });
 }
 
 AttentionProgram* attention_prepare_backward(const char* variant, const AttentionProblem* problem,
                                              const AttentionGradients* gradients) {
   return library::guarded([&] {
     const auto& step = step_of<run::BackwardStep>("backward");
-    return prepare(step, variant, shape_of<problem::Backward>(*problem), {*problem, true, *gradients});
+    if (gradients == nullptr) throw std::invalid_argument("gradients is null");
+    return prepare<problem::Backward>(step, variant, problem, gradients);
   });
 }
 
-std::size_t attention_scratch_bytes(const AttentionProgram* program) { return program->scratch_bytes; }
+std::size_t attention_scratch_bytes(const AttentionProgram* program) { return program ? program->scratch_bytes : 0; }
 
-double attention_operations(const AttentionProgram* program) { return program->operations; }
+double attention_operations(const AttentionProgram* program) {
+  return program ? program->operations : std::numeric_limits<double>::quiet_NaN();
+}
 
 bool attention_launch(const AttentionProgram* program, void* scratch, void* stream) {
   return checked(false, [&] {
-    if (scratch == nullptr && program->scratch_bytes > 0) throw std::invalid_argument("scratch is null");
+    if (program == nullptr) throw std::invalid_argument("program is null");
+    if (program->scratch_bytes > 0) require_array("scratch", scratch, 256);
     program->launch(scratch, stream);
     return true;
   });

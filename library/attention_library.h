@@ -2,9 +2,9 @@
 // their own memory: lib/libattention_NAME.so runs the step's variants on it. examples/flashsteps_torch.py calls it from
 // PyTorch; benchmarks/ runs it beside other people's kernels in one process.
 //
-//     AttentionProgram* program = attention_prepare("tuned", &problem);   // checks everything; null: attention_error() says
-//     why void* scratch = …;                                                  // attention_scratch_bytes(program), if any
-//     attention_launch(program, scratch, stream);                         // as often as you like
+//     program = attention_prepare("tuned", &problem);    null: attention_error() says why
+//     scratch = … attention_scratch_bytes(program) …     of the device's memory, where that is not 0
+//     attention_launch(program, scratch, stream);        as often as you like
 //     attention_release(program);
 //
 // On a GPU all pointers but those named so are of the device's memory. attention_launch puts kernels into the stream, and
@@ -62,7 +62,8 @@ struct AttentionGradients {
   struct AttentionTensor dv;   // [batch, kv_heads, seq_k, dim]
 };
 
-// Something that can be launched again and again. It holds addresses, and no memory of a device.
+// Something that can be launched again and again. It holds the addresses of tensors, lse and cu_seqlens, and no memory of a
+// device; the structures that it was made from are not needed any more.
 struct AttentionProgram;
 
 // JSON: the step, its default variant, its variants with what they support and the compute capability that they need, and the

@@ -56,6 +56,9 @@ class Borrowed {
 // Of the caller's, for one launch; the simulator has its own.
 std::size_t scratch_bytes(const run::Arrays& arrays);
 
+// Of a device by its number. Throws std::invalid_argument where there is none of that number, runtime::Error.
+runtime::Properties properties_of(int device);
+
 std::string toolkit();  // "13.0", "g++ 12.2.0": what built the library
 
 }  // namespace library

@@ -1,3 +1,5 @@
+#include <stdexcept>
+
 #include "common/runtime/launch.h"
 #include "library/borrowed.h"
 
@@ -37,6 +39,25 @@ std::size_t scratch_bytes(const run::Arrays& arrays) {
     if (array.role == run::Role::scratch) total += padded_bytes(array);
   }
   return total;
+}
+
+runtime::Properties properties_of(int device) {
+  int count = 0;
+  CUDA_CHECK(cudaGetDeviceCount(&count));
+  if (device < 0 || device >= count) {
+    throw std::invalid_argument("device is " + std::to_string(device) + "; there are " + std::to_string(count));
+  }
+  const auto attribute = [device](cudaDeviceAttr which) {
+    int value = 0;
+    CUDA_CHECK(cudaDeviceGetAttribute(&value, which, device));
+    return value;
+  };
+  runtime::Properties p;
+  p.backend = "gpu";
+  p.name = "device " + std::to_string(device);
+  p.compute_capability = 10 * attribute(cudaDevAttrComputeCapabilityMajor) + attribute(cudaDevAttrComputeCapabilityMinor);
+  p.shared_bytes_per_block = static_cast<std::size_t>(attribute(cudaDevAttrMaxSharedMemoryPerBlockOptin));
+  return p;
 }
 
 std::string toolkit() { return std::to_string(CUDART_VERSION / 1000) + "." + std::to_string(CUDART_VERSION % 1000 / 10); }

@@ -1,4 +1,5 @@
 #include <cstring>
+#include <stdexcept>
 
 #include "common/simt/simt.h"
 #include "library/borrowed.h"
@@ -20,8 +21,7 @@ void for_each_row(const Rows& r, const Visit& visit) {
 
 }  // namespace
 
-Borrowed::Borrowed(int device, void* stream) {
-  if (device != 0) throw runtime::Error("device is " + std::to_string(device) + "; the simulator has number 0 alone");
+Borrowed::Borrowed(int, void* stream) {
   if (stream != nullptr) throw runtime::Error("the simulator has no streams");
   runtime::take_findings();  // of what ran before
 }
@@ -67,6 +67,13 @@ void Borrowed::finish() {
 }
 
 std::size_t scratch_bytes(const run::Arrays&) { return 0; }
+
+runtime::Properties properties_of(int device) {
+  if (device != 0) {
+    throw std::invalid_argument("device is " + std::to_string(device) + "; the simulator has number 0 alone");
+  }
+  return runtime::properties();
+}
 
 std::string toolkit() { return runtime::properties().toolkit; }
 

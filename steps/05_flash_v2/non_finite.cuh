@@ -87,7 +87,10 @@ struct NanGuard {
 #pragma unroll 1
       for (int j = shape.first_key(i); j < shape.end_key(i); ++j) {
         if (j >= tiles.free_begin * keys && j < tiles.free_end * keys) continue;
-        const float x = to_float(load(&v.row(tile.batch, tile.kv_head, j)[column]));
+        float x = to_float(load(&v.row(tile.batch, tile.kv_head, j)[column]));
+        if constexpr (device::drops<Shape>) {
+          if (x - x != 0.0f) x *= device::kept_weight(shape, tile.batch, tile.head, i, j);  // 0 · ∞ is NaN
+        }
         if (x - x != 0.0f) sum += x;  // ∞ − ∞ is NaN, too
       }
       store(to, from_float<T>(sum));

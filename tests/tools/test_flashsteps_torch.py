@@ -2,10 +2,10 @@
 build's, else on the simulator. Skipped without PyTorch, which the project does not install.
 """
 
-import itertools
 import math
 import os
 import sys
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from conftest import BIN, ROOT
@@ -142,7 +142,12 @@ def test_without_a_seed_dropout_follows_manual_seed():
         (lambda q: attention(q, q, q, dropout=0.5, dropout_seed=-1), "dropout_seed is -1"),
         (lambda q: attention(q, q, q, variant="nothing"), "has no variant 'nothing'"),
         (lambda q: attention(q, q, q, window=-1), "window is -1"),
+        (lambda q: attention(q, q, q, backward_variant="nothing"), "06_backward has no variant 'nothing'"),
+        (lambda q: attention(q, q, q, window=2**31), "window is 2147483648"),
+        (lambda q: attention(q, q, q, scale=math.nan), "scale is nan"),
+        (lambda q: attention(q, q, q, scale=torch.tensor(1.0)), "no tensor"),
         (lambda q: attention(q[:, :, :0], q, q), "seq-q is 0"),
+        (lambda q: attention_varlen(q[0], q[0], q[0], torch.empty(0, dtype=torch.int32)), "of one sequence at least"),
         (lambda q: attention(*[q.to("meta")] * 3), "'meta'"),
         (lambda q: attention_varlen(q[0, 0], q[0, 0], q[0, 0], torch.tensor([0, 9])), "q has 2 dimensions"),
         (lambda q: attention_varlen(q[0], q[0], q[0], torch.tensor([0, 9])), "it must be torch.int32"),
@@ -152,6 +157,52 @@ def test_without_a_seed_dropout_follows_manual_seed():
 def test_what_cannot_be_served_is_an_exception_with_the_reason(change, reason):
     with pytest.raises(ValueError, match=reason):
         change(randn(1, 2, 9, 32))
+
+
+def test_a_second_derivative_is_refused_and_not_left_out():
+    q, k, v = (randn(1, 1, 9, 32, seed=n).requires_grad_() for n in range(3))
+    for d_o in (torch.ones_like(q), torch.ones_like(q).requires_grad_()):
+        o = attention(q, k, v)
+        torch.autograd.grad(o, q, d_o, retain_graph=True)
+        with pytest.raises(RuntimeError, match="no second derivative"):
+            torch.autograd.grad(o, q, d_o, create_graph=True)
+
+
+def test_what_a_gradient_needs_must_not_change_before():
+    q = randn(75, 2, 32).requires_grad_()
+    sums = torch.tensor([0, 20, 75], dtype=torch.int32, device=DEVICE)
+    o = attention_varlen(q, q, q, sums)
+    sums[1] = 30
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        o.sum().backward()
+
+
+def test_only_gradients_that_are_needed_come():
+    q, k, v = (randn(1, 1, 9, 32, seed=n) for n in range(3))
+    attention(q, k.requires_grad_(), v).sum().backward()
+    assert q.grad is None and v.grad is None and k.grad is not None
+
+
+def test_autocast_chooses_the_type_and_deterministic_algorithms_the_kernels():
+    q, k, v = (randn(1, 2, 70, 32, dtype=torch.float32, seed=n).requires_grad_() for n in range(3))
+    with torch.autocast(DEVICE, torch.bfloat16):
+        o = attention(q, k, v)
+    assert o.dtype == torch.bfloat16 and torch.autograd.grad(o.sum(), q)[0].dtype == torch.float32
+    torch.use_deterministic_algorithms(True)
+    try:
+        made = [torch.autograd.grad(attention(q.half(), k.half(), v.half()).sum(), q)[0] for _ in range(2)]
+        assert torch.equal(*made)
+        with pytest.raises(ValueError, match="(deterministic|two_kernels) does not support"):
+            torch.autograd.grad(attention(*[x.half()[..., :24] for x in (q, k, v)]).sum(), q)
+    finally:
+        torch.use_deterministic_algorithms(False)
+
+
+def test_threads_may_call_at_once():
+    q, k, v = (randn(1, 1, 40, 32, seed=n) for n in range(3))
+    expected = attention(q, k, v)
+    with ThreadPoolExecutor(4) as pool:
+        assert all(torch.equal(o, expected) for o in pool.map(lambda _: attention(q, k, v), range(12)))
 
 
 def test_missing_libraries_are_named(monkeypatch, tmp_path):
@@ -168,46 +219,62 @@ def test_missing_libraries_are_named(monkeypatch, tmp_path):
 # ---- on a GPU alone ----
 
 
+def both(inputs, **options):
+    """O, and the gradients of its sum by the inputs."""
+    o = attention(*inputs, **options)
+    return [o, *torch.autograd.grad(o, inputs, torch.ones_like(o))]
+
+
 @needs_gpu
 def test_kernels_go_into_the_current_stream_and_nothing_waits():
-    q, k, v = (randn(1, 4, 500, 64, seed=n) for n in range(3))
-    expected = attention(q, k, v)
-    torch.cuda.synchronize()
+    q, k, v = (randn(1, 4, 500, 64, seed=n).requires_grad_() for n in range(3))
+    expected = both([q, k, v], backward_variant="deterministic")
     late = torch.zeros_like(q)
+    torch.cuda.synchronize()
     stream = torch.cuda.Stream()
     with torch.cuda.stream(stream):
         torch.cuda._sleep(200_000_000)  # about a tenth of a second
-        late.copy_(q)
-        late.requires_grad_()
-        o = attention(late, k, v)
-        gradient = torch.autograd.grad(o, late, torch.ones_like(o))[0]
+        late.copy_(q.detach())
+        made = both([late.requires_grad_(), k, v], backward_variant="deterministic")
         assert not stream.query()  # the calls came back while the stream still slept
     stream.synchronize()
-    assert torch.equal(o, expected) and gradient.isfinite().all()
+    for one, right in zip(made, expected, strict=True):
+        assert torch.equal(one, right)
 
 
 @needs_gpu
-def test_a_graph_replays_both_passes():
-    q, k, v = (randn(1, 4, 300, 64, seed=n).requires_grad_() for n in range(3))
-
-    def both():
-        o = attention(q, k, v, causal=True)
-        return o, *torch.autograd.grad(o, (q, k, v), torch.ones_like(o))
-
+@pytest.mark.parametrize("options", [{"causal": True}, {"dropout": 0.2, "dropout_seed": 9}])
+def test_a_graph_replays_both_passes(options):
+    inputs = [randn(1, 4, 300, 64, seed=n).requires_grad_() for n in range(3)]
     stream = torch.cuda.Stream()
+    stream.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(stream):
-        both()  # loads the libraries
+        both(inputs, **options)  # loads the kernels
     torch.cuda.current_stream().wait_stream(stream)
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
-        made = both()
+        made = both(inputs, **options)
     for seed in (5, 6):
         with torch.no_grad():
-            for n, x in enumerate((q, k, v)):
+            for n, x in enumerate(inputs):
                 x.copy_(randn(*x.shape, seed=seed + 10 * n))
         graph.replay()
-        for one, right in zip(made, both(), strict=True):
+        for one, right in zip(made, both(inputs, **options), strict=True):
             assert (one - right).abs().max() < 1e-2  # additions of dQ come in any order
+
+
+@needs_gpu
+def test_a_graph_of_packed_sequences():
+    inputs = [randn(75, 2, 64, seed=n) for n in range(3)]
+    sums = torch.tensor([0, 20, 75], dtype=torch.int32, device="cuda")
+    attention_varlen(*inputs, sums)
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        o = attention_varlen(*inputs, sums)
+    sums[1] = 40
+    graph.replay()
+    assert torch.equal(o, attention_varlen(*inputs, sums))
 
 
 @needs_gpu
@@ -225,8 +292,9 @@ def test_memory_is_given_back():
 def test_other_devices():
     if torch.cuda.device_count() < 2:
         pytest.skip("PyTorch sees one GPU")
-    on_first = [randn(1, 2, 50, 64, seed=n) for n in range(3)]
-    on_second = [x.to("cuda:1") for x in on_first]
-    for first, second in itertools.pairwise([attention(*on_first).cpu(), attention(*on_second).cpu()]):
-        assert torch.equal(first, second)
+    on_first = [randn(1, 2, 50, 64, seed=n).requires_grad_() for n in range(3)]
+    on_second = [x.detach().to("cuda:1").requires_grad_() for x in on_first]
+    options = {"backward_variant": "deterministic"}
+    for first, second in zip(both(on_first, **options), both(on_second, **options), strict=True):
+        assert torch.equal(first.cpu(), second.cpu())
     assert torch.cuda.current_device() == 0

@@ -1,5 +1,5 @@
 """The attention libraries' C interface (library/attention_library.h) on the simulator, called as a user's program calls it: with
-memory of its own. The judge is NumPy. On a GPU test_torch.py does the same through PyTorch.
+memory of its own. The judge is NumPy. On a GPU test_flashsteps_torch.py does the same through PyTorch.
 """
 
 import ctypes
@@ -38,7 +38,7 @@ def tensor(array):
     return peers.Tensor(array.ctypes.data, *(s // array.itemsize for s in array.strides[:3]))
 
 
-def described(q, k, v, o, lse, causal=False, window=0, scale=math.nan, sums=None, checked=True, dropout=0, seed=0, device=0):
+def described(q, k, v, o, lse, causal=False, window=0, scale=math.nan, sums=None, checked=True, dropout=0, seed=0):
     """An AttentionProblem. `sums`: an int32 array, checked by the library or not."""
     made = peers.Problem(
         *(0, q.shape[0], q.shape[1], k.shape[1], q.shape[2], k.shape[2], q.shape[3], int(causal), window, scale, TYPES[q.dtype.type]),
@@ -48,7 +48,7 @@ def described(q, k, v, o, lse, causal=False, window=0, scale=math.nan, sums=None
     if sums is not None:
         made.cu_seqlens, made.cu_seqlens_count = sums.ctypes.data, len(sums)
         made.cu_seqlens_host = sums.ctypes.data if checked else None
-    made.dropout, made.dropout_seed, made.device = dropout, seed, device
+    made.dropout, made.dropout_seed = dropout, seed
     return made
 
 
@@ -150,7 +150,10 @@ def test_operations_are_those_of_visible_pairs(libraries):
         ({"lse": None}, "lse is null"),
         ({"k": peers.Tensor(None, 0, 0, 32)}, "k is null"),
         ({"v": peers.Tensor(256, 0, 0, -32)}, "v has a negative stride"),
-        ({"o": peers.Tensor(255, 0, 0, 32)}, "o does not begin at a whole element"),
+        ({"o": peers.Tensor(255, 0, 0, 32)}, "o does not begin at a multiple of 2 bytes"),
+        ({"lse": 258}, "lse does not begin at a multiple of 4 bytes"),
+        ({"device": 1}, "device is 1; the simulator has number 0 alone"),
+        ({"device": -1}, "device is -1"),
         ({"dropout": 256}, "dropout is 256 of 256"),
         ({"dropout": -1}, "dropout is -1 of 256"),
         ({"window": -1}, "window is -1"),
@@ -188,21 +191,42 @@ def test_sums_that_nobody_checked_and_that_are_wrong_touch_nothing_else(librarie
         all_five(libraries, *tensors, variants, sums=np.array(sums, np.int32), checked=False)  # the simulator would find it
 
 
-def test_there_is_no_other_device_and_no_stream(libraries):
+@pytest.fixture(scope="module")
+def c():
+    """The C functions of the forward pass as they are."""
+    functions = ctypes.CDLL(str(BIN.parent / "lib" / f"libattention_{FORWARD}.so"))
+    functions.attention_error.restype, functions.attention_prepare.restype = ctypes.c_char_p, ctypes.c_void_p
+    functions.attention_launch.restype, functions.attention_scratch_bytes.restype = ctypes.c_bool, ctypes.c_size_t
+    return functions
+
+
+def test_the_structures_may_go_once_a_program_is_prepared_and_there_is_no_stream(libraries, c):
     q, k, v, _ = problem(1, 1, 1, 8, 8, 32)
-    made = described(q, k, v, np.empty_like(q), np.empty(q.shape[:3], np.float32), device=1)
-    with libraries[FORWARD].variant("tuned", made) as (launch, _), pytest.raises(RuntimeError, match="the simulator has number 0 alone"):
-        launch()
+    o, lse = np.empty_like(q), np.empty(q.shape[:3], np.float32)
+    name, made = ctypes.create_string_buffer(b"fp16"), described(q, k, v, o, lse)
+    made.dtype = ctypes.cast(name, ctypes.c_char_p)
+    program = ctypes.c_void_p(c.attention_prepare(b"tuned", ctypes.byref(made)))
+    name.raw, made.seq_q, made.q = b"\0" * 5, 10**9, peers.Tensor()
+    assert c.attention_launch(program, None, None), c.attention_error()
+    np.testing.assert_array_equal(o, forward(libraries, q, k, v)[0])
+    assert not c.attention_launch(program, None, ctypes.c_void_p(16)) and b"no streams" in c.attention_error()
+    c.attention_release(program)
 
 
-def test_each_thread_has_its_own_error(libraries):
-    c = ctypes.CDLL(str(BIN.parent / "lib" / f"libattention_{FORWARD}.so"))
-    c.attention_error.restype, c.attention_prepare.restype = ctypes.c_char_p, ctypes.c_void_p
+def test_null_is_refused(libraries, c):
+    assert c.attention_prepare(b"tuned", None) is None and c.attention_error() == b"problem is null"
+    assert c.attention_prepare(None, ctypes.byref(peers.Problem())) is None and c.attention_error() == b"variant is null"
+    assert not c.attention_launch(None, None, None) and c.attention_error() == b"program is null"
+    assert c.attention_scratch_bytes(None) == 0
+    c.attention_release(None)
+
+
+def test_each_thread_has_its_own_error(libraries, c):
     errors = {}
 
     def fail(dtype):
         assert c.attention_prepare(b"tuned", ctypes.byref(peers.Problem(0, 1, 1, 1, 8, 8, 32, 0, 0, 0.0, dtype))) is None
-        barrier.wait()
+        barrier.wait(timeout=10)
         errors[dtype] = c.attention_error().decode()
 
     barrier = threading.Barrier(2)

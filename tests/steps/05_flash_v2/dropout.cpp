@@ -1,5 +1,10 @@
 // Step 05, dropout: right with every mask, at every head dim, for the smallest and the largest share; variants that do not take
 // it refuse it.
+#include "common/device/dropout.h"
+
+#include <cmath>
+#include <limits>
+
 #include "tests/catch.h"
 #include "tests/suites/attention_suite.h"
 
@@ -85,5 +90,26 @@ TEST_CASE("dropout: LSE has the bits that it has without, O another mask for eac
     Attention causal = plain;
     causal.causal = true;
     suite::contains_nan(variant, dropped(causal, 26));
+  }
+}
+
+TEST_CASE("dropout: an infinite value makes ∞ where its pair is kept, and NaN where it is left out: 0 · ∞") {
+  constexpr int key = 3, column = 1;
+  for (const int seq_k : {40, 128}) {  // a tile with a mask, and tiles without
+    const Attention a = dropped({.heads = 2, .kv_heads = 2, .seq_q = 50, .seq_k = seq_k, .dim = 32, .dtype = Dtype::fp16}, 128);
+    problem::AttentionInputs inputs = problem::make_inputs(a, 4);
+    for (int head = 0; head < 2; ++head) {
+      inputs.v.values[static_cast<std::size_t>((head * seq_k + key) * a.dim + column)] = std::numeric_limits<float>::infinity();
+    }
+    for (const run::AttentionVariant& variant : dropping()) {
+      INFO(variant.name << ", " << seq_k << " keys");
+      const run::Outcome outcome = run::execute(variant, a, inputs);
+      CHECK(outcome.pass());
+      for (int row = 0; row < 2 * a.seq_q; ++row) {
+        const float found = outcome.output("o").values[static_cast<std::size_t>(row * a.dim + column)];
+        const bool kept = device::make_dropout(a.dropout_seed, a.dropout).keeps(0, row / a.seq_q, row % a.seq_q, key);
+        if (kept ? !std::isinf(found) : !std::isnan(found)) FAIL_CHECK("row " << row << ": " << found);
+      }
+    }
   }
 }
