@@ -393,6 +393,27 @@ def dropout_table(root, which):
     return markdown(["TFLOP/s with dropout", *names], rows, "l" + "r" * len(names))
 
 
+@table("training")
+def training_table(root, where):
+    """How far the losses of a training run are from each other, at most of its steps: results/WHERE/training.json; empty until that is there."""
+    path = f"results/{where}/training.json"
+    if not (root / path).is_file():
+        return ""
+    losses = {(run["attention"], run["dtype"], run["dropout_of_256"]): run["losses"] for run in read_json(root, path)["runs"]}
+
+    def apart(one, other):
+        return f"{max(abs(a - b) / b for a, b in zip(losses[one], losses[other], strict=True)):.1e}"
+
+    rows = []
+    for attention, dtype, dropout in losses:
+        if attention != "flashsteps":
+            continue
+        ours, torch, double = (attention, dtype, dropout), ("torch", dtype, dropout), ("double", "fp64", dropout)
+        name = f"{dtype}, dropout {dropout}/256" if dropout else f"{dtype}, no dropout"
+        rows.append([name, apart(ours, torch), apart(ours, double), apart(torch, double), f"{losses[ours][0] / losses[ours][-1]:.1f}"])
+    return markdown(["relative difference of the loss, at most", "ours, from PyTorch's", "ours, from double", "PyTorch's, from double", "first loss over the last"], rows, "lrrrr")
+
+
 @table("dropout_claims")
 def dropout_claims_table(root):
     """Steps 05 and 06."""
