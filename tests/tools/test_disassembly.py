@@ -93,10 +93,11 @@ ESCAPES = """
 #include "common/device/memory.cuh"
 
 struct Row { float x[8]; };
-[[gnu::noinline]] float4 twice(float4 v) { return make_float4(v.x + v.x, v.y, v.z, v.w); }
-[[gnu::noinline]] float sum(Row row) { return row.x[0] + row.x[7]; }
-[[gnu::noinline]] Row row_of(float x) { Row r; for (int i = 0; i < 8; ++i) r.x[i] = x + i; return r; }
-[[gnu::noinline]] Row row_behind(float x) { return row_of(x + 1); }
+#define HELPER [[gnu::noinline, gnu::visibility("hidden")]]  // called, and by nobody outside: as in an executable, where the libraries are built, too
+HELPER float4 twice(float4 v) { return make_float4(v.x + v.x, v.y, v.z, v.w); }
+HELPER float sum(Row row) { return row.x[0] + row.x[7]; }
+HELPER Row row_of(float x) { Row r; for (int i = 0; i < 8; ++i) r.x[i] = x + i; return r; }
+HELPER Row row_behind(float x) { return row_of(x + 1); }
 
 __global__ void half_read(const __half* q, float* o) { o[threadIdx.x] = float(q[threadIdx.x]); }              // reads 2 bytes
 __global__ void half_write(const float* q, __half* o) { o[threadIdx.x] = __float2half(q[threadIdx.x]); }      // writes 2 bytes

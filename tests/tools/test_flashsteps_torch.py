@@ -1,5 +1,5 @@
 """examples/flashsteps_torch.py beside PyTorch in double precision: on the GPU where PyTorch sees one and FLASHSTEPS_BIN is the gpu
-build's, else on the simulator. Skipped without PyTorch, which the project does not install.
+build's, else on the simulator. Without PyTorch, which the project does not install, all are skipped.
 """
 
 import math
@@ -10,24 +10,33 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from conftest import BIN, ROOT
 
-torch = pytest.importorskip("torch", reason="this Python has no PyTorch, which examples/flashsteps_torch.py is for")
+try:
+    import torch
+except ImportError:
+    torch = None
 
 ON_GPU = "sim" not in BIN.parent.name
-if ON_GPU and not torch.cuda.is_available():
-    pytest.skip("PyTorch sees no GPU, and the libraries are of the gpu build", allow_module_level=True)
+MISSING = (
+    "this Python has no PyTorch, which examples/flashsteps_torch.py is for" if torch is None
+    else "PyTorch sees no GPU, and the libraries are of the gpu build" if ON_GPU and not torch.cuda.is_available()
+    else ""
+)
+pytestmark = pytest.mark.skipif(bool(MISSING), reason=MISSING)
 os.environ["FLASHSTEPS_LIB" if ON_GPU else "FLASHSTEPS_SIM_LIB"] = str(BIN.parent / "lib")
 DEVICE = "cuda" if ON_GPU else "cpu"
 needs_gpu = pytest.mark.skipif(not ON_GPU, reason="a CPU has no streams and no graphs")
 
 sys.path[:0] = [str(ROOT / "examples"), str(ROOT / "tests" / "cli")]
 
-from flashsteps_torch import attention, attention_varlen
-from test_cli_dropout import mask
+if torch is not None:
+    from flashsteps_torch import attention, attention_varlen
+    from test_cli_dropout import mask
 
 
-def randn(*shape, dtype=torch.float16, seed=1):
+def randn(*shape, dtype=None, seed=1):
+    """Of fp16, or of another type."""
     generator = torch.Generator().manual_seed(seed + sum(shape))
-    return torch.randn(shape, generator=generator).to(DEVICE, dtype)
+    return torch.randn(shape, generator=generator).to(DEVICE, dtype or torch.float16)
 
 
 def exact(q, k, v, causal=False, window=0, scale=None, kept=None):
@@ -56,12 +65,13 @@ def assert_like_exact(made, expected, inputs, dtype):
         assert (one.double() - other).abs().max() <= tolerance * other.abs().max()
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("name", ["float32", "float16", "bfloat16"])
 @pytest.mark.parametrize(
     ("options", "kv_heads", "dim"),
     [({}, 2, 64), ({"causal": True}, 1, 128), ({"window": 20, "scale": -0.3}, 2, 40)],
 )
-def test_output_and_gradients_are_right(dtype, options, kv_heads, dim):
+def test_output_and_gradients_are_right(name, options, kv_heads, dim):
+    dtype = getattr(torch, name)
     q, k, v = randn(2, 2, 50, dim, dtype=dtype), randn(2, kv_heads, 70, dim, dtype=dtype, seed=2), randn(2, kv_heads, 70, dim, dtype=dtype, seed=3)
     inputs = [x.requires_grad_() for x in (q, k, v)]
     assert_like_exact(attention(*inputs, **options), exact(*inputs, **options), inputs, dtype)
