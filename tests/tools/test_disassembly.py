@@ -68,6 +68,7 @@ def test_no_access_of_our_kernels_escapes():
 KERNEL = r"^__global__ void (?:__launch_bounds__\((?:[^()]|\([^()]*\))*\)\s+)?(\w+)\("
 
 
+@pytest.mark.long
 def test_every_kernel_of_the_steps_is_checked():
     for step in sorted(ROOT.glob("steps/[0-9][0-9]_*")):
         declared = {name for file in step.glob("*.cuh") for name in re.findall(KERNEL, file.read_text(), re.MULTILINE)}
