@@ -7,7 +7,6 @@
 #include <string>
 
 #include "common/run/cli/command.h"
-#include "common/run/cli/select.h"
 #include "common/run/family/any_step.h"
 #include "library/attention_library.h"
 #include "library/borrowed.h"
@@ -71,12 +70,9 @@ Problem shape_of(const AttentionProblem& p) {
   return problem::resolve(shape);
 }
 
-// Does something begin at a multiple of so many bytes?
-bool is_aligned(const void* data, std::size_t bytes) { return reinterpret_cast<std::uintptr_t>(data) % bytes == 0; }
-
 void require_array(const char* name, const void* data, std::size_t alignment) {
   if (data == nullptr) throw std::invalid_argument(std::string(name) + " is null");
-  if (!is_aligned(data, alignment)) {
+  if (reinterpret_cast<std::uintptr_t>(data) % alignment != 0) {
     throw std::invalid_argument(std::string(name) + " does not begin at a multiple of " + std::to_string(alignment) + " bytes");
   }
 }

@@ -4,7 +4,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <functional>
 #include <string>
 #include <vector>
 
@@ -35,7 +34,7 @@ class Borrowed {
   // Where kernels find these rows. What stands in `output` comes back to the caller in finish().
   void* input(const char* name, const Rows& rows);
   void* output(const char* name, const Rows& rows);
-  // Where kernels find an array: scratch memory follows each other from `scratch` on.
+  // Where kernels find these arrays: those of scratch memory lie one behind the other, from `scratch` on.
   run::DeviceArrays arrays(const run::Arrays& arrays, void* scratch, const int* cu_seqlens);
   // Throws runtime::Error for what the simulator found; a GPU's launches go on.
   void finish();

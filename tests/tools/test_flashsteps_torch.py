@@ -155,6 +155,7 @@ def test_without_a_seed_dropout_follows_manual_seed():
         (lambda q: attention(q, q, q, backward_variant="nothing"), "06_backward has no variant 'nothing'"),
         (lambda q: attention(q, q, q, window=2**31), "window is 2147483648"),
         (lambda q: attention(q, q, q, scale=math.nan), "scale is nan"),
+        (lambda q: attention(q, q, q, scale=1e39), "scale is 1e\\+39"),
         (lambda q: attention(q, q, q, scale=torch.tensor(1.0)), "no tensor"),
         (lambda q: attention(q[:, :, :0], q, q), "seq-q is 0"),
         (lambda q: attention_varlen(q[0], q[0], q[0], torch.empty(0, dtype=torch.int32)), "of one sequence at least"),
