@@ -22,24 +22,35 @@ namespace device {
 // Of four bytes: bit 7 of the result is set where the byte is n or more, 1 ≤ n ≤ 255. The other bits mean nothing.
 //
 // Add 128 less the lower 7 bits of n to the lower 7 bits of a byte: it carries into bit 7 where they are at least those of n.
-// With n < 128 (26, say) the carry is enough, or bit 7 of the byte; with n ≥ 128 (200, say) it must be both. That is a
-// majority of three.
+// With n < 128 (26, say) the carry is enough, or bit 7 of the byte; with n ≥ 128 (200, say) it must be both.
 
 // [doc: at_least]
 __host__ __device__ inline std::uint32_t at_least(std::uint32_t bytes, int n) {
   const std::uint32_t carry = (bytes & 0x7f7f7f7fu) + (128u - (n & 127)) * 0x01010101u;
-  const std::uint32_t one_is_enough = n < 128 ? ~0u : 0u;
-  return (bytes & carry) | (one_is_enough & (bytes | carry));
+  return n < 128 ? bytes | carry : bytes & carry;
 }
 // [/doc: at_least]
+
+// The same without the choice: what depends on n alone is made once, by the host, and "or" and "and" become a majority of
+// three.
+struct ByteThreshold {
+  int n;
+  std::uint32_t for_carry;      // in each byte: 128 less the lower 7 bits of n
+  std::uint32_t one_is_enough;  // all bits where n < 128, else none
+};
+inline ByteThreshold byte_threshold(int n) { return {n, (128u - (n & 127)) * 0x01010101u, n < 128 ? ~0u : 0u}; }
+__host__ __device__ inline std::uint32_t at_least(std::uint32_t bytes, const ByteThreshold& threshold) {
+  const std::uint32_t carry = (bytes & 0x7f7f7f7fu) + threshold.for_carry;
+  return (bytes & carry) | (threshold.one_is_enough & (bytes | carry));
+}
 
 constexpr int philox_rounds = 7;
 
 struct Dropout {
   PhiloxKeys<philox_rounds> keys;  // of the seed
-  int threshold;                   // n of 256: a pair is kept if its byte is n or more
+  ByteThreshold threshold;         // a pair is kept if its byte is n or more
 
-  __host__ __device__ float factor() const { return 256.0f / static_cast<float>(256 - threshold); }
+  __host__ __device__ float factor() const { return 256.0f / static_cast<float>(256 - threshold.n); }
 
   // The bytes of 16 pairs, those of query and key among them: word (query / 8) % 4, byte (key / 8) % 4.
   __host__ __device__ PhiloxWords bytes(int batch, int head, int query, int key) const {
@@ -50,12 +61,12 @@ struct Dropout {
   }
   __host__ __device__ bool keeps(int batch, int head, int query, int key) const {
     const std::uint32_t word = bytes(batch, head, query, key).x[query / 8 % 4];
-    return static_cast<int>(word >> (8 * (key / 8 % 4)) & 0xff) >= threshold;
+    return static_cast<int>(word >> (8 * (key / 8 % 4)) & 0xff) >= threshold.n;
   }
 };
 
 // n of 256: 1 ≤ n ≤ 255.
-inline Dropout make_dropout(std::uint64_t seed, int n) { return {philox_keys<philox_rounds>(seed), n}; }
+inline Dropout make_dropout(std::uint64_t seed, int n) { return {philox_keys<philox_rounds>(seed), byte_threshold(n)}; }
 
 // A shape with dropout. Kernels take it in place of the other, as a template parameter, so that their machine code without
 // dropout stays as it is.

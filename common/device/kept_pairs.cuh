@@ -7,6 +7,7 @@
 #pragma once
 
 #include "common/device/dropout.h"
+#include "common/device/ptx/max_nan.cuh"
 #include "common/device/ptx/prmt.cuh"
 
 namespace device {
@@ -41,40 +42,68 @@ struct KeptTransposed {
   __device__ void look_up(const Dropout& dropout, int batch, int head, int first_query, int first_key) {
     const int query = first_query + threadIdx.x % 4 * 2, key = first_key + threadIdx.x % 32 / 4;
     const PhiloxWords first = dropout.bytes(batch, head, query, key), second = dropout.bytes(batch, head, query + 1, key);
+    // The host's threshold makes fewer instructions, but nvcc orders them so that these kernels become 5 % slower.
 #pragma unroll
     for (int n = 0; n < 4; ++n) {
-      even[n] = at_least(first.x[n], dropout.threshold);
-      odd[n] = at_least(second.x[n], dropout.threshold);
+      even[n] = at_least(first.x[n], dropout.threshold.n);
+      odd[n] = at_least(second.x[n], dropout.threshold.n);
     }
   }
+  // As in KeptPairs: of two neighbouring queries.
+  __device__ std::uint32_t mask(int query_octet, int key_octet) const {
+    return ptx::prmt(even[query_octet], odd[query_octet], 0xCC88u + 0x1111u * key_octet);
+  }
 };
+// Of 32 queries × 32 · count keys.
+template <int count>
+__device__ inline void look_up(KeptTransposed (&kept)[count], const Dropout& dropout, int batch, int head, int first_query,
+                               int first_key) {
+#pragma unroll
+  for (int i = 0; i < count; ++i) kept[i].look_up(dropout, batch, head, first_query, first_key + 32 * i);
+}
 
 // P of pairs that are left out becomes −P: the backward pass needs P as it is for dS, and 0 for dV, and the sign of a
-// probability is free. Accumulators of Pᵀ: 16 · slices keys × 8 · octets queries from first_key and first_query on. The latter
-// is a multiple of 32, and so is the former; where there is one slice, of 16.
-template <int slices, int octets>
-__device__ inline void negate_dropped(float (&p)[slices][octets][4], const Dropout& dropout, int batch, int head,
-                                      int first_query, int first_key) {
-  static_assert((slices == 1 || slices % 2 == 0) && octets == 4);
-  const int first_octet = slices == 1 ? first_key / 8 % 4 : 0;  // of keys
-  KeptTransposed kept;
+// probability is free. Accumulators of Pᵀ: 16 · slices keys × 32 queries. kept[i] is of the keys of two slices; of a single
+// slice, first_octet says which octets they are.
+template <int slices, int octets, int count>
+__device__ inline void negate_dropped(float (&p)[slices][octets][4], const KeptTransposed (&kept)[count], int first_octet = 0) {
+  static_assert(count == (slices + 1) / 2 && octets == 4);
 #pragma unroll
   for (int s = 0; s < slices; ++s) {
-    if (s % 2 == 0) kept.look_up(dropout, batch, head, first_query, first_key + 16 * s);
 #pragma unroll
     for (int n = 0; n < octets; ++n) {
 #pragma unroll
       for (int e = 0; e < 4; ++e) {
         const int octet = first_octet + s % 2 * 2 + e / 2;
-        const std::uint32_t left_out = ~((e % 2 == 0 ? kept.even[n] : kept.odd[n]) << (24 - 8 * octet)) & 0x80000000u;
+        const std::uint32_t of_query = e % 2 == 0 ? kept[s / 2].even[n] : kept[s / 2].odd[n];
+        const std::uint32_t left_out = ~(of_query << (24 - 8 * octet)) & 0x80000000u;
         p[s][n][e] = __uint_as_float(__float_as_uint(p[s][n][e]) ^ left_out);
       }
     }
   }
 }
 
-// Two packed numbers of 16 bits: those below 0 become 0.
-__device__ inline std::uint32_t positive_part(std::uint32_t pair) { return pair & ~ptx::prmt(pair, 0, 0xBB99u); }
+// The same of operands A, which are packed: half as many instructions. p[step][s]: 16 keys × 16 queries of Pᵀ.
+template <int steps, int slices, int count>
+__device__ inline void negate_dropped(std::uint32_t (&p)[steps][slices][4], const KeptTransposed (&kept)[count]) {
+  static_assert(2 * count == slices && steps == 2);
+#pragma unroll
+  for (int step = 0; step < steps; ++step) {
+#pragma unroll
+    for (int s = 0; s < slices; ++s) {
+#pragma unroll
+      for (int w = 0; w < 4; ++w) {
+        p[step][s][w] ^= ~kept[s / 2].mask(2 * step + w / 2, s % 2 * 2 + w % 2) & 0x80008000u;
+      }
+    }
+  }
+}
+
+// Two packed numbers of 16 bits: those below 0 become 0; NaN stays.
+template <class T>
+__device__ inline std::uint32_t positive_part(std::uint32_t pair) {
+  return ptx::max_nan_x2<T>(pair, 0);
+}
 
 // [doc: gradient_with_dropout]
 // dS = P ∘ (dP − D), where a pair that is left out has dP = 0 and −P is given. `products`: dO Vᵀ, of one pair.

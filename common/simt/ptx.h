@@ -2,6 +2,7 @@
 // knows the line of the kernel that makes it.
 #pragma once
 
+#include <bit>
 #include <cmath>
 #include <cstdint>
 #include <source_location>
@@ -105,6 +106,24 @@ inline void cp_async_wait_group() {
 [[gnu::always_inline]] inline void red_add_v2_f32(float* to, float a, float b) { simt::red_add(to, 2, a, b, 0.0f, 0.0f); }
 [[gnu::always_inline]] inline void red_add_v4_f32(float* to, float a, float b, float c, float d) {
   simt::red_add(to, 4, a, b, c, d);
+}
+
+template <class T>
+inline std::uint32_t max_nan_x2(std::uint32_t a, std::uint32_t b) {
+  static_assert(is_mma_operand<T>, "__half or __nv_bfloat16");
+  std::uint32_t larger = 0;
+  for (const int shift : {0, 16}) {
+    const auto first = static_cast<std::uint16_t>(a >> shift), second = static_cast<std::uint16_t>(b >> shift);
+    const auto value = [](std::uint16_t bits) {
+      if constexpr (std::is_same_v<T, __half>) return __half2float(std::bit_cast<T>(bits));
+      return __bfloat162float(std::bit_cast<__nv_bfloat16>(bits));
+    };
+    const float x = value(first), y = value(second);
+    const bool first_is_larger = x > y || (x == y && !std::signbit(x));  // +0 is larger than −0
+    const std::uint32_t chosen = std::isnan(x) || std::isnan(y) ? 0x7fffu : first_is_larger ? first : second;
+    larger |= chosen << shift;
+  }
+  return larger;
 }
 
 inline float ex2_approx_ftz(float x) {

@@ -83,10 +83,14 @@ __global__ void __launch_bounds__(tile_threads, 2) backward_tuned_64(Shape shape
           mask_probabilities(s[n], shape, first_key + warp_key + 16 * n + lane / 4, tile * tile_rows + part);
         }
       }
-      if constexpr (drops) device::negate_dropped(s, shape.dropout, batch, head, tile * tile_rows + part, first_key + warp_key);
+      if constexpr (drops) {
+        device::KeptTransposed kept[key_slices / 2];
+        device::look_up(kept, shape.dropout, batch, head, tile * tile_rows + part, first_key + warp_key);
+        device::negate_dropped(s, kept);
+      }
       // dV += P^T dO
       pack_slices<T>(frag, s);
-      if constexpr (drops) keep_positive(frag);
+      if constexpr (drops) keep_positive<T>(frag);
       multiply_kept(acc_dv, frag, stage.d_o, part);
       // dP^T - D = V dO^T - D, dS = P (dP - D)
       if constexpr (drops) {

@@ -71,6 +71,10 @@ __global__ void __launch_bounds__(role_threads, 1) backward_tuned_128(Shape shap
     // ================ P and dV ================
     const auto attend_tile = [&]([[maybe_unused]] int head, int tile, auto is_masked) {
       begin_tile();
+      [[maybe_unused]] device::KeptTransposed kept[role_slices / 2];  // before the mma, which leave cycles for it
+      if constexpr (drops) {
+        device::look_up(kept, shape.dropout, batch, head, tile * tile_rows + self.query, first_key + self.key);
+      }
       // S^T = K Q^T
       float s[role_slices][role_queries / 8][4] = {};
       multiply_rows(s, smem.k, self.key, smem.q[q_stage], self.query, nullptr, copy_share);
@@ -82,15 +86,13 @@ __global__ void __launch_bounds__(role_threads, 1) backward_tuned_128(Shape shap
           mask_probabilities(s[n], shape, first_key + self.key + 16 * n + lane / 4, tile * tile_rows + self.query);
         }
       }
-      if constexpr (drops) {
-        device::negate_dropped(s, shape.dropout, batch, head, tile * tile_rows + self.query, first_key + self.key);
-      }
       std::uint32_t frag[role_steps][role_slices][4];
       pack_slices<T>(frag, s);
+      if constexpr (drops) device::negate_dropped(frag, kept);
       store_slices(smem.p, self.key, self.query, frag);
       ptx::bar_arrive(2, role_threads);  // P is there: the S-warps may read it
       // dV += P^T dO
-      if constexpr (drops) keep_positive(frag);
+      if constexpr (drops) keep_positive<T>(frag);
       self.add_own(frag, smem.d_o[stage]);
       ptx::bar_sync(3, role_threads / 2);  // the other P-warps' P is there, too
       self.template add_other<drops>(smem.p, smem.d_o[stage]);

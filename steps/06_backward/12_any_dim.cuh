@@ -123,7 +123,9 @@ __global__ void __launch_bounds__(tile_threads) backward_any_dim(Shape shape,
         exponentiate(s[0], &rows.lse2[row + part], scale_log2);
         mask_probabilities(s[0], shape, lane_key, first + part);
         if constexpr (drops) {
-          device::negate_dropped(s, shape.dropout, batch, head, first + part, first_key + 16 * warp);
+          device::KeptTransposed kept[1];
+          device::look_up(kept, shape.dropout, batch, head, first + part, first_key + 16 * warp / 32 * 32);
+          device::negate_dropped(s, kept, 2 * warp % 4);
           times_with_dropout(dp, s, &rows.minus_delta[row + part], shape.dropout.factor());
         } else {
           times_probabilities(dp[0], s[0], &rows.minus_delta[row + part]);
@@ -132,7 +134,7 @@ __global__ void __launch_bounds__(tile_threads) backward_any_dim(Shape shape,
         // dV += P^T dO, dK += dS^T Q
         std::uint32_t frag[part_rows / 16][1][4];
         pack_slices<T>(frag, s);
-        if constexpr (drops) keep_positive(frag);
+        if constexpr (drops) keep_positive<T>(frag);
         multiply_kept(acc_dv, frag, smem.d_o, part, first_column);
         pack_slices<T>(frag, dp);
         multiply_kept(acc_dk, frag, smem.q, part, first_column);

@@ -17,14 +17,14 @@ __device__ void zero(float (&acc)[slices][frags][4]) {
 }
 
 // Operands of dV: 0 in place of −P.
-template <int steps, int slices>
+template <class T, int steps, int slices>
 __device__ void keep_positive(std::uint32_t (&p)[steps][slices][4]) {
 #pragma unroll
   for (int step = 0; step < steps; ++step) {
 #pragma unroll
     for (int s = 0; s < slices; ++s) {
 #pragma unroll
-      for (int w = 0; w < 4; ++w) p[step][s][w] = device::positive_part(p[step][s][w]);
+      for (int w = 0; w < 4; ++w) p[step][s][w] = device::positive_part<T>(p[step][s][w]);
     }
   }
 }

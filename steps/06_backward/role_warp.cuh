@@ -46,7 +46,7 @@ struct RoleWarp {
       std::uint32_t a[1][role_slices][4];
 #pragma unroll
       for (int s = 0; s < role_slices; ++s) load_a(a[0][s], pairs, key + 16 * s, other + 16 * step);
-      if constexpr (drops) keep_positive(a);
+      if constexpr (drops) keep_positive<T>(a);
       multiply_kept(acc, a, queries, other + 16 * step, column);
     }
   }

@@ -5,7 +5,9 @@
 #include "common/device/block.cuh"
 #include "common/device/memory.cuh"
 #include "common/device/ptx/barrier.cuh"
+#include "common/device/ptx/max_nan.cuh"
 #include "common/device/ptx/mma.cuh"
+#include "common/device/ptx/prmt.cuh"
 #include "common/device/ptx/shared_memory.cuh"
 #include "common/runtime/launch.h"
 #include "tests/simt/conformance_buffers.h"
@@ -531,6 +533,17 @@ int flag_chain(int blocks) {
 
 namespace {
 
+__global__ void permute_kernel(int count, std::uint32_t selector, const std::uint32_t* low, const std::uint32_t* high,
+                               std::uint32_t* out) {
+  const int i = blockIdx.x * blockDim.x + threadIdx.x;
+  if (i < count) out[i] = ptx::prmt(low[i], high[i], selector);
+}
+template <class T>
+__global__ void larger_or_nan_kernel(int count, const std::uint32_t* a, const std::uint32_t* b, std::uint32_t* out) {
+  const int i = blockIdx.x * blockDim.x + threadIdx.x;
+  if (i < count) out[i] = ptx::max_nan_x2<T>(a[i], b[i]);
+}
+
 template <class T, class To, class From>
 std::vector<float> round_trip(const std::vector<float>& values, To to, From from) {
   const int count = static_cast<int>(values.size());
@@ -551,6 +564,27 @@ std::vector<float> half_round_trip(const std::vector<float>& values) {
 
 std::vector<float> bfloat_round_trip(const std::vector<float>& values) {
   return round_trip<__nv_bfloat16>(values, to_bfloat_kernel, from_bfloat_kernel);
+}
+
+std::vector<std::uint32_t> permute(const std::vector<std::uint32_t>& low, const std::vector<std::uint32_t>& high,
+                                   std::uint32_t selector) {
+  const int count = static_cast<int>(low.size());
+  const runtime::Buffer first = upload("low", low), second = upload("high", high);
+  const runtime::Buffer out = zeros<std::uint32_t>("out", low.size());
+  launch(permute_kernel, {device::ceil_div(count, 128), 128}, count, selector, first.as<const std::uint32_t>(),
+         second.as<const std::uint32_t>(), out.as<std::uint32_t>());
+  return download<std::uint32_t>(out);
+}
+
+std::vector<std::uint32_t> larger_or_nan(Operand type, const std::vector<std::uint32_t>& a,
+                                         const std::vector<std::uint32_t>& b) {
+  const int count = static_cast<int>(a.size());
+  const runtime::Buffer first = upload("a", a), second = upload("b", b);
+  const runtime::Buffer out = zeros<std::uint32_t>("out", a.size());
+  const auto kernel = type == Operand::half ? larger_or_nan_kernel<__half> : larger_or_nan_kernel<__nv_bfloat16>;
+  launch(kernel, {device::ceil_div(count, 128), 128}, count, first.as<const std::uint32_t>(), second.as<const std::uint32_t>(),
+         out.as<std::uint32_t>());
+  return download<std::uint32_t>(out);
 }
 
 std::vector<float> vector_copy(const std::vector<float>& values) {

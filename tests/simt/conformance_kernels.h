@@ -55,6 +55,11 @@ struct Multiplied {
 };
 Multiplied multiply_from(Operand type, const std::vector<std::uint32_t>& a, const std::vector<std::uint32_t>& b,
                          const std::vector<float>& c);
+// prmt of low and high, and max.NaN of them as two 16-bit numbers each: one for each word.
+std::vector<std::uint32_t> permute(const std::vector<std::uint32_t>& low, const std::vector<std::uint32_t>& high,
+                                   std::uint32_t selector);
+std::vector<std::uint32_t> larger_or_nan(Operand type, const std::vector<std::uint32_t>& a,
+                                         const std::vector<std::uint32_t>& b);
 // cp.async: thread t copies `bytes` bytes from 16 t on, of which it reads source_bytes[t]; then it reads its neighbour's
 // (t ^ 1). Past L1 only 16 bytes can go. Returns [threads, bytes].
 std::vector<std::uint8_t> copy_async(int bytes, bool past_l1, const std::vector<std::uint8_t>& from,

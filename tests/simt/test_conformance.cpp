@@ -265,6 +265,47 @@ TEST_CASE("16-bit conversions round as the host's do, and vector accesses move a
   no_findings();
 }
 
+TEST_CASE("prmt takes the bytes that its selector names, or their highest bits") {
+  const std::vector<std::uint32_t> low = {0x33221100u, 0x80ff7f01u}, high = {0x77665544u, 0x00817effu};
+  REQUIRE(conformance::permute(low, high, 0x3210) == low);
+  REQUIRE(conformance::permute(low, high, 0x7654) == high);
+  REQUIRE(conformance::permute(low, high, 0x0536) == std::vector<std::uint32_t>{0x00553366u, 0x017e8081u});
+  REQUIRE(conformance::permute(low, high, 0xCC88) == std::vector<std::uint32_t>{0, 0xffff0000u});
+  REQUIRE(conformance::permute(low, high, 0xEA9B) == std::vector<std::uint32_t>{0, 0xffff00ffu});
+  no_findings();
+}
+
+TEST_CASE("max.NaN of two packed numbers gives the larger, +0 rather than -0, and NaN where one is NaN") {
+  for (const auto type : {conformance::Operand::half, conformance::Operand::bfloat}) {
+    const bool half = type == conformance::Operand::half;
+    const auto value = [&](std::uint32_t bits) {
+      return half ? problem::fp16_value(static_cast<std::uint16_t>(bits))
+                  : problem::bf16_value(static_cast<std::uint16_t>(bits));
+    };
+    const std::uint32_t one = half ? 0x3c00 : 0x3f80, infinity = half ? 0x7c00 : 0x7f80;
+    std::vector<std::uint32_t> numbers;
+    for (const std::uint32_t x : {0u, 1u, one, one + 1, infinity - 1, infinity, infinity + 1, 0x7fffu}) {
+      numbers.insert(numbers.end(), {x, x | 0x8000});
+    }
+    std::vector<std::uint32_t> a, b;
+    for (const std::uint32_t x : numbers) {
+      for (const std::uint32_t y : numbers) {
+        a.push_back(x | y << 16);
+        b.push_back(y | x << 16);
+      }
+    }
+    const std::vector<std::uint32_t> larger = conformance::larger_or_nan(type, a, b);
+    for (std::size_t i = 0; i < a.size(); ++i) {
+      const std::uint32_t x = a[i] & 0xffff, y = b[i] & 0xffff;
+      const bool nan = std::isnan(value(x)) || std::isnan(value(y));
+      const bool x_is_larger = value(x) > value(y) || (value(x) == value(y) && x < y);
+      INFO(std::hex << x << " and " << y);
+      REQUIRE(larger[i] == (nan ? 0x7fffu : x_is_larger ? x : y) * 0x10001u);
+    }
+  }
+  no_findings();
+}
+
 TEST_CASE("a load under a false predicate reads nothing and gives zero, a store under one writes nothing") {
   std::vector<float> values(77);  // the last round goes beyond them
   std::iota(values.begin(), values.end(), 10.0f);

@@ -80,6 +80,9 @@ TEST_CASE("four bytes at once are compared as each alone, for every byte and eve
     for (std::uint32_t byte = 0; byte < 256; ++byte) {
       const std::uint32_t word = byte | (byte ^ 0x80) << 8 | (255 - byte) << 16 | byte * 7 % 256 << 24;
       const std::uint32_t bits = device::at_least(word, n);
+      constexpr std::uint32_t highest = 0x80808080u;
+      if ((bits & highest) != (device::at_least(word, device::byte_threshold(n)) & highest))
+        FAIL("two forms of " << word << ", n " << n);
       for (int b = 0; b < 4; ++b) {
         const bool expected = static_cast<int>(word >> 8 * b & 255) >= n;
         if ((bits >> (8 * b + 7) & 1) != static_cast<std::uint32_t>(expected))

@@ -9,7 +9,7 @@ Runs what is built in build/gpu and writes into --out:
     attention_peers.json, backward_peers.json, packed_peers.json, dropout_peers.json   steps 05 and 06 beside PyTorch's kernels
                     (benchmarks/attention_peers.py, backward_peers.py, packed_peers.py, dropout_peers.py), where a Python has PyTorch
     training.json   a transformer block trained with steps 05 and 06, and with PyTorch's attention (benchmarks/training.py), where a Python has PyTorch
-    ncu_STEP.csv    Nsight Compute's raw page for every kernel of the step, at its three fixed shapes and a large one
+    ncu_STEP.csv    Nsight Compute's raw page for every kernel of the step, at its fixed shapes and large ones
     ncu_calibration.csv, ncu_calibration_ampere.csv, ncu_calibration_hopper.csv   the same for the kernels of tests/simt/calibration_*.cu,
                     which the simulator's counters are held to
     log.txt         all output

@@ -4,13 +4,13 @@ A step's own stand in tests/steps/NN_name/shapes.py:
 
 LAYERED     True: the step carries the whole layer (--layer)
 FORWARD     the namespace of another step's kernels that make inputs: they are no part of the step's profile
-FIXED       three shapes, where the simulator's counters are compared with Nsight Compute's. "tour" is the layer in
+FIXED       small shapes, where the simulator's counters are compared with Nsight Compute's. "tour" is the layer in
             data/minilm_layer (of step 02, the product that makes Q, K and V); "ragged" has extents that no tile divides, and is
             causal where a step knows that
 NOT_MEASURED    variants that are newer than the committed measurements: the comparison with Nsight Compute leaves them out
 CHANGED     variants whose kernels changed since the committed measurements, which have them as they were: the same
 REACHED     beyond these, what `make sass` runs, so that the simulator comes by every kernel and every line that accesses memory
-PROFILED    one large shape for Nsight Compute: where memory is what a real model makes of it
+PROFILED    large shapes for Nsight Compute: where memory is what a real model makes of it
 SANITIZED   small, because sanitizers slow a kernel down a hundredfold, and with every irregularity
 BENCHED     what the benchmarks run
 """

@@ -4,6 +4,7 @@ FIXED = {
     "smallest": ["--heads", "1", "--seq-q", "64", "--dim", "32"],
     "tour": ["--heads", "12", "--seq-q", "207", "--dim", "32"],
     "ragged": ["--heads", "6", "--kv-heads", "2", "--seq-q", "97", "--seq-k", "203", "--dim", "64", "--causal"],
+    "dropout": ["--heads", "6", "--kv-heads", "2", "--seq-q", "97", "--seq-k", "203", "--dim", "64", "--causal", "--dropout", "0.3"],
 }
 
 REACHED = [  # tiles without a mask between two edges; every width of a copy to rows of every length; NaNs in V
@@ -40,12 +41,17 @@ REACHED = [  # tiles without a mask between two edges; every width of a copy to 
       for dtype in ("fp32", "fp16", "bf16") for dim in ("64", "128", "256") for flags in (["--seq-q", "40"], ["--cu-seqlens", "SUMS300"])),
 ]
 
-PROFILED = {"4k-d128": ["--heads", "16", "--seq-q", "4096", "--dim", "128"]}
+PROFILED = {
+    "4k dropout": ["--heads", "16", "--seq-q", "4096", "--dim", "64", "--dropout", "0.1"],
+    "4k-d128": ["--heads", "16", "--seq-q", "4096", "--dim", "128"],
+}
 
 SANITIZED = [
     ["--batch", "2", "--heads", "4", "--kv-heads", "2", "--seq-q", "97", "--seq-k", "203", "--dim", "64", "--causal"],
     ["--heads", "3", "--seq-q", "203", "--seq-k", "113", "--dim", "33", "--causal", "--dtype", "bf16"],
     ["--heads", "2", "--seq-q", "70", "--seq-k", "300", "--dim", "64", "--window", "200"],
+    ["--batch", "2", "--heads", "4", "--kv-heads", "2", "--seq-q", "97", "--seq-k", "203", "--dim", "64", "--causal", "--dropout", "0.3"],
+    ["--heads", "2", "--seq-q", "150", "--seq-k", "113", "--dim", "127", "--dropout", "0.3", "--dtype", "bf16"],
 ]
 
 BENCHED = {  # beside peers, and at more sizes: benchmarks/attention_peers.py

@@ -6,6 +6,7 @@ FIXED = {
     "smallest": ["--heads", "1", "--seq-q", "64", "--dim", "32"],
     "tour": ["--heads", "12", "--seq-q", "207", "--dim", "32"],
     "ragged": ["--heads", "6", "--kv-heads", "2", "--seq-q", "97", "--seq-k", "203", "--dim", "64", "--causal"],
+    "dropout": ["--heads", "6", "--kv-heads", "2", "--seq-q", "97", "--seq-k", "203", "--dim", "64", "--causal", "--dropout", "0.3"],
 }
 
 REACHED = [  # every head dim and type; tiles without a mask between two edges; rows of any length; NaNs, so that rows are repaired
@@ -40,7 +41,10 @@ REACHED = [  # every head dim and type; tiles without a mask between two edges; 
                     ["--input", f"NANS{dim}"], ["--input", f"NANS{dim}", "--cu-seqlens", "SUMS11"])),
 ]
 
-PROFILED = {"4k-d128": ["--heads", "16", "--seq-q", "4096", "--dim", "128"]}
+PROFILED = {
+    "4k dropout": ["--heads", "16", "--seq-q", "4096", "--dim", "64", "--dropout", "0.1"],
+    "4k-d128": ["--heads", "16", "--seq-q", "4096", "--dim", "128"],
+}
 
 SANITIZED = [
     ["--batch", "2", "--heads", "4", "--kv-heads", "2", "--seq-q", "97", "--seq-k", "203", "--dim", "64", "--causal"],
@@ -48,6 +52,9 @@ SANITIZED = [
     ["--heads", "2", "--seq-q", "70", "--seq-k", "300", "--dim", "64", "--window", "200"],
     ["--heads", "2", "--seq-q", "97", "--seq-k", "280", "--dim", "128", "--causal"],
     ["--heads", "2", "--seq-q", "150", "--seq-k", "140", "--dim", "96"],
+    ["--batch", "2", "--heads", "4", "--kv-heads", "2", "--seq-q", "97", "--seq-k", "203", "--dim", "64", "--causal", "--dropout", "0.3"],
+    ["--heads", "2", "--seq-q", "97", "--seq-k", "280", "--dim", "128", "--dropout", "0.3", "--dtype", "bf16"],
+    ["--heads", "2", "--seq-q", "70", "--seq-k", "113", "--dim", "127", "--dropout", "0.3"],
 ]
 
 BENCHED = {  # beside peers, and with more tokens: benchmarks/backward_peers.py
