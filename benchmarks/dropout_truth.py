@@ -102,8 +102,7 @@ class Statistics:
         """[(slope, spread)] of each result."""
         found = []
         for result, (mean, variance) in zip(results, self._moments, strict=True):
-            # A query that sees one key has dQ = 0 with any mask, and one that sees little but one key, nearly so: rounding hides it.
-            tells = variance > 1e-4 * variance.mean()
+            tells = variance > 1e-6 * variance.mean()  # a query that sees one key has dQ = 0, with any mask
             x, mean, variance = result.flatten(0, 1)[:, self._rows].double()[tells], mean[tells], variance[tells]
             slope = (x * mean / variance).sum() / (mean**2 / variance).sum()
             found.append((slope.item(), ((x - mean) ** 2 / variance).mean().item()))

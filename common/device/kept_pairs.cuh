@@ -7,10 +7,14 @@
 #pragma once
 
 #include "common/device/dropout.h"
-#include "common/device/ptx/max_nan.cuh"
 #include "common/device/ptx/prmt.cuh"
 
 namespace device {
+
+// All bits of the half of a word that stands for a kept pair: byte `octet` of the lane's even one and of its odd one.
+__device__ inline std::uint32_t mask_of_pair(std::uint32_t even, std::uint32_t odd, int octet) {
+  return ptx::prmt(even, odd, 0xCC88u + 0x1111u * octet);
+}
 
 // Of a warp's 8 · octets rows and 32 columns. Rows are queries here, and columns keys.
 template <int octets>
@@ -29,9 +33,8 @@ struct KeptPairs {
       odd[n] = at_least(upper ? second.x[(n + octets) % 4] : second.x[n], dropout.threshold);
     }
   }
-  // All bits of the half of a word that stands for a kept pair, of an octet of rows and one of columns.
   __device__ std::uint32_t mask(int row_octet, int column_octet) const {
-    return ptx::prmt(even[row_octet], odd[row_octet], 0xCC88u + 0x1111u * column_octet);
+    return mask_of_pair(even[row_octet], odd[row_octet], column_octet);
   }
 };
 
@@ -49,9 +52,8 @@ struct KeptTransposed {
       odd[n] = at_least(second.x[n], dropout.threshold.n);
     }
   }
-  // As in KeptPairs: of two neighbouring queries.
   __device__ std::uint32_t mask(int query_octet, int key_octet) const {
-    return ptx::prmt(even[query_octet], odd[query_octet], 0xCC88u + 0x1111u * key_octet);
+    return mask_of_pair(even[query_octet], odd[query_octet], key_octet);
   }
 };
 // Of 32 queries × 32 · count keys.
@@ -97,12 +99,6 @@ __device__ inline void negate_dropped(std::uint32_t (&p)[steps][slices][4], cons
       }
     }
   }
-}
-
-// Two packed numbers of 16 bits: those below 0 become 0; NaN stays.
-template <class T>
-__device__ inline std::uint32_t positive_part(std::uint32_t pair) {
-  return ptx::max_nan_x2<T>(pair, 0);
 }
 
 // [doc: gradient_with_dropout]

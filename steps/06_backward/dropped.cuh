@@ -3,6 +3,7 @@
 #pragma once
 
 #include "common/device/kept_pairs.cuh"
+#include "common/device/ptx/max_nan.cuh"
 #include "steps/06_backward/slices.cuh"
 
 namespace backward {
@@ -16,7 +17,7 @@ __device__ void zero(float (&acc)[slices][frags][4]) {
   }
 }
 
-// Operands of dV: 0 in place of −P.
+// Operands of dV: 0 in place of −P. NaN stays.
 template <class T, int steps, int slices>
 __device__ void keep_positive(std::uint32_t (&p)[steps][slices][4]) {
 #pragma unroll
@@ -24,7 +25,7 @@ __device__ void keep_positive(std::uint32_t (&p)[steps][slices][4]) {
 #pragma unroll
     for (int s = 0; s < slices; ++s) {
 #pragma unroll
-      for (int w = 0; w < 4; ++w) p[step][s][w] = device::positive_part<T>(p[step][s][w]);
+      for (int w = 0; w < 4; ++w) p[step][s][w] = ptx::max_nan_x2<T>(p[step][s][w], 0);
     }
   }
 }

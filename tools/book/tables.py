@@ -371,19 +371,28 @@ def packed_table(root, which):
     return markdown(["ms", "packed", "padded", "FA2, packed", "of padded", "of FA2"], rows, "lrrrrr")
 
 
+DROPOUT_MAY_BE_WRONG = ["memory-efficient"]  # it is, in one cell: page 06 says where
+
+
 @table("dropout")
 def dropout_table(root, which):
     """Dropout beside PyTorch's kernels with dropout, of the forward or of the backward pass: TFLOP/s in bursts, the speed over
     FlashAttention-2's, and what dropout costs."""
     if which not in ("forward", "backward"):
         raise TableError(f"dropout: {which} is neither forward nor backward")
-    cells, variants = torch_peers(root, "dropout_peers", may_be_wrong=["memory-efficient"])  # it is, in one cell; the page says so
+    cells, variants = torch_peers(root, "dropout_peers", may_be_wrong=DROPOUT_MAY_BE_WRONG)
+
+    def rate(entry):
+        if entry is None:
+            return "-"
+        return f"{entry['tflops']['median']:.0f}" if entry["verdict"] == "ok" else "wrong"
+
     rows = []
     for name, cell in cells.items():
         if not name.startswith(which):
             continue
         ours = cell.get(variants[0])
-        rates = [("wrong" if entry["verdict"] != "ok" else f"{entry['tflops']['median']:.0f}") if entry else "-" for entry in (ours, *(cell.get(other) for other in OTHERS))]
+        rates = [rate(entry) for entry in (ours, *(cell.get(other) for other in OTHERS))]
         without = ours and ours["of"].get(variants[1])
         price = f"{1 / without['median']:.2f}" if without else "-"
         rows.append([name.removeprefix(f"{which}, "), *rates, over(ours, "FlashAttention-2"), over(ours, "cuDNN"), price])
@@ -417,7 +426,7 @@ def training_table(root, where):
 @table("dropout_claims")
 def dropout_claims_table(root):
     """Steps 05 and 06."""
-    return claims_table(root, "dropout_peers", may_be_wrong=["memory-efficient"])
+    return claims_table(root, "dropout_peers", DROPOUT_MAY_BE_WRONG)
 
 
 # ---- the simulator ----
