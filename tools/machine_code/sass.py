@@ -188,7 +188,7 @@ def by_line(kernel, counted):
     """{(place, space, op): accesses of the machine code}. Where nvcc copies code or merges branches, it may name one line for several, or
     the line of a call for the function's. So an access whose line has none of its width in the source goes to one that has: the one
     with the fewest so far. But its own line must access memory in the same way with another width, or call a function that does, or
-    be the head of a loop or an array's declaration."""
+    be the head of a loop. An ldmatrix may bear the name of any line beside it: no other code makes one."""
     machine, strays = collections.defaultdict(list), []
     accesses = [access for access in kernel.accesses if access.space != "local"]
     calls = {(caller, access.space, access.op) for access in accesses for caller in access.callers}
@@ -197,7 +197,7 @@ def by_line(kernel, counted):
         line = counted.lines.get(key)
         if not line and (meant := namesake(key, access.bytes, counted)):
             machine[meant].append(access)
-        elif (line and access.bytes not in line.sites) or (not line and (key in calls or makes_no_access(access.place))):
+        elif (line and access.bytes not in line.sites) or (not line and (key in calls or heads_a_loop(access.place) or access.op == "ldmatrix")):
             strays.append((key, access))
         else:
             machine[key].append(access)
@@ -213,13 +213,13 @@ def by_line(kernel, counted):
     return machine
 
 
-def makes_no_access(place):
-    """Does this line of the source head a loop, or declare an array without values?"""
+def heads_a_loop(place):
+    """Is there a `for` or `while` on this line of the source?"""
     file, _, number = place.rpartition(":")
     path = ROOT / file
     lines = path.read_text().splitlines() if number.isdigit() and path.is_file() else []
     line = lines[int(number) - 1].strip() if 0 < int(number or 0) <= len(lines) else ""
-    return line.startswith(("for (", "while (")) or re.fullmatch(r"[\w:]+ \w+\[[^=]*\];", line) is not None
+    return line.startswith(("for (", "while ("))
 
 
 def namesake(key, width, counted):
