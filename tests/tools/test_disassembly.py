@@ -433,9 +433,16 @@ def test_accesses_with_the_name_of_another_line():
 def test_accesses_with_the_name_of_the_loop_that_they_stand_in(tmp_path, monkeypatch):
     monkeypatch.setattr(sass, "ROOT", tmp_path)
     (tmp_path / "f.cuh").write_text("\n  for (int i = 0; i < 4; ++i) {\n    int j = i;\n    use(j);\n\nload_v()")
-    lines = [(6, "shared", "ldmatrix", 16, 1, 4)]
-    assert not differences(kernel_with("LDSM.16.MT88.4 6", "LDSM.16.MT88.4 2"), counters(*lines))
-    assert "no such access here" in differences(kernel_with("LDSM.16.MT88.4 6", "LDSM.16.MT88.4 3"), counters(*lines))[0]
+    lines = [(6, "global", "load", 4, 1, 4)]
+    assert not differences(kernel_with("LDG.E 6", "LDG.E 2"), counters(*lines))
+    assert "no such access here" in differences(kernel_with("LDG.E 6", "LDG.E 3"), counters(*lines))[0]
+
+
+def test_an_ldmatrix_with_the_name_of_a_line_that_has_none():
+    line = (6, "shared", "ldmatrix", 16, 1, 4)
+    assert not differences(kernel_with("LDSM.16.MT88.4 6", "LDSM.16.MT88.4 3"), counters(line))
+    assert "no such access here" in differences(kernel_with("LDSM.16.MT88.4 6", "LDSM.16.MT88.2 3"), counters(line))[0]
+    assert "no such access here" in differences(kernel_with("LDSM.16.MT88.4 3"), counters())[0]
 
 
 def test_of_two_neighbouring_lines_nvcc_may_name_one_for_what_both_do_in_a_loop():

@@ -188,7 +188,7 @@ def by_line(kernel, counted):
     """{(place, space, op): accesses of the machine code}. Where nvcc copies code or merges branches, it may name one line for several, or
     the line of a call for the function's. So an access whose line has none of its width in the source goes to one that has: the one
     with the fewest so far. But its own line must access memory in the same way with another width, or call a function that does, or
-    be the head of a loop. An ldmatrix may bear the name of any line beside it: no other code makes one."""
+    be the head of a loop. An ldmatrix may bear any name: nvcc moves it far ahead of the mma that needs it."""
     machine, strays = collections.defaultdict(list), []
     accesses = [access for access in kernel.accesses if access.space != "local"]
     calls = {(caller, access.space, access.op) for access in accesses for caller in access.callers}
@@ -218,8 +218,7 @@ def heads_a_loop(place):
     file, _, number = place.rpartition(":")
     path = ROOT / file
     lines = path.read_text().splitlines() if number.isdigit() and path.is_file() else []
-    line = lines[int(number) - 1].strip() if 0 < int(number or 0) <= len(lines) else ""
-    return line.startswith(("for (", "while ("))
+    return int(number or 0) <= len(lines) and bool(lines) and lines[int(number) - 1].lstrip().startswith(("for (", "while ("))
 
 
 def namesake(key, width, counted):
