@@ -69,14 +69,14 @@ int Attention::last_key(int i) const {
   return static_cast<int>(std::clamp<std::int64_t>(i + diagonals(*this).beyond, 0, end));
 }
 
-std::int64_t Attention::live_pairs() const {
+std::int64_t Attention::dense_pairs() const {
   if (is_packed()) {
     std::int64_t pairs = 0;
     Attention one = *this;
     one.cu_seqlens.clear();
     for (std::size_t s = 0; s + 1 < cu_seqlens.size(); ++s) {
       one.seq_q = one.seq_k = cu_seqlens[s + 1] - cu_seqlens[s];
-      pairs += one.live_pairs();
+      pairs += one.dense_pairs();
     }
     return pairs;
   }
@@ -87,7 +87,12 @@ std::int64_t Attention::live_pairs() const {
   return over_all_queries(seen.beyond) - over_all_queries(seen.lowest);
 }
 
-double Attention::flops() const { return 4.0 * dim * static_cast<double>(live_pairs()) * heads * batch; }
+double Attention::live_pairs() const {
+  if (sparse) return problem::live_pairs(*sparse, *this);
+  return static_cast<double>(dense_pairs()) * heads * batch;
+}
+
+double Attention::flops() const { return 4.0 * dim * live_pairs(); }
 
 double Attention::compulsory_bytes() const {
   const double q_and_o = 2 * elements(batch, heads, seq_q, dim);
@@ -112,6 +117,7 @@ Attention resolve(Attention shape) {
           "the mask of dropout (mask.npy) would be larger than 1 GB");
   if (!shape.scale) shape.scale = static_cast<float>(1.0 / std::sqrt(static_cast<double>(shape.dim)));
   require(std::abs(*shape.scale) <= 0x1p127f, "scale must be a number from −2^127 to 2^127");  // NaN is none
+  if (shape.sparse) require_mask(*shape.sparse, shape);
   require_countable(std::max({elements(shape.batch, shape.heads, shape.seq_q, std::max(shape.seq_k, shape.dim)),
                               elements(shape.batch, shape.kv_heads, shape.seq_k, shape.dim)}));
   return shape;
@@ -124,6 +130,12 @@ std::string to_string(const Attention& shape) {
   if (shape.causal) text += ", causal";
   if (shape.window > 0) text += ", window " + std::to_string(shape.window);
   if (shape.is_packed()) text += ", " + std::to_string(shape.cu_seqlens.size() - 1) + " packed";
+  if (shape.sparse) {
+    const double dense = static_cast<double>(shape.dense_pairs()) * shape.heads * shape.batch;
+    const int percent = dense > 0 ? static_cast<int>(std::lround(100 * shape.live_pairs() / dense)) : 0;
+    text += ", blocks of " + std::to_string(shape.sparse->block_q) + " × " + std::to_string(shape.sparse->block_k) + " (" +
+            std::to_string(percent) + " % live)";
+  }
   if (shape.dropout > 0) {
     text += ", dropout " + std::to_string(shape.dropout) + "/256 (seed " + std::to_string(shape.dropout_seed) + ")";
   }

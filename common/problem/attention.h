@@ -2,11 +2,13 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "common/problem/dtype.h"
+#include "common/problem/sparse_mask.h"
 #include "common/problem/tensor.h"
 
 namespace problem {
@@ -29,16 +31,20 @@ struct Attention {
   int dropout = 0;
   std::uint64_t dropout_seed = 0;
   bool writes_mask = false;  // the pairs that are kept are an output, too: 1 for each, 0 for those left out
+  // Blocks of keys that heads leave out, besides; null: none. Two problems are equal only if they share the mask.
+  std::shared_ptr<const SparseMask> sparse = nullptr;
 
   bool is_packed() const { return !cu_seqlens.empty(); }
 
-  // The keys that query i sees are [first_key(i), last_key(i)), within [0, seq_k]; none where the two are equal.
+  // The keys that query i sees are [first_key(i), last_key(i)), within [0, seq_k]; none where the two are equal. A sparse mask
+  // leaves out some of them.
   int first_key(int i) const;
   int last_key(int i) const;
 
-  std::int64_t live_pairs() const;  // visible (query, key) pairs of one head
-  double flops() const;             // 4 · dim · live pairs · heads · batch: the convention of every table here
-  double compulsory_bytes() const;  // Q, K, V read once, O and LSE written once
+  std::int64_t dense_pairs() const;  // visible (query, key) pairs of one head, but for a sparse mask
+  double live_pairs() const;         // of all heads and batch entries, under all masks
+  double flops() const;              // 4 · dim · live pairs: the convention of every table here
+  double compulsory_bytes() const;   // Q, K, V read once, O and LSE written once
   bool operator==(const Attention&) const = default;
 };
 

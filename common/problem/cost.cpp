@@ -18,7 +18,7 @@ Counts counts(const Attention& shape) {
   const double element = static_cast<double>(bytes(shape.dtype));
   const double query_bytes = heads * shape.seq_q * shape.dim * element;
   const double key_bytes = kv_heads * shape.seq_k * shape.dim * element;
-  return {.live = heads * static_cast<double>(shape.live_pairs()),
+  return {.live = shape.live_pairs(),
           .q = query_bytes,
           .k = key_bytes,
           .v = key_bytes,

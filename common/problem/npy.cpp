@@ -217,12 +217,34 @@ NpyArray read_npy(const std::filesystem::path& path) {
 }
 
 std::vector<std::int32_t> read_npy_integers(const std::filesystem::path& path) {
+  NpyIntegers array = read_npy_integer_array(path);
+  if (array.shape.size() != 1) refuse(path, "shape " + to_string(array.shape) + "; one dimension is needed");
+  return std::move(array.values);
+}
+
+NpyFlags read_npy_flags(const std::filesystem::path& path) {
+  Reader reader(path);
+  const Header header = HeaderParser(path, read_header(reader, path)).parse();
+  if (header.descr != "|b1" && header.descr != "|u1") {
+    refuse(path, "elements of type '" + header.descr + "'; bool ('|b1') or uint8 ('|u1') is needed");
+  }
+  NpyFlags flags{header.shape, {}};
+  flags.values.resize(static_cast<std::size_t>(checked_count(header, 1, reader.left(), path)));
+  reader.read(reinterpret_cast<char*>(flags.values.data()), flags.values.size(), "data");
+  const auto odd = std::find_if(flags.values.begin(), flags.values.end(), [](std::uint8_t flag) { return flag > 1; });
+  if (odd != flags.values.end()) {
+    refuse(path,
+           "element " + std::to_string(odd - flags.values.begin()) + " is " + std::to_string(*odd) + "; a flag is 0 or 1");
+  }
+  return flags;
+}
+
+NpyIntegers read_npy_integer_array(const std::filesystem::path& path) {
   Reader reader(path);
   const Header header = HeaderParser(path, read_header(reader, path)).parse();
   if (header.descr != "<i4" && header.descr != "<i8") {
     refuse(path, "elements of type '" + header.descr + "'; little-endian int32 ('<i4') or int64 ('<i8') is needed");
   }
-  if (header.shape.size() != 1) refuse(path, "shape " + to_string(header.shape) + "; one dimension is needed");
   const std::size_t element_bytes = header.descr == "<i4" ? sizeof(std::int32_t) : sizeof(std::int64_t);
   const std::int64_t count = checked_count(header, element_bytes, reader.left(), path);
 
@@ -243,7 +265,7 @@ std::vector<std::int32_t> read_npy_integers(const std::filesystem::path& path) {
     }
     numbers.push_back(static_cast<std::int32_t>(number));
   }
-  return numbers;
+  return {header.shape, std::move(numbers)};
 }
 
 void write_npy(const std::filesystem::path& path, const Tensor& tensor, Dtype stored) {

@@ -25,6 +25,20 @@ NpyArray read_npy(const std::filesystem::path& path);
 // One row of whole numbers of 32 or 64 bits, which must fit 32 bits.
 std::vector<std::int32_t> read_npy_integers(const std::filesystem::path& path);
 
+// The same, of any shape.
+struct NpyIntegers {
+  std::vector<std::int64_t> shape;
+  std::vector<std::int32_t> values;  // in C order
+};
+NpyIntegers read_npy_integer_array(const std::filesystem::path& path);
+
+// Flags: bool, or uint8 that are 0 or 1.
+struct NpyFlags {
+  std::vector<std::int64_t> shape;
+  std::vector<std::uint8_t> values;  // in C order
+};
+NpyFlags read_npy_flags(const std::filesystem::path& path);
+
 // Writes float16 for Dtype::fp16, else float32. Values must fit (they are rounded to fp16).
 void write_npy(const std::filesystem::path& path, const Tensor& tensor, Dtype stored);
 

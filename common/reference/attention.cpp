@@ -23,17 +23,18 @@ void add_value(Real p, const In* v, int dim, Real* o) {
 template <class Real, class In, class RoundTo>
 Real attend(const AttentionSpec& spec, const Row& row, const Inputs<In>& in, const RoundTo& round, Real* o) {
   std::fill_n(o, spec.dim, Real{0});
-  const KeyRange keys = visible_keys(spec, row.query);
+  const std::vector<int> keys = seen_keys(spec, row);
   if (keys.empty()) return -std::numeric_limits<Real>::infinity();
 
-  const std::int64_t first = kv_offset(spec, row.batch, row.head) + static_cast<std::int64_t>(keys.begin) * spec.dim;
-  std::vector<Real> p = scores_of<Real>(spec, keys, &in.q[flat_index(spec, row) * spec.dim], &in.k[first]);
+  const std::int64_t head = kv_offset(spec, row.batch, row.head);
+  const In* q_row = &in.q[flat_index(spec, row) * spec.dim];
+  std::vector<Real> p = scores_of<Real>(spec, visible_keys(spec, row.query), keys, q_row, &in.k[head]);
   const Real lse = softmax(p);
   double factor = 1;  // of dropout
-  for (int j = 0; j < keys.count(); ++j) {
-    const double kept = kept_weight(spec, row.batch, row.head, row.query, keys.begin + j);
+  for (std::size_t n = 0; n < keys.size(); ++n) {
+    const double kept = kept_weight(spec, row.batch, row.head, row.query, keys[n]);
     factor = std::max(factor, kept);
-    add_value(kept > 0 ? round(p[j]) : Real{0}, &in.v[first + static_cast<std::int64_t>(j) * spec.dim], spec.dim, o);
+    add_value(kept > 0 ? round(p[n]) : Real{0}, &in.v[head + static_cast<std::int64_t>(keys[n]) * spec.dim], spec.dim, o);
   }
   for (int d = 0; d < spec.dim; ++d) o[d] = round(o[d] * static_cast<Real>(factor));
   return lse;
@@ -61,10 +62,11 @@ Forward forward_in_double(const AttentionSpec& spec, const std::vector<Row>& row
   return {std::move(o), std::move(lse)};
 }
 
-// The visible keys of one row, as fp32_rounding() and ScoreRounding look at them.
+// The keys that one row sees, as fp32_rounding() and ScoreRounding look at them.
 struct RoundedScores {
-  std::int64_t first = 0;      // where the first visible key and value lie
-  std::vector<double> scores;  // [visible keys]
+  std::int64_t head = 0;       // where the keys and values of its head begin
+  std::vector<int> keys;       // [seen]
+  std::vector<double> scores;  // [seen]
   std::vector<double> errors;  // 2 δ_j of each
   std::vector<double> kept;    // what dropout multiplies P by
 };
@@ -72,16 +74,16 @@ struct RoundedScores {
 // key_norms [batch, kv_heads, seq_k].
 RoundedScores rounded_scores(const AttentionSpec& spec, const Row& row, std::span<const float> q, std::span<const float> k,
                              std::span<const double> key_norms) {
-  const KeyRange keys = visible_keys(spec, row.query);
-  if (keys.empty()) return {};
+  RoundedScores result{.keys = seen_keys(spec, row), .scores = {}, .errors = {}, .kept = {}};
+  if (result.keys.empty()) return {};
   const float* q_row = &q[flat_index(spec, row) * spec.dim];
-  const std::int64_t first = kv_offset(spec, row.batch, row.head) + static_cast<std::int64_t>(keys.begin) * spec.dim;
-  RoundedScores result{first, scores_of<double>(spec, keys, q_row, &k[first]), std::vector<double>(keys.count()), {}};
-  for (int j = keys.begin; j < keys.end; ++j) {
-    result.kept.push_back(kept_weight(spec, row.batch, row.head, row.query, j));
-  }
+  result.head = kv_offset(spec, row.batch, row.head);
+  result.scores = scores_of<double>(spec, visible_keys(spec, row.query), result.keys, q_row, &k[result.head]);
   const double per_norm = std::sqrt(spec.dim + 2.0) * fp32_unit * std::abs(spec.scale) * norm(q_row, spec.dim);
-  for (int j = 0; j < keys.count(); ++j) result.errors[j] = per_norm * key_norms[first / spec.dim + j];
+  for (const int j : result.keys) {
+    result.kept.push_back(kept_weight(spec, row.batch, row.head, row.query, j));
+    result.errors.push_back(per_norm * key_norms[result.head / spec.dim + j]);
+  }
   return result;
 }
 
@@ -104,7 +106,7 @@ void add_rounding(const AttentionSpec& spec, const RoundedScores& row, std::span
   std::vector<double> p(keys), sizes(dim), squares(dim), plain(dim), lost(dim);
   for (std::size_t j = 0; j < keys; ++j) {
     p[j] = std::exp(row.scores[j] - lse) * row.kept[j];
-    const float* v_row = &v[row.first + j * dim];
+    const float* v_row = &v[row.head + row.keys[j] * dim];
     for (std::size_t d = 0; d < dim; ++d) {
       const double size = std::abs(v_row[d]), term = p[j] * size;
       sizes[d] += term;
@@ -115,7 +117,7 @@ void add_rounding(const AttentionSpec& spec, const RoundedScores& row, std::span
   for (std::size_t j = 0; j < keys; ++j) {
     if (p[j] >= 2 * fp32_unit) continue;
     for (std::size_t d = 0; d < dim; ++d) {
-      lost[d] += std::min(p[j] * std::abs(v[row.first + j * dim + d]), fp32_unit * sizes[d]);
+      lost[d] += std::min(p[j] * std::abs(v[row.head + row.keys[j] * dim + d]), fp32_unit * sizes[d]);
     }
   }
   for (std::size_t d = 0; d < dim; ++d) {
@@ -208,6 +210,25 @@ KeyRange visible_keys(const AttentionSpec& spec, int query) {
   return {static_cast<int>(begin), static_cast<int>(end)};
 }
 
+std::vector<int> seen_keys(const AttentionSpec& spec, const Row& row) {
+  const KeyRange range = visible_keys(spec, row.query);
+  std::vector<int> keys;
+  keys.reserve(range.count());
+  for (int j = range.begin; j < range.end; ++j) {
+    if (!spec.sees || spec.sees(row.batch, row.head, row.query, j)) keys.push_back(j);
+  }
+  return keys;
+}
+
+bool sees_nothing(const AttentionSpec& spec, const Row& row) {
+  const KeyRange range = visible_keys(spec, row.query);
+  if (!spec.sees) return range.empty();
+  for (int j = range.begin; j < range.end; ++j) {
+    if (spec.sees(row.batch, row.head, row.query, j)) return false;
+  }
+  return true;
+}
+
 std::string to_string(const Row& row) {
   return "batch " + std::to_string(row.batch) + ", head " + std::to_string(row.head) + ", query " + std::to_string(row.query);
 }
@@ -258,6 +279,11 @@ std::vector<std::uint8_t> sees_non_finite(const AttentionSpec& spec, const std::
     if (range.empty()) continue;
     const std::int64_t first = kv_offset(spec, rows[r].batch, rows[r].head) / spec.dim;
     flags[r] = bad(q, flat_index(spec, rows[r])) || bad_before[first + range.end] > bad_before[first + range.begin];
+    if (!flags[r] || !spec.sees) continue;
+    const std::vector<int> seen = seen_keys(spec, rows[r]);
+    flags[r] = !seen.empty() && (bad(q, flat_index(spec, rows[r])) || std::any_of(seen.begin(), seen.end(), [&](int j) {
+                                   return bad_before[first + j + 1] > bad_before[first + j];
+                                 }));
   }
   return flags;
 }
@@ -278,11 +304,11 @@ std::vector<std::uint8_t> scores_may_overflow(const AttentionSpec& spec, const s
   std::vector<std::uint8_t> flags(rows.size());
   if (std::max(1.0, most) * factor < limit) return flags;
   parallel_for(std::ssize(rows), [&](std::int64_t r) {
-    const KeyRange keys = visible_keys(spec, rows[r].query);
-    if (keys.empty()) return;
-    const std::int64_t first = kv_offset(spec, rows[r].batch, rows[r].head) + static_cast<std::int64_t>(keys.begin) * spec.dim;
-    std::vector<double> sums(keys.count());
-    dots(&q_sizes[flat_index(spec, rows[r]) * spec.dim], &k_sizes[first], keys.count(), spec.dim, sums.data());
+    const std::vector<int> seen = seen_keys(spec, rows[r]);
+    if (seen.empty()) return;
+    const std::vector<double> sums =
+        products_of<double>(spec, visible_keys(spec, rows[r].query), seen, &q_sizes[flat_index(spec, rows[r]) * spec.dim],
+                            &k_sizes[kv_offset(spec, rows[r].batch, rows[r].head)]);
     flags[r] = std::max(1.0, std::ranges::max(sums)) * factor >= limit;
   });
   return flags;
@@ -327,7 +353,7 @@ ScoreRounding::ScoreRounding(const AttentionSpec& spec, std::span<const float> q
 }
 
 ScoreRounding::Outcomes ScoreRounding::outcomes(const Row& row, std::span<const double> o) const {
-  const auto [first, scores, errors, kept] = rounded_scores(spec_, row, q_, k_, key_norms_);
+  const auto [head, seen, scores, errors, kept] = rounded_scores(spec_, row, q_, k_, key_norms_);
   double heaviest = -std::numeric_limits<double>::infinity();  // the weights are relative to one that is there in any case
   for (std::size_t j = 0; j < scores.size(); ++j) heaviest = std::max(heaviest, scores[j] - errors[j]);
   Outcomes result;
@@ -336,7 +362,8 @@ ScoreRounding::Outcomes ScoreRounding::outcomes(const Row& row, std::span<const 
     if (!std::isfinite(scores[j])) continue;
     constexpr double most = 600;  // beyond exp(600) a weight is as good as all there is, and does not overflow
     result.keys.push_back({std::exp(scores[j] - errors[j] - heaviest),
-                           std::exp(std::min(scores[j] + errors[j] - heaviest, most)), kept[j], &v_[first + j * spec_.dim]});
+                           std::exp(std::min(scores[j] + errors[j] - heaviest, most)), kept[j],
+                           &v_[head + static_cast<std::int64_t>(seen[j]) * spec_.dim]});
   }
   return result;
 }

@@ -7,6 +7,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <span>
 #include <string>
 #include <vector>
@@ -31,9 +32,11 @@ struct AttentionSpec {
   // Dropout: P of a pair is left out with probability dropout / 256, from 0 to 255; dropout.h says which pairs.
   int dropout = 0;
   std::uint64_t dropout_seed = 0;
+  // A mask beside these: does a query see a key, given its batch entry and its head? None: it does.
+  std::function<bool(int batch, int head, int query, int key)> sees = {};
 };
 
-// The keys that a query sees: [begin, end).
+// The keys that a query sees: [begin, end), less those that spec.sees hides.
 struct KeyRange {
   int begin = 0;
   int end = 0;
@@ -56,6 +59,10 @@ std::string to_string(const Row& row);  // "batch 0, head 3, query 117"
 std::int64_t flat_index(const AttentionSpec& spec, const Row& row);
 
 std::vector<Row> all_rows(const AttentionSpec& spec);  // in C order
+
+// The keys that a row sees, one by one, in order.
+std::vector<int> seen_keys(const AttentionSpec& spec, const Row& row);
+bool sees_nothing(const AttentionSpec& spec, const Row& row);  // there is no such key
 
 // For problems whose whole truth would take minutes: per_head rows of every head (at least 64; all where there are no more),
 // in order. sample.h says which; always among them the first rows that see a key. Equal seeds give equal rows.

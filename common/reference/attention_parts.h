@@ -109,11 +109,29 @@ inline std::int64_t kv_offset(const AttentionSpec& spec, int batch, int head) {
   return (static_cast<std::int64_t>(batch) * spec.kv_heads + kv_head) * spec.seq_k * spec.dim;
 }
 
-// The scores [visible keys] of one row.
+// Keeps of a value for each key, or query, of a range from `begin` on those of `kept`, which are in order.
+template <class Value>
+void keep_of_range(std::vector<Value>& values, int begin, const std::vector<int>& kept) {
+  if (values.size() == kept.size()) return;
+  for (std::size_t n = 0; n < kept.size(); ++n) values[n] = values[kept[n] - begin];
+  values.resize(kept.size());
+}
+
+// The products of a row with the keys of a range that are seen [seen].
 template <class Real, class In>
-std::vector<Real> scores_of(const AttentionSpec& spec, KeyRange keys, const In* q_row, const In* k_first) {
-  std::vector<Real> scores(keys.count());
-  dots(q_row, k_first, keys.count(), spec.dim, scores.data());
+std::vector<Real> products_of(const AttentionSpec& spec, KeyRange keys, const std::vector<int>& seen, const In* row,
+                              const In* head) {  // [seq_k, dim]
+  std::vector<Real> products(keys.count());
+  dots(row, head + static_cast<std::int64_t>(keys.begin) * spec.dim, keys.count(), spec.dim, products.data());
+  keep_of_range(products, keys.begin, seen);
+  return products;
+}
+
+// The scores [seen] of one row.
+template <class Real, class In>
+std::vector<Real> scores_of(const AttentionSpec& spec, KeyRange keys, const std::vector<int>& seen, const In* q_row,
+                            const In* k_head) {
+  std::vector<Real> scores = products_of<Real>(spec, keys, seen, q_row, k_head);
   for (Real& s : scores) s *= static_cast<Real>(spec.scale);
   return scores;
 }

@@ -36,47 +36,52 @@ void require_stored(const AttentionSpec& spec, std::span<const float> o, std::sp
 // One query with the keys that it sees, or one key with the queries of one head that see it.
 template <class Real>
 struct Pairs {
-  std::int64_t query = 0;  // the only or the first one: its row of Q
-  std::int64_t key = 0;    // its row of K
+  std::int64_t query = 0;  // the only one, or query 0 of the head: its row of Q
+  std::int64_t key = 0;    // the only one, or key 0 of the head: its row of K
+  std::vector<int> seen;   // [pairs], the keys, or the queries
   std::vector<Real> s;     // [pairs], scaled
   std::vector<Real> dp;    // [pairs], of P before dropout
   std::vector<Real> kept;  // [pairs], what dropout multiplies P by
 
-  void drop(std::size_t pair, double weight) {
-    kept[pair] = static_cast<Real>(weight);
-    if (weight != 1) dp[pair] *= kept[pair];
+  std::int64_t key_of(std::size_t pair) const { return key + seen[pair]; }      // of one query
+  std::int64_t query_of(std::size_t pair) const { return query + seen[pair]; }  // of one key
+
+  void drop(double weight) {  // of the next pair
+    kept.push_back(static_cast<Real>(weight));
+    if (weight != 1) dp[kept.size() - 1] *= kept.back();
   }
 };
 
 template <class Real, class In>
 Pairs<Real> pairs_of(const AttentionSpec& spec, const BackwardInputs<In>& in, const Row& row) {
-  const KeyRange keys = visible_keys(spec, row.query);
-  if (keys.empty()) return {};
-  Pairs<Real> pairs{flat_index(spec, row), kv_offset(spec, row.batch, row.head) / spec.dim + keys.begin, {}, {}, {}};
-  pairs.s = scores_of<Real>(spec, keys, &in.q[pairs.query * spec.dim], &in.k[pairs.key * spec.dim]);
-  pairs.dp.resize(keys.count());
-  dots(&in.d_o[pairs.query * spec.dim], &in.v[pairs.key * spec.dim], keys.count(), spec.dim, pairs.dp.data());
-  pairs.kept.resize(keys.count());
-  for (int j = 0; j < keys.count(); ++j) {
-    pairs.drop(j, kept_weight(spec, row.batch, row.head, row.query, keys.begin + j));
-  }
+  Pairs<Real> pairs{.query = flat_index(spec, row),
+                    .key = kv_offset(spec, row.batch, row.head) / spec.dim,
+                    .seen = seen_keys(spec, row),
+                    .s = {},
+                    .dp = {},
+                    .kept = {}};
+  if (pairs.seen.empty()) return pairs;
+  const KeyRange range = visible_keys(spec, row.query);
+  pairs.s = scores_of<Real>(spec, range, pairs.seen, &in.q[pairs.query * spec.dim], &in.k[pairs.key * spec.dim]);
+  pairs.dp = products_of<Real>(spec, range, pairs.seen, &in.d_o[pairs.query * spec.dim], &in.v[pairs.key * spec.dim]);
+  for (const int j : pairs.seen) pairs.drop(kept_weight(spec, row.batch, row.head, row.query, j));
   return pairs;
 }
 
 template <class Real, class In>
 Pairs<Real> pairs_of(const AttentionSpec& spec, const BackwardInputs<In>& in, const KeyRow& row, int head) {
+  Pairs<Real> pairs{.query = flat_index(spec, Row{row.batch, head, 0}),
+                    .key = flat_index(spec, row),
+                    .seen = seeing_queries(spec, row, head),
+                    .s = {},
+                    .dp = {},
+                    .kept = {}};
+  if (pairs.seen.empty()) return pairs;
   const QueryRange queries = queries_seeing(spec, row.key);
-  if (queries.empty()) return {};
-  Pairs<Real> pairs{flat_index(spec, Row{row.batch, head, queries.begin}), flat_index(spec, row), {}, {}, {}};
-  pairs.s.resize(queries.count());
-  pairs.dp.resize(queries.count());
-  dots(&in.k[pairs.key * spec.dim], &in.q[pairs.query * spec.dim], queries.count(), spec.dim, pairs.s.data());
-  for (Real& s : pairs.s) s *= static_cast<Real>(spec.scale);
-  dots(&in.v[pairs.key * spec.dim], &in.d_o[pairs.query * spec.dim], queries.count(), spec.dim, pairs.dp.data());
-  pairs.kept.resize(queries.count());
-  for (int i = 0; i < queries.count(); ++i) {
-    pairs.drop(i, kept_weight(spec, row.batch, head, queries.begin + i, row.key));
-  }
+  const KeyRange range{queries.begin, queries.end};
+  pairs.s = scores_of<Real>(spec, range, pairs.seen, &in.k[pairs.key * spec.dim], &in.q[pairs.query * spec.dim]);
+  pairs.dp = products_of<Real>(spec, range, pairs.seen, &in.v[pairs.key * spec.dim], &in.d_o[pairs.query * spec.dim]);
+  for (const int i : pairs.seen) pairs.drop(kept_weight(spec, row.batch, head, i, row.key));
   return pairs;
 }
 
@@ -151,7 +156,7 @@ Gradients backward_in_double(const AttentionSpec& spec, const BackwardRows& rows
     if (sums.softmax.empty()) return;
     for (std::size_t j = 0; j < pairs.s.size(); ++j) {
       const double ds = spec.scale * pairs.s[j] * (pairs.dp[j] - sums.d);
-      add_scaled(ds, &in.k[(pairs.key + j) * dim], spec.dim, &grad.dq[r * dim]);
+      add_scaled(ds, &in.k[pairs.key_of(j) * dim], spec.dim, &grad.dq[r * dim]);
     }
   });
   const SumsOfHeads all_sums(spec, rows.keys, in);
@@ -159,11 +164,11 @@ Gradients backward_in_double(const AttentionSpec& spec, const BackwardRows& rows
     for_each_head_of(spec, rows.keys[r], [&](int head) {
       const Pairs<double> pairs = pairs_of<double>(spec, in, rows.keys[r], head);
       for (std::size_t i = 0; i < pairs.s.size(); ++i) {
-        const QuerySums& sums = all_sums.of(pairs.query + i);
+        const QuerySums& sums = all_sums.of(pairs.query_of(i));
         if (sums.softmax.empty()) continue;
         const double p = sums.softmax.probability(pairs.s[i]);
-        add_scaled(spec.scale * p * (pairs.dp[i] - sums.d), &in.q[(pairs.query + i) * dim], spec.dim, &grad.dk[r * dim]);
-        add_scaled(p * pairs.kept[i], &in.d_o[(pairs.query + i) * dim], spec.dim, &grad.dv[r * dim]);
+        add_scaled(spec.scale * p * (pairs.dp[i] - sums.d), &in.q[pairs.query_of(i) * dim], spec.dim, &grad.dk[r * dim]);
+        add_scaled(p * pairs.kept[i], &in.d_o[pairs.query_of(i) * dim], spec.dim, &grad.dv[r * dim]);
       }
     });
   });
@@ -305,23 +310,23 @@ void round_query(const AttentionSpec& spec, const BackwardInputs<float>& in, con
   bool may_overflow = false;
   double weights = 0, biases = 0, squares = 0;
   for (std::size_t j = 0; j < keys; ++j) {
-    const PairErrors& pair = errors[j] = model.of(pairs.query, pairs.key + j, pairs.s[j], pairs.dp[j], pairs.kept[j]);
+    const PairErrors& pair = errors[j] = model.of(pairs.query, pairs.key_of(j), pairs.s[j], pairs.dp[j], pairs.kept[j]);
     may_overflow |= pair.may_overflow;
     // 0 · NaN, or nothing: a query whose LSE is −∞ may be skipped.
-    if (pair.skipped) may_overflow |= odd.d_o[pairs.query] || odd.k[pairs.key + j] || odd.v[pairs.key + j];
+    if (pair.skipped) may_overflow |= odd.d_o[pairs.query] || odd.k[pairs.key_of(j)] || odd.v[pairs.key_of(j)];
     result.lost_queries[r] |= pair.lost;
     weights += pair.p;
     biases += pair.ds_error;
     squares += pair.ds * pair.ds;
     for (std::size_t d = 0; d < dim; ++d) {
-      const double k = in.k[(pairs.key + j) * dim + d];
+      const double k = in.k[pairs.key_of(j) * dim + d];
       if (std::isfinite(k)) mean[d] += pair.p * k;
     }
   }
   for (std::size_t d = 0; d < dim; ++d) mean[d] = weights > 0 && std::isfinite(mean[d] / weights) ? mean[d] / weights : 0;
   SumErrors sums(spec.dim);
   for (std::size_t j = 0; j < keys; ++j) {
-    sums.add(errors[j].ds, errors[j].ds_error, &in.k[(pairs.key + j) * dim], mean);
+    sums.add(errors[j].ds, errors[j].ds_error, &in.k[pairs.key_of(j) * dim], mean);
   }
   sums.finish(r, spec.scale, truth.dq, may_overflow, result.dq);
   const double along = std::abs(spec.scale) * (biases + 2 * format.unit * std::sqrt(squares));
@@ -336,7 +341,7 @@ void round_key(const AttentionSpec& spec, const BackwardInputs<float>& in, const
   for_each_head_of(spec, row, [&](int head) {
     const Pairs<double> pairs = pairs_of<double>(spec, in, row, head);
     for (std::size_t i = 0; i < pairs.s.size(); ++i) {
-      const std::int64_t query = pairs.query + i;
+      const std::int64_t query = pairs.query_of(i);
       const PairErrors pair = model.of(query, pairs.key, pairs.s[i], pairs.dp[i], pairs.kept[i]);
       if (pair.skipped) {
         dk_may_overflow |= odd.q[query] || odd.d_o[query] || odd.v[pairs.key];
@@ -361,6 +366,24 @@ std::string to_string(const KeyRow& row) {
 
 std::int64_t flat_index(const AttentionSpec& spec, const KeyRow& row) {
   return (static_cast<std::int64_t>(row.batch) * spec.kv_heads + row.kv_head) * spec.seq_k + row.key;
+}
+
+std::vector<int> seeing_queries(const AttentionSpec& spec, const KeyRow& row, int head) {
+  const QueryRange range = queries_seeing(spec, row.key);
+  std::vector<int> queries;
+  queries.reserve(range.count());
+  for (int i = range.begin; i < range.end; ++i) {
+    if (!spec.sees || spec.sees(row.batch, head, i, row.key)) queries.push_back(i);
+  }
+  return queries;
+}
+
+bool is_unseen(const AttentionSpec& spec, const KeyRow& row) {
+  const int group = spec.heads / spec.kv_heads;
+  for (int head = row.kv_head * group; head < (row.kv_head + 1) * group; ++head) {
+    if (!seeing_queries(spec, row, head).empty()) return false;
+  }
+  return true;
 }
 
 QueryRange queries_seeing(const AttentionSpec& spec, int key) {
@@ -451,7 +474,7 @@ GradientsBaseline backward_baseline(const AttentionSpec& spec, const BackwardRow
     if (pairs.s.empty() || lse[pairs.query] == -infinity) return;
     for (std::size_t j = 0; j < pairs.s.size(); ++j) {
       const float p = std::exp(pairs.s[j] - lse[pairs.query]);
-      add_scaled(round(p * (pairs.dp[j] - d[pairs.query])), &k[(pairs.key + j) * dim], spec.dim, &grad.dq[r * dim]);
+      add_scaled(round(p * (pairs.dp[j] - d[pairs.query])), &k[pairs.key_of(j) * dim], spec.dim, &grad.dq[r * dim]);
     }
     finish(grad.dq, r, scale);
   });
@@ -459,7 +482,7 @@ GradientsBaseline backward_baseline(const AttentionSpec& spec, const BackwardRow
     for_each_head_of(spec, rows.keys[r], [&](int head) {
       const Pairs<float> pairs = pairs_of<float>(spec, in, rows.keys[r], head);
       for (std::size_t i = 0; i < pairs.s.size(); ++i) {
-        const std::int64_t query = pairs.query + i;
+        const std::int64_t query = pairs.query_of(i);
         if (lse[query] == -infinity) continue;
         const float p = std::exp(pairs.s[i] - lse[query]);
         add_scaled(round(p * (pairs.dp[i] - d[query])), &q[query * dim], spec.dim, &grad.dk[r * dim]);

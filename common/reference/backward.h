@@ -36,6 +36,11 @@ struct QueryRange {
 };
 QueryRange queries_seeing(const AttentionSpec& spec, int key);
 
+// The queries of a head that see a key, one by one, in order: those of that range that spec.sees does not hide. And whether no
+// head of its group has any.
+std::vector<int> seeing_queries(const AttentionSpec& spec, const KeyRow& row, int head);
+bool is_unseen(const AttentionSpec& spec, const KeyRow& row);
+
 // Rows of dQ, and rows of dK and dV.
 struct BackwardRows {
   std::vector<Row> queries;

@@ -42,7 +42,7 @@ inline KernelCost algorithm_cost(const Attention& a, BlockSizes sizes, std::stri
     visits += std::max(0, a.seq_q - first_row_block(shape, key, sizes.rows));
   }
   const double state = sizeof(float) * (a.dim + 2.0);  // of one query
-  return {std::move(kernel), heads * 4 * a.dim * static_cast<double>(a.live_pairs()),
+  return {std::move(kernel), heads * 4 * a.dim * static_cast<double>(a.dense_pairs()),
           heads * (2.0 * a.seq_k * a.dim * element + visits * (a.dim * element + state)), heads * visits * state};
 }
 

@@ -164,6 +164,8 @@ Costs best_costs(const Backward& a) {
   return kernel == "backward_any_dim" ? any_dim_costs(a) : tiled_costs(a, kernel);
 }
 
+const Backward default_shape{{.heads = 4, .kv_heads = 4, .seq_q = 128, .seq_k = 128, .dim = 64, .dtype = Dtype::fp16}};
+
 const std::vector<BackwardVariant> variants = {
     {.name = "standard",
      .idea = "P, dP and dS through global memory, a kernel for each product",
@@ -244,7 +246,7 @@ run::AnyStep step() {
   static const run::BackwardStep step{
       {.name = "06_backward",
        .question = "How fast are the gradients of attention when P is computed again instead of being stored?",
-       .default_shape = {{.heads = 4, .kv_heads = 4, .seq_q = 128, .seq_k = 128, .dim = 64, .dtype = Dtype::fp16}},
+       .default_shape = default_shape,
        .default_variant = "tuned",
        .variants = variants,
        .estimates = estimates},

@@ -453,7 +453,7 @@ TEST_CASE("rows are lost where a score is rounded by more than 1/4 and P may be 
 TEST_CASE("the problem: 2.5 times the FLOPs of the forward pass, its Q, K and V, and a dO of its own") {
   const problem::Attention forward{2, 4, 2, 50, 70, 16, true};
   problem::Backward shape{forward};
-  CHECK(shape.flops() == 10.0 * 16 * static_cast<double>(forward.live_pairs()) * 4 * 2);
+  CHECK(shape.flops() == 10.0 * 16 * static_cast<double>(forward.dense_pairs()) * 4 * 2);
   shape.dtype = problem::Dtype::bf16;
   CHECK(shape.compulsory_bytes() == 2.0 * 4 * 16 * (2 * 4 * 50 + 2 * 2 * 70) + 4 * 2 * 4 * 50);
   CHECK(*problem::resolve(shape).scale == 0.25f);

@@ -75,7 +75,7 @@ TEST_CASE("problem, reference and kernels agree on which pairs of packed tokens 
       }
     }
     CHECK(kernels.end_key(tokens + 5) == kernels.end_key(tokens - 1));  // beyond the last: as the last
-    CHECK(shape.live_pairs() == pairs);
+    CHECK(shape.dense_pairs() == pairs);
   }
 }
 

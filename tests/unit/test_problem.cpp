@@ -180,7 +180,7 @@ TEST_CASE("visible keys, live pairs and FLOPs agree with the mask's definition, 
           }
           INFO(problem::to_string(shape));
           CHECK(ranges_agree);
-          CHECK(shape.live_pairs() == live);
+          CHECK(shape.dense_pairs() == live);
           CHECK(shape.flops() == 4.0 * shape.dim * static_cast<double>(live));
         }
       }
@@ -195,9 +195,9 @@ TEST_CASE("FLOPs and bytes of a known problem") {
   shape.dtype = Dtype::bf16;  // LSE stays fp32
   CHECK(shape.compulsory_bytes() == 2.0 * (2 * (2 * 4 * 100 * 64) + 2 * (2 * 2 * 300 * 64)) + 4.0 * 2 * 4 * 100);
   Attention square{.seq_q = 1000, .seq_k = 1000, .causal = true};
-  CHECK(square.live_pairs() == 1000 * 1001 / 2);
+  CHECK(square.dense_pairs() == 1000 * 1001 / 2);
   Attention huge{.seq_q = 2147483647, .seq_k = 2147483647};
-  CHECK(huge.live_pairs() == std::int64_t{2147483647} * 2147483647);
+  CHECK(huge.dense_pairs() == std::int64_t{2147483647} * 2147483647);
 }
 
 TEST_CASE("the three kernels of standard attention cost its FLOPs, and their bytes are those of their arrays") {
@@ -205,7 +205,7 @@ TEST_CASE("the three kernels of standard attention cost its FLOPs, and their byt
   const auto scores = problem::scores_cost(shape), softmax = problem::softmax_cost(shape), pv = problem::pv_cost(shape);
   const double q = 4.0 * 2 * 6 * 50 * 32, k = 4.0 * 2 * 3 * 70 * 32, s = 4.0 * 2 * 6 * 50 * 70, lse = 4.0 * 2 * 6 * 50;
   CHECK(scores.flops + pv.flops == shape.flops());
-  CHECK(softmax.flops == 5.0 * static_cast<double>(shape.live_pairs()) * 12);
+  CHECK(softmax.flops == 5.0 * static_cast<double>(shape.dense_pairs()) * 12);
   CHECK(scores.bytes_read == q + k);
   CHECK(scores.bytes_written == s);
   CHECK(softmax.bytes_read == s);

@@ -21,6 +21,14 @@ bool takes_dim(const AttentionSupport& supports, int dim) {
   return supports.dims.empty() ? dim <= supports.max_dim : contains(supports.dims, dim);
 }
 
+std::string sparse_text(const AttentionSupport& supports) {
+  if (supports.sparse_q.empty()) return "";
+  const auto numbers = [](const std::vector<int>& sizes) {
+    return joined(sizes, [](int size) { return std::to_string(size); });
+  };
+  return "; sparse masks, blocks of " + numbers(supports.sparse_q) + " queries by " + numbers(supports.sparse_k) + " keys";
+}
+
 // The first property of the request that is not supported; empty if there is none.
 std::string unsupported(const AttentionSupport& supports, const problem::Attention& shape) {
   if (!contains(supports.dtypes, shape.dtype)) return std::string(problem::name(shape.dtype));
@@ -30,6 +38,13 @@ std::string unsupported(const AttentionSupport& supports, const problem::Attenti
   if (shape.is_packed() && !supports.packed) return "packed sequences (cu-seqlens)";
   if (shape.dropout > 0 && !supports.dropout) return "dropout";
   if (shape.dropout > 0 && shape.is_packed() && !supports.packed_dropout) return "dropout with packed sequences";
+  if (shape.sparse && supports.sparse_q.empty()) return "a sparse mask";
+  if (shape.sparse && !contains(supports.sparse_q, shape.sparse->block_q)) {
+    return "blocks of " + std::to_string(shape.sparse->block_q) + " queries";
+  }
+  if (shape.sparse && !contains(supports.sparse_k, shape.sparse->block_k)) {
+    return "blocks of " + std::to_string(shape.sparse->block_k) + " keys";
+  }
   if (shape.kv_heads < shape.heads && !supports.grouped_heads) return "fewer kv-heads than heads";
   if (shape.batch > supports.max_batch) return "a batch beyond " + std::to_string(supports.max_batch);
   if (shape.heads > supports.max_heads) return "more than " + std::to_string(supports.max_heads) + " heads";
@@ -46,7 +61,7 @@ std::string to_string(const AttentionSupport& supports) {
   return joined(supports.dtypes, problem::name) + "; " + dims_text(supports) + "; " +
          (supports.causal ? "causal" : "not causal") + (supports.window ? ", window" : "") + "; any length" +
          (supports.packed ? "; packed sequences" : "") + (supports.dropout ? "; dropout" : "") +
-         (supports.packed_dropout ? ", of packed sequences, too" : "") +
+         (supports.packed_dropout ? ", of packed sequences, too" : "") + sparse_text(supports) +
          (supports.grouped_heads ? "; grouped heads" : "; kv-heads = heads") +
          (supports.row_alignment > 1 ? "; rows at multiples of " + std::to_string(supports.row_alignment) + " bytes" : "");
 }
@@ -82,6 +97,25 @@ std::vector<Given> given_packed(const problem::Attention& a) {
   return {{.name = "cu_seqlens", .integers = a.cu_seqlens}};
 }
 
+Arrays sparse_arrays(const problem::Attention& a) {
+  if (!a.sparse) return {};
+  const problem::SparseMask& mask = *a.sparse;
+  return {optional_input("block_mask", Element::int32(),
+                         {mask.batches, a.heads, problem::query_blocks(mask, a), problem::words_of_row(mask, a)}),
+          input("head_type", Element::int32(), {a.heads}), optional_input("streaming", Element::int32(), {a.heads, 2})};
+}
+
+std::vector<Given> given_sparse(const problem::Attention& a) {
+  if (!a.sparse) return {};
+  const problem::SparseMask& mask = *a.sparse;
+  std::vector<Given> given = {{.name = "head_type", .integers = mask.types}};
+  if (!mask.live.empty()) given.push_back({.name = "block_mask", .integers = mask.live});
+  if (!mask.streaming.empty()) {
+    given.push_back({.name = "streaming", .integers = {&mask.streaming.front().sink, 2 * mask.streaming.size()}});
+  }
+  return given;
+}
+
 Arrays mask_arrays(const problem::Attention& a) {
   if (!a.writes_mask) return {};
   return {output("mask", Dtype::fp16, {a.batch, a.heads, a.seq_q, a.seq_k})};
@@ -115,11 +149,12 @@ Arrays AttentionFamily::arrays(const Problem& a, Layout layout) {
                 input("v", a.dtype, {a.batch, a.kv_heads, a.seq_k, a.dim}, keys),
                 output("o", a.dtype, {a.batch, a.heads, a.seq_q, a.dim}, queries),
                 output("lse", Dtype::fp32, {a.batch, a.heads, a.seq_q})} +
-         packed_arrays(a) + mask_arrays(a);
+         packed_arrays(a) + sparse_arrays(a) + mask_arrays(a);
 }
 
 std::vector<Given> AttentionFamily::given(const Problem& a, const Inputs& in) {
   std::vector<Given> given = given_packed(a);
+  for (Given& array : given_sparse(a)) given.push_back(std::move(array));
   given.insert(given.begin(), {{"q", &in.q}, {"k", &in.k}, {"v", &in.v}});
   return given;
 }

@@ -22,10 +22,11 @@ struct AttentionSupport {
   bool window = false;
   bool packed = false;  // packed sequences: cu_seqlens
   bool dropout = false;
-  bool packed_dropout = false;  // both at once
-  bool grouped_heads = true;    // kv_heads < heads
-  int row_alignment = 1;        // bytes: rows of Q, K, V and O begin at multiples of so many
-  int max_batch = 65535;        // CUDA's limit on y and z of a grid, which is where batch and heads go
+  bool packed_dropout = false;                    // both at once
+  std::vector<int> sparse_q = {}, sparse_k = {};  // a sparse mask, with blocks of so many queries, and keys; empty: none
+  bool grouped_heads = true;                      // kv_heads < heads
+  int row_alignment = 1;                          // bytes: rows of Q, K, V and O begin at multiples of so many
+  int max_batch = 65535;                          // CUDA's limit on y and z of a grid, which is where batch and heads go
   int max_heads = 65535;
 };
 
@@ -59,6 +60,11 @@ std::optional<std::string> refusal(const AttentionSupport& supports, const Atten
 // Of packed sequences: cu_seqlens [sequences + 1], and scratch memory for the ends of each token's sequence [seq_q].
 Arrays packed_arrays(const problem::Attention& a);
 std::vector<Given> given_packed(const problem::Attention& a);
+
+// Of a sparse mask: block_mask, as bits [batches, heads, query blocks, words], head_type [heads] and streaming [heads, 2], as
+// far as there are any; and its values.
+Arrays sparse_arrays(const problem::Attention& a);
+std::vector<Given> given_sparse(const problem::Attention& a);
 
 // Of dropout, where the problem asks for its mask: mask [batch, heads, seq_q, seq_k], fp16.
 Arrays mask_arrays(const problem::Attention& a);

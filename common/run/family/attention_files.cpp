@@ -49,6 +49,65 @@ problem::AttentionInputs read_attention_inputs(const fs::path& folder, problem::
   return {std::move(q.tensor), std::move(k.tensor), std::move(v.tensor)};
 }
 
+std::shared_ptr<const problem::SparseMask> read_sparse_mask(const fs::path& folder, const problem::Attention& a, int block_q,
+                                                            int block_k) {
+  const fs::path blocks_file = folder / "block_mask.npy", types_file = folder / "head_type.npy",
+                 streaming_file = folder / "streaming.npy";
+  const bool has_blocks = fs::exists(blocks_file), has_types = fs::exists(types_file),
+             has_streaming = fs::exists(streaming_file);
+  if (!has_blocks && !has_types && !has_streaming) return nullptr;
+  auto mask = std::make_shared<problem::SparseMask>();
+  mask->block_q = block_q;
+  mask->block_k = block_k;
+  if (!has_types && !has_blocks) refuse(streaming_file, "there is no head_type.npy that says which heads stream");
+  mask->types.assign(a.heads, static_cast<std::int32_t>(problem::HeadType::block_sparse));
+  if (has_types) {
+    mask->types = problem::read_npy_integers(types_file);
+    for (const std::int32_t type : mask->types) {
+      if (type < 0 || type > static_cast<std::int32_t>(problem::HeadType::streaming_tokens)) {
+        refuse(types_file, "type " + std::to_string(type) +
+                               "; it must be 0 (dense), 1 (block-sparse), 2 (streaming by block) or 3 (streaming by token)");
+      }
+    }
+    if (std::ssize(mask->types) != a.heads) {
+      refuse(types_file, std::to_string(mask->types.size()) + " heads where q.npy has " + std::to_string(a.heads));
+    }
+  }
+  if (has_streaming) {
+    const problem::NpyIntegers pairs = problem::read_npy_integer_array(streaming_file);
+    if (pairs.shape != Shape{a.heads, 2}) {
+      refuse(streaming_file, "shape " + problem::to_string(pairs.shape) + "; it must be [" + std::to_string(a.heads) + ", 2]");
+    }
+    for (int head = 0; head < a.heads; ++head) {
+      mask->streaming.push_back({pairs.values[2 * head], pairs.values[2 * head + 1]});
+      if (mask->streaming.back().sink < 0 || mask->streaming.back().local < 0) {
+        refuse(streaming_file, "head " + std::to_string(head) + " has a number below 0");
+      }
+    }
+  } else if (mask->has(problem::HeadType::streaming_blocks) || mask->has(problem::HeadType::streaming_tokens)) {
+    refuse(types_file, "some heads stream, and there is no streaming.npy that says how far");
+  }
+  if (has_blocks) {
+    const problem::NpyFlags live = problem::read_npy_flags(blocks_file);
+    const int rows = problem::query_blocks(*mask, a), columns = problem::key_blocks(*mask, a);
+    if (live.shape != Shape{1, a.heads, rows, columns} && live.shape != Shape{a.batch, a.heads, rows, columns}) {
+      refuse(blocks_file, "shape " + problem::to_string(live.shape) + "; blocks of " + std::to_string(block_q) + " × " +
+                              std::to_string(block_k) + " (--block-q, --block-k) ask for " +
+                              problem::to_string(Shape{a.batch, a.heads, rows, columns}) + ", or 1 in place of the batch");
+    }
+    mask->batches = static_cast<int>(live.shape[0]);
+    const int words = problem::words_of_row(*mask, a);
+    mask->live.resize(live.values.size() / columns * words);
+    for (std::size_t n = 0; n < live.values.size(); ++n) {
+      const std::size_t row = n / columns, column = n % columns;
+      if (live.values[n]) mask->live[row * words + column / 32] |= static_cast<std::int32_t>(1u << column % 32);
+    }
+  } else if (mask->has(problem::HeadType::block_sparse)) {
+    refuse(types_file, "some heads are block-sparse, and there is no block_mask.npy");
+  }
+  return mask;
+}
+
 LayerInputs read_layer_inputs(const fs::path& folder) {
   const fs::path x_file = folder / "x.npy";
   Tensor x = problem::read_npy(x_file).tensor;

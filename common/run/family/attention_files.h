@@ -2,6 +2,7 @@
 #pragma once
 
 #include <filesystem>
+#include <memory>
 #include <optional>
 
 #include "common/problem/attention.h"
@@ -12,6 +13,12 @@ namespace run {
 // q.npy [batch, heads, seq_q, dim], k.npy and v.npy [batch, kv_heads, seq_k, dim], all float16 or all float32; the values are
 // rounded to `dtype`.
 problem::AttentionInputs read_attention_inputs(const std::filesystem::path& folder, problem::Dtype dtype);
+
+// The mask of a folder: block_mask.npy, bool or uint8 [batch or 1, heads, query blocks, key blocks]; head_type.npy, integers
+// [heads] (0 dense, 1 block-sparse, 2 streaming by block, 3 streaming by token; without the file all heads are block-sparse);
+// streaming.npy, integers [heads, 2] (sink and local). Null where it has none of them. The shape is resolved but for the mask.
+std::shared_ptr<const problem::SparseMask> read_sparse_mask(const std::filesystem::path& folder,
+                                                            const problem::Attention& shape, int block_q, int block_k);
 
 // x.npy [batch, seq, E] or [seq, E] (then a batch of 1), in_proj_weight.npy [3E, E], in_proj_bias.npy [3E],
 // out_proj_weight.npy [E, E] and out_proj_bias.npy [E].

@@ -70,6 +70,12 @@ nlohmann::ordered_json attention_json(const problem::Attention& a) {
                                  {"dtype", problem::name(a.dtype)}};
   if (a.is_packed()) json["cu_seqlens"] = a.cu_seqlens;
   if (a.dropout > 0) json["dropout"] = {{"of_256", a.dropout}, {"seed", a.dropout_seed}};
+  if (a.sparse) {
+    json["sparse"] = {{"block_q", a.sparse->block_q}, {"block_k", a.sparse->block_k}, {"live_pairs", a.live_pairs()}};
+    for (const std::int32_t type : a.sparse->types) {
+      json["sparse"]["head_types"].push_back(problem::to_string(static_cast<problem::HeadType>(type)));
+    }
+  }
   return json;
 }
 

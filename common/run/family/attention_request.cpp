@@ -11,6 +11,7 @@ namespace {
 using problem::Attention;
 
 constexpr std::uint64_t default_dropout_seed = 1;
+constexpr int default_block = 128;  // of a sparse mask
 
 // A probability as kernels have it: so many of 256.
 int of_256(float probability) {
@@ -72,6 +73,8 @@ AttentionRequest from_layer(const AttentionFlags& flags, const CommonOptions& op
   if (options.seed) throw InputError("--seed contradicts --layer: the inputs come from files");
   if (flags.cu_seqlens) throw InputError("--cu-seqlens contradicts --layer: a layer has whole batch entries");
   if (flags.dropout || flags.dropout_seed) throw InputError("--dropout contradicts --layer: a layer has none");
+  if (flags.pattern || flags.block_q || flags.block_k)
+    throw InputError("--pattern contradicts --layer: a layer has no sparse mask");
   if (flags.window || flags.scale) throw InputError("--window and --scale contradict --layer: a layer has neither");
   if (flags.dtype.value_or(problem::Dtype::fp32) != problem::Dtype::fp32) throw InputError("--layer computes in fp32");
   LayerInputs in = read_layer_inputs(folder);
@@ -109,6 +112,13 @@ void add_shape_flags(CLI::App& app, AttentionFlags& flags) {
       ->type_name("FILE");
   add_number(app, "--dropout", flags.dropout, "leave out a pair of a query and a key with this probability, rounded to n/256");
   add_seed(app, "--dropout-seed", flags.dropout_seed, "of dropout: which pairs (default 1)");
+  app.add_option(
+         "--pattern", flags.pattern,
+         "a sparse mask: band:N, sink:S+local:L, random:P, vertical-slash:V+S, …, or several with commas for the heads by "
+         "turns")
+      ->type_name("NAME:ARGS");
+  add_whole_number(app, "--block-q", flags.block_q, 1, "queries of a block of a sparse mask (default 128)");
+  add_whole_number(app, "--block-k", flags.block_k, 1, "keys of a block of a sparse mask (default 128)");
   add_number(app, "--scale", flags.scale, "factor on Q·Kᵀ (default: 1/√dim)");
   add_dtype(app, flags.dtype);
 }
@@ -117,6 +127,21 @@ void add_attention_flags(CLI::App& app, AttentionFlags& flags) {
   add_shape_flags(app, flags);
   app.add_option("--layer", flags.layer, "run the whole layer in DIR: x.npy, its weights and biases; writes y.npy")
       ->type_name("DIR");
+}
+
+Attention with_sparse_mask(Attention shape, const AttentionFlags& flags, const CommonOptions& options) {
+  const int block_q = flags.block_q.value_or(default_block), block_k = flags.block_k.value_or(default_block);
+  if (options.input) shape.sparse = read_sparse_mask(*options.input, shape, block_q, block_k);
+  if (shape.sparse && flags.pattern) {
+    throw InputError("--pattern contradicts " + options.input->string() + ", which has a sparse mask of its own");
+  }
+  if (flags.pattern) {
+    shape.sparse = problem::make_pattern(*flags.pattern, shape, block_q, block_k, options.seed.value_or(default_seed));
+  }
+  if (!shape.sparse && (flags.block_q || flags.block_k)) {
+    throw InputError("--block-q and --block-k: there is no sparse mask (--pattern, or block_mask.npy in --input)");
+  }
+  return problem::resolve(shape);
 }
 
 Attention with_mask(Attention shape, const CommonOptions& options) {
@@ -135,7 +160,7 @@ AttentionRequest make_request(const AttentionStep& step, const AttentionFlags& f
                                                               .folder = {},
                                                               .inputs = {},
                                                               .layer = {}};
-  request.shape = with_mask(request.shape, options);
+  request.shape = with_mask(with_sparse_mask(request.shape, flags, options), options);
   return request;
 }
 

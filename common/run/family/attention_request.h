@@ -22,6 +22,8 @@ struct AttentionFlags {
   std::optional<problem::Dtype> dtype;
   bool causal = false;
   std::optional<std::filesystem::path> layer, cu_seqlens;
+  std::optional<std::string> pattern;
+  std::optional<int> block_q, block_k;
 };
 
 void add_shape_flags(CLI::App& app, AttentionFlags& flags);  // all but --layer
@@ -34,6 +36,9 @@ problem::Attention asked_shape(const AttentionFlags& flags, const problem::Atten
 problem::Attention shape_of_files(const AttentionFlags& flags, const problem::Attention& defaults,
                                   const std::vector<std::int64_t>& q, const std::vector<std::int64_t>& k,
                                   const std::filesystem::path& folder);
+
+// With a sparse mask, where a pattern or files give one. The seed is that of the pattern's random choices.
+problem::Attention with_sparse_mask(problem::Attention shape, const AttentionFlags& flags, const CommonOptions& options);
 
 // With files for the outputs, the mask of dropout is among them. Throws std::invalid_argument where it is too large.
 problem::Attention with_mask(problem::Attention shape, const CommonOptions& options);

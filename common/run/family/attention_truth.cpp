@@ -25,7 +25,7 @@ std::vector<RowRule> compared_rules(const reference::AttentionSpec& spec, const 
   std::vector<RowRule> rules(rows.size(), RowRule::compare);
   for (std::size_t r = 0; r < rows.size(); ++r) {
     if (overflow[r] && !std::isnan(truth.lse[r])) rules[r] = RowRule::written;
-    if (reference::visible_keys(spec, rows[r].query).empty()) rules[r] = RowRule::empty;
+    if (reference::sees_nothing(spec, rows[r])) rules[r] = RowRule::empty;
   }
   return rules;
 }
@@ -42,7 +42,7 @@ std::vector<RowRule> written_rules(const problem::Attention& shape, const refere
   std::vector<RowRule> rules(rows.size(), RowRule::compare);
   for (std::size_t r = 0; r < rows.size(); ++r) {
     if (large || odd[r] || overflow[r]) rules[r] = RowRule::written;
-    if (reference::visible_keys(spec, rows[r].query).empty()) rules[r] = RowRule::empty;
+    if (reference::sees_nothing(spec, rows[r])) rules[r] = RowRule::empty;
   }
   return rules;
 }
@@ -96,8 +96,12 @@ double largest_size(const Tensor& tensor) {
 }  // namespace
 
 reference::AttentionSpec spec_of(const problem::Attention& a) {
-  return {a.batch,  a.heads,  a.kv_heads, a.seq_q,      a.seq_k,   a.dim,
-          a.causal, a.window, *a.scale,   a.cu_seqlens, a.dropout, a.dropout_seed};
+  reference::AttentionSpec spec{a.batch,  a.heads,  a.kv_heads, a.seq_q,      a.seq_k,   a.dim,
+                                a.causal, a.window, *a.scale,   a.cu_seqlens, a.dropout, a.dropout_seed};
+  if (a.sparse) {
+    spec.sees = [a](int batch, int head, int query, int key) { return problem::sees(*a.sparse, a, batch, head, query, key); };
+  }
+  return spec;
 }
 
 reference::Round round_to_dtype(Dtype dtype) {

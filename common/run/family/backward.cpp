@@ -28,11 +28,12 @@ Arrays BackwardFamily::arrays(const Problem& a, Layout layout) {
                 output("dq", a.dtype, query_rows, queries),
                 output("dk", a.dtype, key_rows, keys),
                 output("dv", a.dtype, key_rows, keys)} +
-         packed_arrays(a) + mask_arrays(a);
+         packed_arrays(a) + sparse_arrays(a) + mask_arrays(a);
 }
 
 std::vector<Given> BackwardFamily::given(const Problem& a, const Inputs& in) {
   std::vector<Given> given = given_packed(a);
+  for (Given& array : given_sparse(a)) given.push_back(std::move(array));
   given.insert(given.begin(), {{"q", &in.q}, {"k", &in.k}, {"v", &in.v}, {"o", &in.o}, {"lse", &in.lse}, {"do", &in.d_o}});
   return given;
 }

@@ -71,7 +71,11 @@ std::vector<std::uint8_t> seen_by(const reference::AttentionSpec& spec, const st
         bool seen = false;
         for (int head = kv_head * group; head < (kv_head + 1) * group && !range.empty(); ++head) {
           const std::int64_t first = reference::flat_index(spec, reference::Row{batch, head, 0});
-          seen |= before[first + range.end] > before[first + range.begin];
+          const bool any = before[first + range.end] > before[first + range.begin];
+          for (int i = range.begin; any && spec.sees && !seen && i < range.end; ++i) {
+            seen = queries[first + i] && spec.sees(batch, head, i, key);
+          }
+          seen |= any && !spec.sees;
         }
         keys.push_back(seen);
       }
@@ -156,12 +160,14 @@ BackwardTruth::BackwardTruth(const problem::Backward& shape, problem::BackwardIn
   auto odd = reference::sees_non_finite(spec_, rows, q, k, v);
   for (std::size_t r = 0; r < rows.size(); ++r) {
     odd[r] |= overflow[r] || !all_finite(d_o.subspan(r * spec_.dim, spec_.dim));
-    const bool empty = reference::visible_keys(spec_, rows[r].query).empty();
+    const bool empty = reference::sees_nothing(spec_, rows[r]);
     queries_.all_rules.push_back(empty ? RowRule::empty : large || odd[r] ? RowRule::written : RowRule::compare);
   }
   for (const std::uint8_t touched : seen_by(spec_, odd)) {
     const int key = static_cast<int>(std::ssize(keys_.all_rules) % spec_.seq_k);
-    const bool empty = reference::queries_seeing(spec_, key).empty();
+    const std::int64_t head = std::ssize(keys_.all_rules) / spec_.seq_k;
+    const bool empty =
+        reference::is_unseen(spec_, {static_cast<int>(head / spec_.kv_heads), static_cast<int>(head % spec_.kv_heads), key});
     keys_.all_rules.push_back(empty ? RowRule::empty : large || touched ? RowRule::written : RowRule::compare);
   }
 }
@@ -175,14 +181,14 @@ void BackwardTruth::make_rules() {
     const bool exempt = rounding_.lost_queries[r] || overflow[queries_.rows[r]];
     // A row with a NaN among its scores has one whatever else overflows.
     const bool defined = !all_nan(std::span(truth_.dq).subspan(r * dim, dim));
-    const bool empty = reference::visible_keys(spec_, rows_.queries[r].query).empty();
+    const bool empty = reference::sees_nothing(spec_, rows_.queries[r]);
     queries_.rules.push_back(empty ? RowRule::empty : exempt && defined ? RowRule::written : RowRule::compare);
   }
   const auto overflow_seen = seen_by(spec_, overflow);
   for (std::size_t r = 0; r < rows_.keys.size(); ++r) {
     const bool exempt = rounding_.lost_keys[r] || overflow_seen[keys_.rows[r]];
     const bool defined = !all_nan(std::span(truth_.dv).subspan(r * dim, dim));
-    const bool empty = reference::queries_seeing(spec_, rows_.keys[r].key).empty();
+    const bool empty = reference::is_unseen(spec_, rows_.keys[r]);
     keys_.rules.push_back(empty ? RowRule::empty : exempt && defined ? RowRule::written : RowRule::compare);
   }
 }

@@ -1,0 +1,352 @@
+#include "common/problem/sparse_mask.h"
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <cstdlib>
+#include <optional>
+#include <stdexcept>
+
+#include "common/problem/attention.h"
+#include "common/problem/require.h"
+
+namespace problem {
+namespace {
+
+int blocks(int rows, int block) { return static_cast<int>((std::int64_t{rows} + block - 1) / block); }
+
+std::int64_t floor_div(std::int64_t a, std::int64_t b) { return a >= 0 ? a / b : -((-a + b - 1) / b); }
+
+// The first key that streaming heads count from: that of the query's sequence.
+int first_of_sequence(const Attention& shape, int query) {
+  if (!shape.is_packed()) return 0;
+  return *(std::upper_bound(shape.cu_seqlens.begin() + 1, shape.cu_seqlens.end() - 1, query) - 1);
+}
+
+// How many blocks a block of keys is away from the nearest own block of a block of queries; 0 for an own block.
+std::int64_t distance(const OwnBlocks& own, int key_block) {
+  return std::max<std::int64_t>({0, std::int64_t{own.first} - key_block, std::int64_t{key_block} - own.last});
+}
+
+// Pairs of a block of queries with each block of keys, visible but for the mask: [query blocks, key blocks].
+std::vector<double> pairs_of_blocks(const SparseMask& mask, const Attention& shape) {
+  const int columns = key_blocks(mask, shape);
+  std::vector<double> pairs(static_cast<std::size_t>(query_blocks(mask, shape)) * columns);
+  for (int i = 0; i < shape.seq_q; ++i) {
+    const int first = shape.first_key(i), last = shape.last_key(i);
+    for (int j = first; j < last;) {
+      const int block = j / mask.block_k;
+      const int end = static_cast<int>(std::min<std::int64_t>(last, (std::int64_t{block} + 1) * mask.block_k));
+      pairs[static_cast<std::size_t>(i / mask.block_q) * columns + block] += end - j;
+      j = end;
+    }
+  }
+  return pairs;
+}
+
+// The keys of a query in a head that streams by token: two ranges, the second one behind the first.
+double token_pairs(const Attention& shape, const Streaming& streaming) {
+  double pairs = 0;
+  for (int i = 0; i < shape.seq_q; ++i) {
+    const std::int64_t first = shape.first_key(i), last = shape.last_key(i);
+    const std::int64_t own = std::int64_t{i} + shape.seq_k - shape.seq_q;
+    const std::int64_t sink_end = std::clamp(std::int64_t{first_of_sequence(shape, i)} + streaming.sink, first, last);
+    const std::int64_t local_first = std::clamp(own - streaming.local + 1, sink_end, last);
+    const std::int64_t local_end = std::clamp(own + streaming.local, local_first, last);
+    pairs += static_cast<double>(sink_end - first + local_end - local_first);
+  }
+  return pairs;
+}
+
+// ---- patterns ----
+
+// SplitMix64 (Steele, Lea, Flood 2014), as for random inputs.
+class Random {
+ public:
+  explicit Random(std::uint64_t seed) : state_(seed * 0x9e3779b97f4a7c15 + 0x5a17) {}
+  std::uint64_t below(std::uint64_t n) { return next() % n; }
+  double unit() { return static_cast<double>(next() >> 11) * 0x1p-53; }
+
+ private:
+  std::uint64_t next() {
+    std::uint64_t z = state_ += 0x9e3779b97f4a7c15;
+    z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9;
+    z = (z ^ z >> 27) * 0x94d049bb133111eb;
+    return z ^ z >> 31;
+  }
+  std::uint64_t state_;
+};
+
+[[noreturn]] void bad_pattern(const std::string& pattern, const std::string& what) {
+  throw std::invalid_argument("pattern '" + pattern + "': " + what);
+}
+
+// The parts of a text between these characters.
+std::vector<std::string> split(const std::string& text, char between) {
+  std::vector<std::string> parts = {""};
+  for (const char c : text) {
+    if (c == between) {
+      parts.emplace_back();
+    } else {
+      parts.back() += c;
+    }
+  }
+  return parts;
+}
+
+template <class Number>
+std::optional<Number> number(const std::string& text) {
+  Number value{};
+  const char* end = text.data() + text.size();
+  const auto [rest, error] = std::from_chars(text.data(), end, value);
+  if (error != std::errc() || rest != end) return std::nullopt;
+  return value;
+}
+
+int whole(const std::string& pattern, const std::string& text) {
+  const auto value = number<int>(text);
+  if (!value || *value < 0) bad_pattern(pattern, "'" + text + "' must be a whole number from 0");
+  return *value;
+}
+
+double share(const std::string& pattern, const std::string& text) {
+  const auto value = number<double>(text);
+  if (!value || !(*value >= 0 && *value <= 1)) bad_pattern(pattern, "'" + text + "' must be a share from 0 to 1");
+  return *value;
+}
+
+// One head's part of a mask, filled in block by block.
+struct Head {
+  const SparseMask& mask;
+  const Attention& shape;
+  const std::vector<double>& pairs;  // [query blocks, key blocks], visible but for the mask
+  std::int32_t* live;                // [query blocks, words], bits
+  int rows, columns, words;
+
+  bool visible(int row, int column) const { return pairs[static_cast<std::size_t>(row) * columns + column] > 0; }
+  void set(int row, int column) const {
+    if (column < 0 || column >= columns || !visible(row, column)) return;
+    live[static_cast<std::size_t>(row) * words + column / 32] |= static_cast<std::int32_t>(1u << column % 32);
+  }
+  OwnBlocks own(int row) const { return own_blocks(mask, shape, row); }
+
+  // So many of the row's visible blocks: its last own block, and others at random.
+  void choose(int row, double wanted, Random& random) const {
+    std::vector<int> visible_columns;
+    for (int column = 0; column < columns; ++column) {
+      if (visible(row, column)) visible_columns.push_back(column);
+    }
+    if (visible_columns.empty() || wanted <= 0) return;
+    const auto most = std::ssize(visible_columns);
+    const auto count = std::clamp<std::int64_t>(std::llround(wanted * static_cast<double>(most)), 1, most);
+    const auto own_column = std::find(visible_columns.begin(), visible_columns.end(), own(row).last);
+    std::swap(visible_columns.front(), own_column == visible_columns.end() ? visible_columns.back() : *own_column);
+    for (std::int64_t n = 1; n < count; ++n) std::swap(visible_columns[n], visible_columns[n + random.below(most - n)]);
+    for (std::int64_t n = 0; n < count; ++n) set(row, visible_columns[n]);
+  }
+};
+
+void fill_band(const Head& head, int blocks_away) {
+  for (int row = 0; row < head.rows; ++row) {
+    for (int column = 0; column < head.columns; ++column) {
+      if (distance(head.own(row), column) < blocks_away) head.set(row, column);
+    }
+  }
+}
+
+void fill_vertical_slash(const Head& head, int columns, int diagonals, Random& random) {
+  fill_band(head, 1);
+  for (int n = 0; n < columns; ++n) {
+    const int column = n == 0 ? 0 : static_cast<int>(random.below(head.columns));
+    for (int row = 0; row < head.rows; ++row) head.set(row, column);
+  }
+  for (int n = 0; n < diagonals; ++n) {
+    const int away = static_cast<int>(random.below(head.columns));
+    for (int row = 0; row < head.rows; ++row) head.set(row, head.own(row).last - away);
+  }
+}
+
+// The two numbers of "S+local:L" behind "sink:", and whether they count tokens.
+void set_streaming(const std::string& pattern, const std::string& arguments, HeadType& type, Streaming& streaming) {
+  const auto parts = split(arguments, '+');
+  if (parts.size() != 2 || !parts[1].starts_with("local:"))
+    bad_pattern(pattern, "it must be sink:S+local:L or sink:St+local:Lt");
+  std::string sink = parts[0], local = parts[1].substr(6);
+  const bool tokens = sink.ends_with('t');
+  if (tokens != local.ends_with('t')) bad_pattern(pattern, "both numbers count blocks, or both count tokens (a t behind each)");
+  if (tokens) {
+    sink.pop_back();
+    local.pop_back();
+  }
+  type = tokens ? HeadType::streaming_tokens : HeadType::streaming_blocks;
+  streaming = {whole(pattern, sink), whole(pattern, local)};
+}
+
+void fill(const std::string& pattern, const Head& head, HeadType& type, Streaming& streaming, Random& random) {
+  const std::size_t colon = pattern.find(':');
+  const std::string kind = pattern.substr(0, colon);
+  const std::string arguments = colon == std::string::npos ? "" : pattern.substr(colon + 1);
+  const bool plain = colon == std::string::npos;
+  type = HeadType::block_sparse;
+  if (kind == "dense" && plain) {
+    type = HeadType::dense;
+  } else if (kind == "empty" && plain) {
+    return;
+  } else if (kind == "band" && !plain) {
+    fill_band(head, whole(pattern, arguments));
+  } else if (kind == "sink" && !plain) {
+    set_streaming(pattern, arguments, type, streaming);
+  } else if (kind == "vertical-slash" && !plain) {
+    const auto parts = split(arguments, '+');
+    if (parts.size() != 2) bad_pattern(pattern, "it must be vertical-slash:V+S");
+    fill_vertical_slash(head, whole(pattern, parts[0]), whole(pattern, parts[1]), random);
+  } else if ((kind == "random" || kind == "uneven" || kind == "full-row") && !plain) {
+    const double p = share(pattern, arguments);
+    const int full = kind == "full-row" ? static_cast<int>(random.below(head.rows)) : -1;
+    for (int row = 0; row < head.rows; ++row) {
+      // A square of a random number, from 0 to 1, is 1/3 on average: P/4 and 9/4 P of it.
+      const double u = random.unit(), factor = kind == "uneven" ? 0.25 + 2.25 * u * u : 1;
+      head.choose(row, row == full ? 1 : p * factor, random);
+    }
+  } else {
+    bad_pattern(pattern,
+                "it is none of dense, band:N, sink:S+local:L, sink:St+local:Lt, random:P, uneven:P, full-row:P, "
+                "vertical-slash:V+S, empty");
+  }
+}
+
+}  // namespace
+
+std::string_view to_string(HeadType type) {
+  constexpr std::string_view names[] = {"dense", "block-sparse", "streaming by block", "streaming by token"};
+  return names[static_cast<int>(type)];
+}
+
+bool SparseMask::has(HeadType type) const {
+  return std::find(types.begin(), types.end(), static_cast<std::int32_t>(type)) != types.end();
+}
+
+int query_blocks(const SparseMask& mask, const Attention& shape) { return blocks(shape.seq_q, mask.block_q); }
+int key_blocks(const SparseMask& mask, const Attention& shape) { return blocks(shape.seq_k, mask.block_k); }
+int words_of_row(const SparseMask& mask, const Attention& shape) { return blocks(key_blocks(mask, shape), 32); }
+
+OwnBlocks own_blocks(const SparseMask& mask, const Attention& shape, int query_block) {
+  const std::int64_t first = std::int64_t{query_block} * mask.block_q;
+  const std::int64_t last = std::min<std::int64_t>(first + mask.block_q, shape.seq_q) - 1;
+  const std::int64_t own = std::int64_t{shape.seq_k} - shape.seq_q;
+  return {static_cast<int>(floor_div(first + own, mask.block_k)), static_cast<int>(floor_div(last + own, mask.block_k))};
+}
+
+bool is_live(const SparseMask& mask, const Attention& shape, int batch, int head, int query_block, int key_block) {
+  switch (mask.type(head)) {
+    case HeadType::block_sparse: {
+      const std::int64_t row = (std::int64_t{mask.batches == 1 ? 0 : batch} * shape.heads + head) * query_blocks(mask, shape);
+      const std::int32_t word = mask.live[(row + query_block) * words_of_row(mask, shape) + key_block / 32];
+      return static_cast<std::uint32_t>(word) >> key_block % 32 & 1;
+    }
+    case HeadType::streaming_blocks: {
+      const Streaming& streaming = mask.streaming[head];
+      return key_block < streaming.sink || distance(own_blocks(mask, shape, query_block), key_block) < streaming.local;
+    }
+    case HeadType::dense:
+    case HeadType::streaming_tokens:
+      break;
+  }
+  return true;
+}
+
+bool sees(const SparseMask& mask, const Attention& shape, int batch, int head, int query, int key) {
+  if (mask.type(head) != HeadType::streaming_tokens) {
+    return is_live(mask, shape, batch, head, query / mask.block_q, key / mask.block_k);
+  }
+  const Streaming& streaming = mask.streaming[head];
+  const std::int64_t own = std::int64_t{query} + shape.seq_k - shape.seq_q;
+  return key - first_of_sequence(shape, query) < streaming.sink || std::abs(own - key) < streaming.local;
+}
+
+double live_pairs(const SparseMask& mask, const Attention& shape) {
+  const std::vector<double> pairs = pairs_of_blocks(mask, shape);
+  const int rows = query_blocks(mask, shape), columns = key_blocks(mask, shape);
+  double total = 0;
+  for (int batch = 0; batch < mask.batches; ++batch) {
+    for (int head = 0; head < shape.heads; ++head) {
+      if (mask.type(head) == HeadType::streaming_tokens) {
+        total += token_pairs(shape, mask.streaming[head]);
+        continue;
+      }
+      for (int row = 0; row < rows; ++row) {
+        for (int column = 0; column < columns; ++column) {
+          const double here = pairs[static_cast<std::size_t>(row) * columns + column];
+          if (here > 0 && is_live(mask, shape, batch, head, row, column)) total += here;
+        }
+      }
+    }
+  }
+  return mask.batches == 1 ? total * shape.batch : total;
+}
+
+void require_mask(const SparseMask& mask, const Attention& shape) {
+  require_extent("block-q", mask.block_q);
+  require_extent("block-k", mask.block_k);
+  const auto heads = static_cast<std::size_t>(shape.heads);
+  require(mask.batches == 1 || mask.batches == shape.batch, "block_mask is for " + std::to_string(mask.batches) +
+                                                                " batch entries; it must be for 1 or for " +
+                                                                std::to_string(shape.batch));
+  require(mask.types.size() == heads,
+          "head_type has " + std::to_string(mask.types.size()) + " heads; there are " + std::to_string(shape.heads));
+  for (const std::int32_t type : mask.types) {
+    require(type >= 0 && type <= static_cast<std::int32_t>(HeadType::streaming_tokens),
+            "head_type is " + std::to_string(type) +
+                "; it must be 0 (dense), 1 (block-sparse), 2 (streaming by block) or 3 (streaming by token)");
+  }
+  const bool streams = mask.has(HeadType::streaming_blocks) || mask.has(HeadType::streaming_tokens);
+  require(!streams || mask.streaming.size() == heads,
+          "streaming has " + std::to_string(mask.streaming.size()) + " heads; there are " + std::to_string(shape.heads));
+  for (const Streaming& s : mask.streaming) {
+    require(s.sink >= 0 && s.local >= 0, "streaming: sink and local must be 0 or more");
+  }
+  require(
+      !mask.has(HeadType::streaming_blocks) || !shape.is_packed(),
+      "a head that streams by block in packed sequences (cu-seqlens): blocks do not begin where sequences do; by token it can");
+  const double size = static_cast<double>(mask.batches) * shape.heads * query_blocks(mask, shape) * words_of_row(mask, shape);
+  require(!mask.has(HeadType::block_sparse) || static_cast<double>(mask.live.size()) == size,
+          "block_mask must have " + std::to_string(mask.batches) + " × " + std::to_string(shape.heads) + " × " +
+              std::to_string(query_blocks(mask, shape)) + " × " + std::to_string(key_blocks(mask, shape)) + " blocks");
+}
+
+std::shared_ptr<const SparseMask> make_pattern(const std::string& pattern, const Attention& shape, int block_q, int block_k,
+                                               std::uint64_t seed) {
+  require_extent("block-q", block_q);
+  require_extent("block-k", block_k);
+  auto mask = std::make_shared<SparseMask>();
+  mask->block_q = block_q;
+  mask->block_k = block_k;
+  mask->types.resize(shape.heads);
+  mask->streaming.resize(shape.heads);
+  const int rows = query_blocks(*mask, shape), columns = key_blocks(*mask, shape);
+  const double blocks_in_all = static_cast<double>(shape.heads) * rows * columns;
+  require(blocks_in_all <= 0x1p30, "a mask of more than 2^30 blocks");
+  const int words = words_of_row(*mask, shape);
+  const std::size_t of_head = static_cast<std::size_t>(rows) * words;
+  mask->live.resize(of_head * shape.heads);
+  const std::vector<double> pairs = pairs_of_blocks(*mask, shape);
+  const auto patterns = split(pattern, ',');
+  for (int h = 0; h < shape.heads; ++h) {
+    Random random(seed * 0x10001 + h);
+    HeadType type{};
+    fill(patterns[h % patterns.size()], {*mask, shape, pairs, &mask->live[of_head * h], rows, columns, words}, type,
+         mask->streaming[h], random);
+    mask->types[h] = static_cast<std::int32_t>(type);
+  }
+  for (const std::string& unused : patterns) {  // those behind the last head must be patterns, too
+    std::vector<std::int32_t> nowhere(of_head);
+    HeadType type{};
+    Streaming streaming{};
+    Random random(seed);
+    fill(unused, {*mask, shape, pairs, nowhere.data(), rows, columns, words}, type, streaming, random);
+  }
+  if (!mask->has(HeadType::block_sparse)) mask->live.clear();
+  return mask;
+}
+
+}  // namespace problem
