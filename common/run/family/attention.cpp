@@ -26,7 +26,8 @@ std::string sparse_text(const AttentionSupport& supports) {
   const auto numbers = [](const std::vector<int>& sizes) {
     return joined(sizes, [](int size) { return std::to_string(size); });
   };
-  return "; sparse masks, blocks of " + numbers(supports.sparse_q) + " queries by " + numbers(supports.sparse_k) + " keys";
+  return "; sparse masks, blocks of " + numbers(supports.sparse_q) + " queries by " + numbers(supports.sparse_k) + " keys" +
+         (supports.sparse_tokens ? ", heads that stream by token" : "");
 }
 
 // The first property of the request that is not supported; empty if there is none.
@@ -44,6 +45,9 @@ std::string unsupported(const AttentionSupport& supports, const problem::Attenti
   }
   if (shape.sparse && !contains(supports.sparse_k, shape.sparse->block_k)) {
     return "blocks of " + std::to_string(shape.sparse->block_k) + " keys";
+  }
+  if (shape.sparse && shape.sparse->has(problem::HeadType::streaming_tokens) && !supports.sparse_tokens) {
+    return "heads that stream by token";
   }
   if (shape.kv_heads < shape.heads && !supports.grouped_heads) return "fewer kv-heads than heads";
   if (shape.batch > supports.max_batch) return "a batch beyond " + std::to_string(supports.max_batch);

@@ -24,6 +24,7 @@ struct AttentionSupport {
   bool dropout = false;
   bool packed_dropout = false;                    // both at once
   std::vector<int> sparse_q = {}, sparse_k = {};  // a sparse mask, with blocks of so many queries, and keys; empty: none
+  bool sparse_tokens = false;                     // heads that stream by token, too
   bool grouped_heads = true;                      // kv_heads < heads
   int row_alignment = 1;                          // bytes: rows of Q, K, V and O begin at multiples of so many
   int max_batch = 65535;                          // CUDA's limit on y and z of a grid, which is where batch and heads go

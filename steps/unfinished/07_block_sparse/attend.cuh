@@ -1,0 +1,288 @@
+// Step 07: step 05's tuned loop as three parts, so that each kernel here says only which tiles of keys it visits:
+//
+//   Attend a(…)            the block's queries and what a lane knows of its copies; copies nothing
+//   a.begin(tile)          starts to copy Q and the first tile
+//   a.attend(tile, next)   multiplies a tile, while the next one is copied; masked: std::true_type for a partial tile
+//   a.finish(…)            O and LSE
+#pragma once
+
+#include "steps/05_flash_v2/12_tuned.cuh"
+#include "steps/07_block_sparse/plan.cuh"
+
+namespace block_sparse {
+
+using namespace flash_v2;
+
+// What a kernel needs of the plan.
+struct Plan {
+  const int* tiles;       // lists, one behind the other
+  const TileList* lists;  // [rows]
+  const WorkItem* work;   // [items]
+};
+__device__ inline TileList load_list(const TileList* lists) {
+  const int4 list = load(reinterpret_cast<const int4*>(lists));
+  return {list.x, list.y, list.z, list.w};
+}
+// The row of a block, where blocks run in the order of step 05.
+__device__ inline int row_of(const AttentionShape& shape, const QueryTile& tile) {
+  return (tile.batch * shape.heads + tile.head) * gridDim.x + (gridDim.x - 1 - blockIdx.x);
+}
+
+// The keys of a lane's rows in scores of keys key …: −∞ for those that a row does not see.
+template <int slices, int frags, class Shape>
+__device__ void mask_seen(float (&s)[slices][frags][4], const Shape& shape, const Tokens& tokens, int row, int key) {
+#pragma unroll
+  for (int i = 0; i < slices; ++i) {
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+      const SeenKeys seen = seen_keys(shape, tokens, row + 16 * i + threadIdx.x % 32 / 4 + 8 * r);
+#pragma unroll
+      for (int p = 0; p < frags; ++p) {
+#pragma unroll
+        for (int e = 2 * r; e < 2 * r + 2; ++e) {
+          if (!seen.has(key + 8 * p + threadIdx.x % 4 * 2 + e % 2)) s[i][p][e] = -INFINITY;
+        }
+      }
+    }
+  }
+}
+
+// What a block seldom looks at: in shared memory it takes no registers.
+struct alignas(16) BlockFacts {
+  int batch, head, kv_head, first;  // query
+  int count;                        // of queries
+  int sink, local;
+  int unused;
+};
+
+template <class T, class Tile>
+struct SparseSmem : TunedSmem<T, Tile> {
+  BlockFacts facts;
+};
+
+// by_token: partial tiles may be cut by a head that streams by token, too.
+template <class T, class Tile, bool by_token>
+struct Attend {
+  using Shape = typename Tile::Shape;
+  static constexpr int dim = Tile::dim, keys = Tile::keys, slices = Tile::slices;
+  static constexpr int steps = dim / 16, groups = keys / 16;  // of 16 columns of Q and K; of 16 keys
+  static constexpr int element = sizeof(T);
+
+  const Shape& shape;
+  SparseSmem<T, Tile>& smem;
+  const float scale_log2;
+  const int warp_row;
+  // The source of this thread's first chunks of the tile that is copied next, and their place in a stage.
+  const T *k_next[Tile::kinds], *v_next[Tile::kinds];
+  int to[Tile::kinds];
+  const int k_pass, v_pass;            // bytes between two rows of a thread's copies
+  int a_from, b_from;                  // the byte of this lane's row in a fragment
+  float acc[slices][dim / 8][4] = {};  // O, not yet divided
+  SoftmaxState states[slices][2];
+  std::uint32_t q_frag[Tile::keeps_q ? steps : 1][slices][4];
+  NanGuard<tile_threads> guard;
+  float to_base_2 = 1;
+  int stage_index = 2;  // of this tile: its lowest bit; 2 before the first one
+
+  __device__ Attend(const Shape& shape_, const Tokens& tokens, const QueryTile& tile, const Heads<const T>& k,
+                    const Heads<const T>& v)
+      : shape(shape_),
+        smem(device::shared_storage<SparseSmem<T, Tile>>()),
+        scale_log2(magnitude(shape_.scale)),
+        warp_row(__shfl_sync(all_lanes, threadIdx.x / 32, 0) * 16 * slices),
+        k_pass(static_cast<int>(k.row_stride) * Tile::pass * element),
+        v_pass(static_cast<int>(v.row_stride) * Tile::pass * element) {
+    if (threadIdx.x == 0) {
+      store(reinterpret_cast<int4*>(&smem.facts), make_int4(tile.batch, tile.head, tile.kv_head, tile.first));
+      store(reinterpret_cast<int4*>(&smem.facts.count), make_int4(tile.count, tokens.sink, tokens.local, 0));
+    }
+    const int lane = threadIdx.x % 32;
+    a_from = ((lane % 16) * dim + swizzled<dim>(lane % 16, lane / 16 * chunk)) * element;
+    b_from = ((lane / 16 * 8 + lane % 8) * dim + swizzled<dim>(lane % 8, lane / 8 % 2 * chunk)) * element;
+#pragma unroll
+    for (int s = 0; s < slices; ++s) states[s][0] = states[s][1] = {lowest, 0.0f};
+  }
+
+  // Copies Q and the first tile of keys, which may be the last of all keys.
+  __device__ void begin(const QueryTile& tile, const Heads<const T>& q, const Heads<const T>& k, const Heads<const T>& v,
+                        int first) {
+    copy_rows(smem.q, q, tile.batch, tile.head, tile.first, shape.seq_q);
+    copy_rows(smem.stage[0].k, k, tile.batch, tile.kv_head, first * keys, shape.seq_k);
+    copy_rows(smem.stage[0].v, v, tile.batch, tile.kv_head, first * keys, shape.seq_k);
+    ptx::cp_async_commit_group();
+    if (shape.scale <= 0.0f) {
+      ptx::cp_async_wait_group<0>();  // this thread's part of Q has come: it multiplies only that
+      apply_sign<T, tile_threads>(smem.q, shape.scale);
+    }
+#pragma unroll
+    for (int i = 0; i < Tile::kinds; ++i) {
+      const int n = threadIdx.x + i * tile_threads, row = n / Tile::chunks, column = n % Tile::chunks * chunk;
+      const std::int64_t key = static_cast<std::int64_t>(first) * keys + row;
+      k_next[i] = k.row(tile.batch, tile.kv_head, 0) + key * k.row_stride + column;
+      v_next[i] = v.row(tile.batch, tile.kv_head, 0) + key * v.row_stride + column;
+      to[i] = row * dim + swizzled<dim>(row, column);
+    }
+  }
+
+  // Behind the first tile's barrier, or another one.
+  __device__ QueryTile tile() const {
+    const int4 words = load(reinterpret_cast<const int4*>(&smem.facts));
+    return {words.x, words.y, words.z, words.w, load(&smem.facts.count)};
+  }
+  __device__ Tokens tokens() const {
+    const int4 words = load(reinterpret_cast<const int4*>(&smem.facts.count));
+    return {words.y, words.z};
+  }
+
+  __device__ void load_q_fragments(int step) {
+#pragma unroll
+    for (int s = 0; s < slices; ++s) {
+      ptx::ldmatrix_x4(q_frag[Tile::keeps_q ? step : 0][s],
+                       bytes_beyond(&smem.q[warp_row + 16 * s][0], columns_beyond<dim>(a_from, step)));
+    }
+  }
+
+  // This tile, while the tile `next` is copied; −1: there is none.
+  template <class Masked>
+  __device__ void attend(int j, int next_tile, Masked masked) {
+    auto& stage = smem.stage[stage_index & 1];
+    auto& next = smem.stage[(stage_index & 1) ^ 1];
+    ptx::cp_async_wait_group<0>();  // this thread's part of the tile has come, and of Q
+    guard.template barrier<masked>(stage.v);
+    // Behind this barrier everyone's part has come; and everyone has read the other stage, which is filled next.
+    if (Tile::keeps_q && stage_index == 2) {
+#pragma unroll
+      for (int step = 0; step < steps; ++step) load_q_fragments(step);
+    }
+    // to the sources of the next tile
+#pragma unroll
+    for (int i = 0; i < Tile::kinds; ++i) {
+      k_next[i] = bytes_beyond(k_next[i], std::int64_t{next_tile - j} * Tile::copies * k_pass);
+      v_next[i] = bytes_beyond(v_next[i], std::int64_t{next_tile - j} * Tile::copies * v_pass);
+    }
+
+    // S = Q K^T, and between the mma the copies of the next tile
+    float s[slices][keys / 8][4] = {};
+#pragma unroll
+    for (int step = 0; step < steps; ++step) {
+      if (!Tile::keeps_q) load_q_fragments(step);
+#pragma unroll
+      for (int g = 0; g < groups; ++g) {
+        std::uint32_t k_frag[4];
+        ptx::ldmatrix_x4(k_frag, bytes_beyond(&stage.k[16 * g][0], columns_beyond<dim>(b_from, step)));
+        mma_slices<T>(s, 2 * g, q_frag[Tile::keeps_q ? step : 0], k_frag);
+      }
+      if (next_tile >= 0) {
+#pragma unroll
+        for (int n = copies_before<Tile>(step); n < copies_before<Tile>(step + 1); ++n) {
+          const int i = n % Tile::kinds, down = n / Tile::kinds;
+          ptx::cp_async_16(&next.k[down * Tile::pass][0] + to[i], bytes_beyond(k_next[i], std::int64_t{down} * k_pass));
+          ptx::cp_async_16(&next.v[down * Tile::pass][0] + to[i], bytes_beyond(v_next[i], std::int64_t{down} * v_pass));
+        }
+      }
+    }
+    stage_index = (stage_index & 1) ^ 1;
+    ptx::cp_async_commit_group();
+    if constexpr (Masked::value) {
+      const int first_row = load(&smem.facts.first) + warp_row;
+      const Tokens of_head = by_token ? tokens() : Tokens{0, 0};
+      if (of_head.sink == 0 && of_head.local == 0) {
+        mask_slices(s, shape, first_row, j * keys);
+      } else {
+        mask_seen(s, shape, of_head, first_row, j * keys);
+      }
+      guard.take_out(stage.v);
+    }
+    // row maximum; rescale where it has grown too far
+    lazy_rescale(s, scale_log2, to_base_2, states, acc);
+    // P = exp2(S - m) of the first 16 keys
+    std::uint32_t p_frag[2][slices][4];  // of these 16 keys, and of the next
+    constexpr int pairs = 4 * slices;
+#pragma unroll
+    for (int i = 0; i < pairs; ++i) exponentials<T>(p_frag[0], states, s, to_base_2, 0, i);
+    // O += P V, and between the mma P = exp2(S - m) of the next 16 keys
+    device::KeptPairs<2 * slices> kept;  // of 32 keys
+    const QueryTile of_dropout = device::drops<Shape> ? tile() : QueryTile{};
+#pragma unroll
+    for (int g = 0; g < groups; ++g) {
+      device::drop_pairs(p_frag[g % 2], kept, shape, of_dropout.batch, of_dropout.head, of_dropout.first + warp_row,
+                         j * keys + 16 * g, g);
+#pragma unroll
+      for (int step = 0; step < steps; ++step) {
+        std::uint32_t v_frag[4];
+        ptx::ldmatrix_x4_trans(v_frag, bytes_beyond(&stage.v[16 * g][0], columns_beyond<dim>(a_from, step)));
+        if (g + 1 < groups) {
+#pragma unroll
+          for (int i = pairs * step / steps; i < pairs * (step + 1) / steps; ++i) {
+            exponentials<T>(p_frag[(g + 1) % 2], states, s, to_base_2, g + 1, i);
+          }
+        }
+        mma_slices<T>(acc, 2 * step, p_frag[g % 2], v_frag);
+      }
+    }
+  }
+
+  // O and LSE of whole rows. partial(n) is the n-th of `partials` tiles with a mask.
+  template <class Partial>
+  __device__ void finish(int partials, const Partial& partial, const Heads<const T>& v, const Heads<T>& o, float* lse) {
+    device::multiply_by_factor(acc, shape);
+    __syncthreads();  // the block's facts are there, even if it has no tile
+    const QueryTile tile = this->tile();
+    finish_slices(acc, states, shape, tile, tile.first + warp_row, o, lse);
+    put_back(partials, partial, v, [&](int i, int column, float x) {
+      T* of_o = &o.row(tile.batch, tile.head, i)[column];
+      store(of_o, from_float<T>(to_float(load(of_o)) + x));
+    });
+  }
+
+  // O, not divided, and the states of the block's rows, for merge_parts.
+  __device__ void leave_part(float* part_o,                      // [tile queries, dim]
+                             SoftmaxState* part_states) const {  // [tile queries]
+#pragma unroll
+    for (int s = 0; s < slices; ++s) {
+#pragma unroll
+      for (int r = 0; r < 2; ++r) {
+        const int i = warp_row + 16 * s + threadIdx.x % 32 / 4 + 8 * r, t = threadIdx.x % 4;
+        const float sum = quad_sum(states[s][r].l);
+        if (t == 0) store(reinterpret_cast<float2*>(&part_states[i]), make_float2(states[s][r].m, sum));
+#pragma unroll
+        for (int p = 0; p < dim / 8; ++p) {
+          store(reinterpret_cast<float2*>(&part_o[i * dim + 8 * p + 2 * t]),
+                make_float2(acc[s][p][2 * r], acc[s][p][2 * r + 1]));
+        }
+      }
+    }
+  }
+
+  // Adds to the block's rows what `take_out` took from partial tiles: NaNs and infinities of V, to the rows that see them.
+  // partial(n) is the n-th of `count` tiles; add(i, column, x) adds x to an element of O.
+  template <class Partial, class Add>
+  __device__ void put_back(int count, const Partial& partial, const Heads<const T>& v, const Add& add) const {
+    if (!guard.taken_out) return;
+    const QueryTile tile = this->tile();
+    const Tokens tokens = this->tokens();
+    __syncthreads();  // O is written before it is read again
+#pragma unroll 1
+    for (int n = threadIdx.x; n < tile.count * dim; n += tile_threads) {
+      const int i = tile.first + n / dim, column = n % dim;
+      const SeenKeys seen = seen_keys(shape, tokens, i);
+      float sum = 0.0f;  // 0, or what is not finite
+#pragma unroll 1
+      for (int t = 0; t < count; ++t) {
+        const int first = partial(t) * keys;  // below 0: there is nothing to put back
+#pragma unroll 1
+        for (int j = first; first >= 0 && j < min(first + keys, shape.seq_k); ++j) {
+          if (!seen.has(j)) continue;
+          float x = to_float(load(&v.row(tile.batch, tile.kv_head, j)[column]));
+          if constexpr (device::drops<Shape>) {
+            if (x - x != 0.0f) x *= device::kept_weight(shape, tile.batch, tile.head, i, j);  // 0 · ∞ is NaN
+          }
+          if (x - x != 0.0f) sum += x;  // ∞ − ∞ is NaN, too
+        }
+      }
+      add(i, column, sum);
+    }
+  }
+};
+
+}  // namespace block_sparse

@@ -1,0 +1,16 @@
+// Step 07, host side: the backward pass, for step.cu.
+#pragma once
+
+#include "common/run/family/backward.h"
+
+namespace block_sparse {
+
+void launch_backward(const run::BackwardLaunch& l);
+run::Arrays backward_arrays(const problem::Backward& a);
+std::size_t backward_bytes(const problem::Backward& a);
+
+// Forward and backward as steps of their own.
+const run::AttentionStep& forward_step();
+const run::BackwardStep& backward_step();
+
+}  // namespace block_sparse
