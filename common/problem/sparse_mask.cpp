@@ -285,9 +285,21 @@ double live_pairs(const SparseMask& mask, const Attention& shape) {
   return mask.batches == 1 ? total * shape.batch : total;
 }
 
+namespace {
+
+// Whoever counts pairs has a number for each block of a head.
+void require_blocks(const SparseMask& mask, const Attention& shape) {
+  const double of_head = static_cast<double>(query_blocks(mask, shape)) * key_blocks(mask, shape);
+  require(of_head <= 0x1p26 && of_head * shape.heads <= 0x1p32,
+          "a sparse mask of more than 2^26 blocks a head, or 2^32 in all: larger blocks (block-q, block-k) make fewer");
+}
+
+}  // namespace
+
 void require_mask(const SparseMask& mask, const Attention& shape) {
   require_extent("block-q", mask.block_q);
   require_extent("block-k", mask.block_k);
+  require_blocks(mask, shape);
   const auto heads = static_cast<std::size_t>(shape.heads);
   require(mask.batches == 1 || mask.batches == shape.batch, "block_mask is for " + std::to_string(mask.batches) +
                                                                 " batch entries; it must be for 1 or for " +
@@ -324,8 +336,7 @@ std::shared_ptr<const SparseMask> make_pattern(const std::string& pattern, const
   mask->types.resize(shape.heads);
   mask->streaming.resize(shape.heads);
   const int rows = query_blocks(*mask, shape), columns = key_blocks(*mask, shape);
-  const double blocks_in_all = static_cast<double>(shape.heads) * rows * columns;
-  require(blocks_in_all <= 0x1p30, "a mask of more than 2^30 blocks");
+  require_blocks(*mask, shape);
   const int words = words_of_row(*mask, shape);
   const std::size_t of_head = static_cast<std::size_t>(rows) * words;
   mask->live.resize(of_head * shape.heads);

@@ -129,6 +129,8 @@ TEST_CASE("what cannot be a mask is refused by name") {
     CHECK_THROWS_AS(problem::make_pattern(pattern, a, 10, 10, 1), std::invalid_argument);
   }
   CHECK_THROWS_AS(problem::make_pattern("dense", a, 0, 10, 1), std::invalid_argument);
+  CHECK_THROWS_AS(problem::make_pattern("dense", shape_of(1000000, 1000000), 64, 64, 1), std::invalid_argument);
+  CHECK_NOTHROW(problem::make_pattern("dense", a, 1073741824, 1073741824, 1));
   const auto refuses = [&](const SparseMask& mask) {
     Attention with = a;
     with.sparse = std::make_shared<SparseMask>(mask);
