@@ -7,17 +7,10 @@
 #include "common/problem/backward.h"
 #include "common/problem/gemm.h"
 #include "common/problem/softmax.h"
+#include "common/problem/splitmix.h"
 
 namespace problem {
 namespace {
-
-// The n-th number of SplitMix64 (Steele, Lea, Flood 2014): a hash of seed and n, so any element can be made alone.
-std::uint64_t splitmix(std::uint64_t seed, std::uint64_t n) {
-  std::uint64_t z = seed + (n + 1) * 0x9e3779b97f4a7c15;
-  z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9;
-  z = (z ^ z >> 27) * 0x94d049bb133111eb;
-  return z ^ z >> 31;
-}
 
 // Element n of a stream of numbers close to N(0, 1): how many of 64 random bits are set (mean 32, variance 16), plus the
 // difference of two uniform numbers (variance 1/6), which closes the gaps between whole numbers. Whole-number arithmetic but

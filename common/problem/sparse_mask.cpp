@@ -9,6 +9,7 @@
 
 #include "common/problem/attention.h"
 #include "common/problem/require.h"
+#include "common/problem/splitmix.h"
 
 namespace problem {
 namespace {
@@ -60,21 +61,16 @@ double token_pairs(const Attention& shape, const Streaming& streaming) {
 
 // ---- patterns ----
 
-// SplitMix64 (Steele, Lea, Flood 2014), as for random inputs.
+// The random choices of one head.
 class Random {
  public:
-  explicit Random(std::uint64_t seed) : state_(seed * 0x9e3779b97f4a7c15 + 0x5a17) {}
+  explicit Random(std::uint64_t stream) : stream_(stream) {}
   std::uint64_t below(std::uint64_t n) { return next() % n; }
   double unit() { return static_cast<double>(next() >> 11) * 0x1p-53; }
 
  private:
-  std::uint64_t next() {
-    std::uint64_t z = state_ += 0x9e3779b97f4a7c15;
-    z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9;
-    z = (z ^ z >> 27) * 0x94d049bb133111eb;
-    return z ^ z >> 31;
-  }
-  std::uint64_t state_;
+  std::uint64_t next() { return splitmix(stream_, count_++); }
+  std::uint64_t stream_, count_ = 0;
 };
 
 [[noreturn]] void bad_pattern(const std::string& pattern, const std::string& what) {
@@ -343,18 +339,18 @@ std::shared_ptr<const SparseMask> make_pattern(const std::string& pattern, const
   const std::vector<double> pairs = pairs_of_blocks(*mask, shape);
   const auto patterns = split(pattern, ',');
   for (int h = 0; h < shape.heads; ++h) {
-    Random random(seed * 0x10001 + h);
+    Random random(splitmix(seed, h));
     HeadType type{};
     fill(patterns[h % patterns.size()], {*mask, shape, pairs, &mask->live[of_head * h], rows, columns, words}, type,
          mask->streaming[h], random);
     mask->types[h] = static_cast<std::int32_t>(type);
   }
-  for (const std::string& unused : patterns) {  // those behind the last head must be patterns, too
+  for (std::size_t n = shape.heads; n < patterns.size(); ++n) {  // those that no head takes must be patterns, too
     std::vector<std::int32_t> nowhere(of_head);
     HeadType type{};
     Streaming streaming{};
     Random random(seed);
-    fill(unused, {*mask, shape, pairs, nowhere.data(), rows, columns, words}, type, streaming, random);
+    fill(patterns[n], {*mask, shape, pairs, nowhere.data(), rows, columns, words}, type, streaming, random);
   }
   if (!mask->has(HeadType::block_sparse)) mask->live.clear();
   return mask;

@@ -47,11 +47,10 @@ struct SparseMask {
   bool has(HeadType type) const;  // among its heads
 };
 
-// Blocks that cover the queries, and the keys.
+// Blocks that cover the queries, and the keys; words of 32 bits for a row of blocks of keys.
 int query_blocks(const SparseMask& mask, const Attention& shape);
 int key_blocks(const SparseMask& mask, const Attention& shape);
-
-int words_of_row(const SparseMask& mask, const Attention& shape);  // of 32 bits
+int words_of_row(const SparseMask& mask, const Attention& shape);
 
 // The own blocks of a block of queries, first and last. They may be no blocks of the problem: then some query has no own key.
 struct OwnBlocks {
@@ -81,8 +80,8 @@ void require_mask(const SparseMask& mask, const Attention& shape);
 //     random:P               of every row of blocks the share P, the own block among them; of none where P is 0
 //     uneven:P               the same, where rows differ: from a quarter of P to more than twice as much, P on average
 //     full-row:P             random:P, but one row of each head has all its blocks
-//     vertical-slash:V+S     V columns of blocks and S diagonals, both chosen at random; the own block and the first column,
-//     too empty                  none
+//     vertical-slash:V+S     own blocks, V columns (the first one, others at random) and S diagonals at random
+//     empty                  none
 //
 // or several of these with commas between them: the heads take them by turns. Random choices are those of the seed, and count
 // only blocks that hold a visible pair. Throws std::invalid_argument for text that is none of these.

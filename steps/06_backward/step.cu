@@ -164,6 +164,7 @@ Costs best_costs(const Backward& a) {
   return kernel == "backward_any_dim" ? any_dim_costs(a) : tiled_costs(a, kernel);
 }
 
+// Apart from the step: g++ 12 takes the empty pointer of a temporary for one that is not initialised.
 const Backward default_shape{{.heads = 4, .kv_heads = 4, .seq_q = 128, .seq_k = 128, .dim = 64, .dtype = Dtype::fp16}};
 
 const std::vector<BackwardVariant> variants = {

@@ -5,6 +5,7 @@
 #include <fstream>
 #include <functional>
 #include <limits>
+#include <nlohmann/json.hpp>
 
 #include "common/problem/attention.h"
 #include "common/problem/backward.h"
@@ -13,6 +14,7 @@
 #include "common/reference/backward.h"
 #include "common/run/cli/options.h"
 #include "common/run/family/attention_files.h"
+#include "common/run/family/attention_request.h"
 #include "common/run/family/attention_truth.h"
 #include "tests/catch.h"
 
@@ -190,8 +192,7 @@ TEST_CASE("the reference sees what the mask lets it see, forward and backward") 
   Attention a = shape_of(37, 45, 4, true, 2);
   a.kv_heads = 2;
   a = with_pattern(problem::resolve(a), "random:0.5,sink:2t+local:5t,empty,dense", 8, 8);
-  problem::AttentionInputs in = problem::make_inputs(a, 3);
-  // A NaN in a value that head 0 sees in no row, and head 2 in none at all.
+  const problem::AttentionInputs in = problem::make_inputs(a, 3);
   const auto spec = run::spec_of(a);
   const auto rows = reference::all_rows(spec);
   const auto truth = reference::forward(spec, rows, std::span<const float>(in.q.values), in.k.values, in.v.values);
@@ -256,6 +257,21 @@ TEST_CASE("what a mask hides does not count: NaN, infinities, overflow") {
     if (!sees_it) CHECK(!overflow[r]);
     CHECK(std::isnan(truth.o[r * 8]) == sees_it);
   }
+}
+
+TEST_CASE("a variant names what of a mask it does not take, and a report says what the mask was") {
+  const run::AttentionSupport supports{.sparse_q = {128}, .sparse_k = {64, 128}};
+  CHECK(to_string(supports).find("sparse masks, blocks of 128 queries by 64, 128 keys") != std::string::npos);
+  const auto reason = [&](const std::string& pattern, int block_q, int block_k) {
+    return run::refusal(supports, with_pattern(shape_of(300, 300), pattern, block_q, block_k)).value_or("");
+  };
+  CHECK(reason("band:1", 128, 64).empty());
+  CHECK(reason("band:1", 64, 64).starts_with("does not support blocks of 64 queries"));
+  CHECK(reason("band:1", 128, 32).starts_with("does not support blocks of 32 keys"));
+  CHECK(reason("sink:1t+local:2t", 128, 128).starts_with("does not support heads that stream by token"));
+  const auto json = run::attention_json(with_pattern(shape_of(20, 20, 2), "band:1,dense", 10, 10))["sparse"];
+  CHECK(json == nlohmann::ordered_json::parse(
+                    R"({"block_q": 10, "block_k": 10, "live_pairs": 600.0, "head_types": ["block-sparse", "dense"]})"));
 }
 
 namespace {

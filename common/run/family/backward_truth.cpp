@@ -71,11 +71,9 @@ std::vector<std::uint8_t> seen_by(const reference::AttentionSpec& spec, const st
         bool seen = false;
         for (int head = kv_head * group; head < (kv_head + 1) * group && !range.empty(); ++head) {
           const std::int64_t first = reference::flat_index(spec, reference::Row{batch, head, 0});
-          const bool any = before[first + range.end] > before[first + range.begin];
-          for (int i = range.begin; any && spec.sees && !seen && i < range.end; ++i) {
-            seen = queries[first + i] && spec.sees(batch, head, i, key);
-          }
-          seen |= any && !spec.sees;
+          if (before[first + range.end] == before[first + range.begin]) continue;
+          const auto seeing = reference::seeing_queries(spec, {batch, kv_head, key}, head);
+          seen |= std::any_of(seeing.begin(), seeing.end(), [&](int query) { return queries[first + query] != 0; });
         }
         keys.push_back(seen);
       }

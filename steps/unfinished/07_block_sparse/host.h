@@ -3,7 +3,8 @@
 
 #include "common/run/family/backward.h"
 #include "common/run/family/packed.h"
-#include "steps/07_block_sparse/plan.cuh"
+#include "steps/07_block_sparse/lists.cuh"
+#include "steps/07_block_sparse/order.cuh"
 
 namespace block_sparse {
 

@@ -1,9 +1,4 @@
-
-#ifdef SHFL
-#define UNI(x) __shfl_sync(~0u, (x), 0)
-#else
-#define UNI(x) (x)
-#endif
+// Times the backward kernels beside step 06's, in turns; ../README.md has the command.
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
@@ -12,12 +7,9 @@
 #include <vector>
 
 #include "common/problem/attention.h"
-#if DIM <= 64
-#include "steps/07_block_sparse/08_backward_64.cuh"
-#else
-#include "steps/07_block_sparse/09_backward_128.cuh"
-#endif
 #include "steps/06_backward/05_fragment_order.cuh"
+#include "steps/07_block_sparse/08_backward_64.cuh"
+#include "steps/07_block_sparse/09_backward_128.cuh"
 using namespace block_sparse;
 #define CK(x)                                             \
   do {                                                    \
@@ -28,17 +20,22 @@ using namespace block_sparse;
     }                                                     \
   } while (0)
 constexpr int D = DIM;
-#if DIM <= 64
-#define DENSE backward_tuned_64<__half, D>
-#define SPARSE sparse_backward_64<__half, D>
-constexpr size_t SM = sizeof(Keys32Smem<__half, D>);
-constexpr int TH = backward::tile_threads;
-#else
-#define DENSE backward_tuned_128<__half, D>
-#define SPARSE sparse_backward_128<__half, D>
-constexpr size_t SM = sizeof(RolesSmem<__half, D>);
-constexpr int TH = role_threads;
-#endif
+template <int dim>
+struct Kernels {  // dims 32 and 64
+  static constexpr auto dense = backward_tuned_64<__half, dim>;
+  static constexpr auto sparse = sparse_backward_64<__half, dim>;
+  static constexpr size_t shared_bytes = sizeof(Keys32Smem<__half, dim>);
+  static constexpr int threads = backward::tile_threads;
+};
+template <int dim>
+requires(dim > 64) struct Kernels<dim> {
+  static constexpr auto dense = backward_tuned_128<__half, dim>;
+  static constexpr auto sparse = sparse_backward_128<__half, dim>;
+  static constexpr size_t shared_bytes = sizeof(RolesSmem<__half, dim>);
+  static constexpr int threads = role_threads;
+};
+constexpr size_t SM = Kernels<D>::shared_bytes;
+constexpr int TH = Kernels<D>::threads;
 template <class T>
 T* alloc(size_t n) {
   T* p;
@@ -68,8 +65,8 @@ int main() {
   }
   std::vector<float> L((size_t)H * S, 10.2f);
   CK(cudaMemcpy(lse, L.data(), 4 * L.size(), cudaMemcpyHostToDevice));
-  auto kd = DENSE;
-  auto ks = SPARSE;
+  auto kd = Kernels<D>::dense;
+  auto ks = Kernels<D>::sparse;
   CK(cudaFuncSetAttribute(kd, cudaFuncAttributeMaxDynamicSharedMemorySize, SM));
   CK(cudaFuncSetAttribute(ks, cudaFuncAttributeMaxDynamicSharedMemorySize, SM));
   auto hv = [&](auto* p) { return Heads<std::remove_pointer_t<decltype(p)>>{p, 0, (long)S * D, D}; };

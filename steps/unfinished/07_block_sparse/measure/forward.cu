@@ -1,3 +1,4 @@
+// Times the forward kernels and the plan beside step 05's, in turns; ../README.md has the command.
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
@@ -7,6 +8,8 @@
 
 #include "common/problem/attention.h"
 #include "steps/07_block_sparse/07_balanced.cuh"
+#include "steps/07_block_sparse/lists.cuh"
+#include "steps/07_block_sparse/order.cuh"
 using namespace block_sparse;
 #define CK(x)                                             \
   do {                                                    \
