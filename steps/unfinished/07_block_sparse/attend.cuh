@@ -75,10 +75,7 @@ struct Attend {
   }
 
   // Behind the first tile's barrier, or another one.
-  __device__ QueryTile tile() const {
-    const int4 words = load(reinterpret_cast<const int4*>(&smem.facts));
-    return {words.x, words.y, words.z, words.w, load(&smem.facts.count)};
-  }
+  __device__ QueryTile tile() const { return tile_of_facts(smem.facts); }
   __device__ Tokens tokens() const {
     const int4 words = load(reinterpret_cast<const int4*>(&smem.facts.count));
     return {words.y, words.z};
@@ -179,59 +176,11 @@ struct Attend {
     __syncthreads();  // the block's facts are there, even if it has no tile
     const QueryTile tile = this->tile();
     finish_slices(acc, states, shape, tile, tile.first + warp_row, o, lse);
-    put_back(partials, partial, v, [&](int i, int column, float x) {
+    if (!guard.taken_out) return;
+    put_back<dim, keys>(shape, tile, tokens(), partials, partial, v, [&](int i, int column, float x) {
       T* of_o = &o.row(tile.batch, tile.head, i)[column];
       store(of_o, from_float<T>(to_float(load(of_o)) + x));
     });
-  }
-
-  // O, not divided, and the states of the block's rows, for merge_parts.
-  __device__ void leave_part(float* part_o,                      // [tile queries, dim]
-                             SoftmaxState* part_states) const {  // [tile queries]
-#pragma unroll
-    for (int s = 0; s < slices; ++s) {
-#pragma unroll
-      for (int r = 0; r < 2; ++r) {
-        const int i = warp_row + 16 * s + threadIdx.x % 32 / 4 + 8 * r, t = threadIdx.x % 4;
-        const float sum = quad_sum(states[s][r].l);
-        if (t == 0) store(reinterpret_cast<float2*>(&part_states[i]), make_float2(states[s][r].m, sum));
-#pragma unroll
-        for (int p = 0; p < dim / 8; ++p) {
-          store(reinterpret_cast<float2*>(&part_o[i * dim + 8 * p + 2 * t]),
-                make_float2(acc[s][p][2 * r], acc[s][p][2 * r + 1]));
-        }
-      }
-    }
-  }
-
-  // Adds to the block's rows what `take_out` took from partial tiles: NaNs and infinities of V, to the rows that see them.
-  // partial(n) is the n-th of `count` tiles; add(i, column, x) adds x to an element of O.
-  template <class Partial, class Add>
-  __device__ void put_back(int count, const Partial& partial, const Heads<const T>& v, const Add& add) const {
-    if (!guard.taken_out) return;
-    const QueryTile tile = this->tile();
-    const Tokens tokens = this->tokens();
-    __syncthreads();  // O is written before it is read again
-#pragma unroll 1
-    for (int n = threadIdx.x; n < tile.count * dim; n += tile_threads) {
-      const int i = tile.first + n / dim, column = n % dim;
-      const SeenKeys seen = seen_keys(shape, tokens, i);
-      float sum = 0.0f;  // 0, or what is not finite
-#pragma unroll 1
-      for (int t = 0; t < count; ++t) {
-        const int first = partial(t) * keys;  // below 0: there is nothing to put back
-#pragma unroll 1
-        for (int j = first; first >= 0 && j < min(first + keys, shape.seq_k); ++j) {
-          if (!seen.has(j)) continue;
-          float x = to_float(load(&v.row(tile.batch, tile.kv_head, j)[column]));
-          if constexpr (device::drops<Shape>) {
-            if (x - x != 0.0f) x *= device::kept_weight(shape, tile.batch, tile.head, i, j);  // 0 · ∞ is NaN
-          }
-          if (x - x != 0.0f) sum += x;  // ∞ − ∞ is NaN, too
-        }
-      }
-      add(i, column, sum);
-    }
   }
 };
 

@@ -55,4 +55,56 @@ struct SparseSmem : TunedSmem<T, Tile> {
   BlockFacts facts;
 };
 
+// Behind a barrier.
+__device__ inline QueryTile tile_of_facts(const BlockFacts& facts) {
+  const int4 words = load(reinterpret_cast<const int4*>(&facts));
+  return {words.x, words.y, words.z, words.w, load(&facts.count)};
+}
+// O, not divided, and the states of a warp's rows, for merge_parts.
+template <int dim, int slices>
+__device__ void leave_part(const float (&acc)[slices][dim / 8][4], const SoftmaxState (&states)[slices][2], int warp_row,
+                           float* part_o,                // [tile queries, dim]
+                           SoftmaxState* part_states) {  // [tile queries]
+#pragma unroll
+  for (int s = 0; s < slices; ++s) {
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+      const int i = warp_row + 16 * s + threadIdx.x % 32 / 4 + 8 * r, t = threadIdx.x % 4;
+      const float sum = quad_sum(states[s][r].l);
+      if (t == 0) store(reinterpret_cast<float2*>(&part_states[i]), make_float2(states[s][r].m, sum));
+#pragma unroll
+      for (int p = 0; p < dim / 8; ++p) {
+        store(reinterpret_cast<float2*>(&part_o[i * dim + 8 * p + 2 * t]), make_float2(acc[s][p][2 * r], acc[s][p][2 * r + 1]));
+      }
+    }
+  }
+}
+// Adds to a block's rows what a NanGuard took from partial tiles: NaNs and infinities of V, to the rows that see them.
+// partial(n) is the n-th of `count` tiles; add(i, column, x) adds x to an element of O.
+template <int dim, int keys, class T, class Shape, class Partial, class Add>
+__device__ void put_back(const Shape& shape, const QueryTile& tile, const Tokens& tokens, int count, const Partial& partial,
+                         const Heads<const T>& v, const Add& add) {
+  __syncthreads();  // O is written before it is read again
+#pragma unroll 1
+  for (int n = threadIdx.x; n < tile.count * dim; n += tile_threads) {
+    const int i = tile.first + n / dim, column = n % dim;
+    const SeenKeys seen = seen_keys(shape, tokens, i);
+    float sum = 0.0f;  // 0, or what is not finite
+#pragma unroll 1
+    for (int t = 0; t < count; ++t) {
+      const int first = partial(t) * keys;  // below 0: there is nothing to put back
+#pragma unroll 1
+      for (int j = first; first >= 0 && j < min(first + keys, shape.seq_k); ++j) {
+        if (!seen.has(j)) continue;
+        float x = to_float(load(&v.row(tile.batch, tile.kv_head, j)[column]));
+        if constexpr (device::drops<Shape>) {
+          if (x - x != 0.0f) x *= device::kept_weight(shape, tile.batch, tile.head, i, j);  // 0 · ∞ is NaN
+        }
+        if (x - x != 0.0f) sum += x;  // ∞ − ∞ is NaN, too
+      }
+    }
+    add(i, column, sum);
+  }
+}
+
 }  // namespace block_sparse
