@@ -5,7 +5,7 @@
 // it. Rows above four times the mean are cut into parts, and each part is a work item. A part leaves O, not divided, and (m, l)
 // of its rows in scratch memory; merge_parts makes the row of them, with the operator of step 03.
 //
-// The loop stands in the kernel, as in step 05: nvcc then spills less than with the struct Attend of the rungs before.
+// The loop stands in the kernel, as in step 05, not in the struct Attend: so it is 1 % faster where all is live (README.md).
 //
 // What to expect: with one full row a head, the time of the rows without it and its share. Elsewhere the price of a launch that
 // finds nothing to do, and of work items that are empty.
@@ -47,10 +47,8 @@ __global__ void __launch_bounds__(tile_threads, 2) sparse_balanced(typename Tile
 
   // ---- prologue ----
   if (threadIdx.x == 0) {
-    const Tokens tokens = tokens_of(mask, head);
-    store(reinterpret_cast<int4*>(&smem.facts), make_int4(batch, head, kv_head, item.first_of_tile));
-    store(reinterpret_cast<int4*>(&smem.facts.count),
-          make_int4(min(Tile::rows, shape.seq_q - item.first_of_tile), tokens.sink, tokens.local, 0));
+    const int count = min(Tile::rows, shape.seq_q - item.first_of_tile);
+    store_facts(smem.facts, {batch, head, kv_head, item.first_of_tile, count}, tokens_of(mask, head));
   }
   if (left > 0) {
     copy_rows(smem.q, q, batch, head, item.first_of_tile, shape.seq_q);
@@ -67,7 +65,7 @@ __global__ void __launch_bounds__(tile_threads, 2) sparse_balanced(typename Tile
   const int k_pass = static_cast<int>(k.row_stride) * Tile::pass * element;  // bytes
   const int v_pass = static_cast<int>(v.row_stride) * Tile::pass * element;
   const T *k_next[Tile::kinds], *v_next[Tile::kinds];
-  int to[Tile::kinds];
+  int to[Tile::kinds];  // element of stage.k, and of stage.v
 #pragma unroll
   for (int i = 0; i < Tile::kinds; ++i) {
     const int n = threadIdx.x + i * tile_threads, row = n / Tile::chunks, column = n % Tile::chunks * chunk;
@@ -86,6 +84,7 @@ __global__ void __launch_bounds__(tile_threads, 2) sparse_balanced(typename Tile
 #pragma unroll
   for (int s = 0; s < slices; ++s) states[s][0] = states[s][1] = {lowest, 0.0f};
   std::uint32_t q_frag[Tile::keeps_q ? steps : 1][slices][4];
+  // The byte of this lane's row in a fragment: a_from for Q, and for V by columns; b_from for K.
   const int a_from = ((lane % 16) * dim + swizzled<dim>(lane % 16, lane / 16 * chunk)) * element;
   const int b_from = ((lane / 16 * 8 + lane % 8) * dim + swizzled<dim>(lane % 8, lane / 8 % 2 * chunk)) * element;
   const auto load_q_fragments = [&](int step) {
@@ -96,7 +95,7 @@ __global__ void __launch_bounds__(tile_threads, 2) sparse_balanced(typename Tile
     }
   };
   NanGuard<tile_threads> guard;  // keeps NaNs in V from rows that do not see them
-  float to_base_2 = 1;
+  float to_base_2 = 1;  // what scores are multiplied by: scale_log2, or 1 where some m is beyond fma_limit, as `lowest` is
   int stage_index = 2;  // of this tile: its lowest bit; 2 before the first one
   int j = item.entry;   // this tile
   // ---- main loop: this, for each tile of keys ----
@@ -129,15 +128,15 @@ __global__ void __launch_bounds__(tile_threads, 2) sparse_balanced(typename Tile
     }
     stage_index = (stage_index & 1) ^ 1;
     ptx::cp_async_commit_group();
+    // from the sources of the next tile to those of the one after it
 #pragma unroll
     for (int i = 0; i < Tile::kinds; ++i) {
-      k_next[i] = bytes_beyond(k_next[i], std::int64_t{tile_after - next} * (Tile::copies * k_pass));
-      v_next[i] = bytes_beyond(v_next[i], std::int64_t{tile_after - next} * (Tile::copies * v_pass));
+      k_next[i] = bytes_beyond(k_next[i], std::int64_t{tile_after - next} * Tile::copies * k_pass);
+      v_next[i] = bytes_beyond(v_next[i], std::int64_t{tile_after - next} * Tile::copies * v_pass);
     }
     if constexpr (masked) {
       const int first_row = load(&smem.facts.first) + warp_row;
-      const int4 words = load(reinterpret_cast<const int4*>(&smem.facts.count));
-      const Tokens tokens{words.y, words.z};
+      const Tokens tokens = tokens_of(smem.facts);
       if (tokens.sink == 0 && tokens.local == 0) {
         mask_slices(s, shape, first_row, j * keys);
       } else {
@@ -145,14 +144,16 @@ __global__ void __launch_bounds__(tile_threads, 2) sparse_balanced(typename Tile
       }
       guard.take_out(stage.v);
     }
+    // row maximum; rescale where it has grown too far
     lazy_rescale(s, scale_log2, to_base_2, states, acc);
+    // P = exp2(S - m) of the first 16 keys
     std::uint32_t p_frag[2][slices][4];  // of these 16 keys, and of the next
     constexpr int pairs = 4 * slices;
 #pragma unroll
     for (int i = 0; i < pairs; ++i) exponentials<T>(p_frag[0], states, s, to_base_2, 0, i);
     // O += P V, and between the mma P = exp2(S - m) of the next 16 keys
     device::KeptPairs<2 * slices> kept;  // of 32 keys
-    const QueryTile of_dropout = device::drops<Shape> ? tile_of_facts(smem.facts) : QueryTile{};
+    const QueryTile of_dropout = device::drops<Shape> ? tile_of(smem.facts) : QueryTile{};
 #pragma unroll
     for (int g = 0; g < groups; ++g) {
       device::drop_pairs(p_frag[g % 2], kept, shape, of_dropout.batch, of_dropout.head, of_dropout.first + warp_row,
@@ -185,7 +186,7 @@ __global__ void __launch_bounds__(tile_threads, 2) sparse_balanced(typename Tile
   // ---- epilogue ----
   device::multiply_by_factor(acc, shape);
   __syncthreads();  // the block's facts are there, even if it has no tile
-  const QueryTile tile = tile_of_facts(smem.facts);
+  const QueryTile tile = tile_of(smem.facts);
   const WorkItem again = load_item(&plan.work[blockIdx.x]);
   const std::int64_t first = std::int64_t{again.slot} * Tile::rows;  // row of the parts
   if (again.slot < 0) {
@@ -195,7 +196,7 @@ __global__ void __launch_bounds__(tile_threads, 2) sparse_balanced(typename Tile
   }
   if (!guard.taken_out) return;
   put_back<dim, keys>(
-      shape, tile, tokens_of(mask, tile.head), again.right + again.left,
+      shape, tile, tokens_of(smem.facts), again.right + again.left,
       [&](int n) { return plan.tiles[again.first + (n < again.right ? n : n + again.full)]; }, v,
       [&](int i, int column, float x) {
         if (again.slot < 0) {

@@ -42,10 +42,7 @@ struct Attend {
         warp_row(__shfl_sync(all_lanes, threadIdx.x / 32, 0) * 16 * slices),
         k_pass(static_cast<int>(k.row_stride) * Tile::pass * element),
         v_pass(static_cast<int>(v.row_stride) * Tile::pass * element) {
-    if (threadIdx.x == 0) {
-      store(reinterpret_cast<int4*>(&smem.facts), make_int4(tile.batch, tile.head, tile.kv_head, tile.first));
-      store(reinterpret_cast<int4*>(&smem.facts.count), make_int4(tile.count, tokens.sink, tokens.local, 0));
-    }
+    if (threadIdx.x == 0) store_facts(smem.facts, tile, tokens);
     const int lane = threadIdx.x % 32;
     a_from = ((lane % 16) * dim + swizzled<dim>(lane % 16, lane / 16 * chunk)) * element;
     b_from = ((lane / 16 * 8 + lane % 8) * dim + swizzled<dim>(lane % 8, lane / 8 % 2 * chunk)) * element;
@@ -72,13 +69,6 @@ struct Attend {
       v_next[i] = v.row(tile.batch, tile.kv_head, 0) + key * v.row_stride + column;
       to[i] = row * dim + swizzled<dim>(row, column);
     }
-  }
-
-  // Behind the first tile's barrier, or another one.
-  __device__ QueryTile tile() const { return tile_of_facts(smem.facts); }
-  __device__ Tokens tokens() const {
-    const int4 words = load(reinterpret_cast<const int4*>(&smem.facts.count));
-    return {words.y, words.z};
   }
 
   __device__ void load_q_fragments(int step) {
@@ -132,7 +122,7 @@ struct Attend {
     ptx::cp_async_commit_group();
     if constexpr (Masked::value) {
       const int first_row = load(&smem.facts.first) + warp_row;
-      const Tokens of_head = by_token ? tokens() : Tokens{0, 0};
+      const Tokens of_head = by_token ? tokens_of(smem.facts) : Tokens{0, 0};
       if (of_head.sink == 0 && of_head.local == 0) {
         mask_slices(s, shape, first_row, j * keys);
       } else {
@@ -149,7 +139,7 @@ struct Attend {
     for (int i = 0; i < pairs; ++i) exponentials<T>(p_frag[0], states, s, to_base_2, 0, i);
     // O += P V, and between the mma P = exp2(S - m) of the next 16 keys
     device::KeptPairs<2 * slices> kept;  // of 32 keys
-    const QueryTile of_dropout = device::drops<Shape> ? tile() : QueryTile{};
+    const QueryTile of_dropout = device::drops<Shape> ? tile_of(smem.facts) : QueryTile{};
 #pragma unroll
     for (int g = 0; g < groups; ++g) {
       device::drop_pairs(p_frag[g % 2], kept, shape, of_dropout.batch, of_dropout.head, of_dropout.first + warp_row,
@@ -174,10 +164,10 @@ struct Attend {
   __device__ void finish(int partials, const Partial& partial, const Heads<const T>& v, const Heads<T>& o, float* lse) {
     device::multiply_by_factor(acc, shape);
     __syncthreads();  // the block's facts are there, even if it has no tile
-    const QueryTile tile = this->tile();
+    const QueryTile tile = tile_of(smem.facts);
     finish_slices(acc, states, shape, tile, tile.first + warp_row, o, lse);
     if (!guard.taken_out) return;
-    put_back<dim, keys>(shape, tile, tokens(), partials, partial, v, [&](int i, int column, float x) {
+    put_back<dim, keys>(shape, tile, tokens_of(smem.facts), partials, partial, v, [&](int i, int column, float x) {
       T* of_o = &o.row(tile.batch, tile.head, i)[column];
       store(of_o, from_float<T>(to_float(load(of_o)) + x));
     });

@@ -55,11 +55,20 @@ struct SparseSmem : TunedSmem<T, Tile> {
   BlockFacts facts;
 };
 
-// Behind a barrier.
-__device__ inline QueryTile tile_of_facts(const BlockFacts& facts) {
+// Thread 0 writes the facts; behind the next barrier any thread may read them.
+__device__ inline QueryTile tile_of(const BlockFacts& facts) {
   const int4 words = load(reinterpret_cast<const int4*>(&facts));
   return {words.x, words.y, words.z, words.w, load(&facts.count)};
 }
+__device__ inline Tokens tokens_of(const BlockFacts& facts) {
+  const int4 words = load(reinterpret_cast<const int4*>(&facts.count));
+  return {words.y, words.z};
+}
+__device__ inline void store_facts(BlockFacts& facts, const QueryTile& tile, const Tokens& tokens) {
+  store(reinterpret_cast<int4*>(&facts), make_int4(tile.batch, tile.head, tile.kv_head, tile.first));
+  store(reinterpret_cast<int4*>(&facts.count), make_int4(tile.count, tokens.sink, tokens.local, 0));
+}
+
 // O, not divided, and the states of a warp's rows, for merge_parts.
 template <int dim, int slices>
 __device__ void leave_part(const float (&acc)[slices][dim / 8][4], const SoftmaxState (&states)[slices][2], int warp_row,
@@ -79,8 +88,10 @@ __device__ void leave_part(const float (&acc)[slices][dim / 8][4], const Softmax
     }
   }
 }
+
 // Adds to a block's rows what a NanGuard took from partial tiles: NaNs and infinities of V, to the rows that see them.
 // partial(n) is the n-th of `count` tiles; add(i, column, x) adds x to an element of O.
+// All threads of the block call it.
 template <int dim, int keys, class T, class Shape, class Partial, class Add>
 __device__ void put_back(const Shape& shape, const QueryTile& tile, const Tokens& tokens, int count, const Partial& partial,
                          const Heads<const T>& v, const Add& add) {

@@ -60,6 +60,30 @@ TEST_CASE("every variant is right over lengths, masks and types of heads") {
   }
 }
 
+TEST_CASE("rows above four times the mean are split, and their parts merged") {
+  // One head of eight is alive: its rows are eight times the mean. At most ten tiles of keys make two parts.
+  const char* pattern = "dense,empty,empty,empty,empty,empty,empty,empty";
+  int turn = 0;
+  for (const int dim : {32, 64, 96, 128}) {
+    for (const int seq_q : {1, 150, 300}) {
+      Attention a{.heads = 8, .kv_heads = turn % 2 ? 2 : 8, .seq_q = seq_q, .seq_k = 601, .dim = dim, .causal = turn % 3 == 0};
+      a.dtype = turn % 2 ? Dtype::bf16 : Dtype::fp16;
+      if (turn % 4 == 1) a.dropout = 64;
+      a = masked(a, pattern, turn % 5 == 0 ? 64 : 128, 64, turn);
+      for (const float odd : {0.0f, INFINITY, std::nanf("")}) {  // in the last tile, which is partial, and in the first one
+        problem::AttentionInputs in = problem::make_inputs(a, turn);
+        if (odd != 0.0f) in.v.values[600 * dim + 3] = in.v.values[5 * dim + 1] = odd;
+        const auto outcome = run::execute(run::variant_named(step(), "balanced"), a, in);
+        INFO(problem::to_string(a) << ", " << odd);
+        REQUIRE(outcome.findings.empty());
+        INFO(outcome.verdict->reason());
+        REQUIRE(outcome.verdict->pass());
+      }
+      ++turn;
+    }
+  }
+}
+
 TEST_CASE("packed sequences under masks") {
   for (const char* pattern : {"random:0.5,dense", "sink:5t+local:30t,band:1"}) {
     for (const bool causal : {false, true}) {
