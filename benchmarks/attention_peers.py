@@ -43,9 +43,10 @@ def operations(cell):
 
 class Truth:
     """What the sampled rows of O and LSE must be, in double precision, and what an honest implementation gets. `mask`: what dropout
-    multiplies P by [batch, heads, rows, keys], where there is dropout."""
+    multiplies P by [batch, heads, rows, keys], where there is dropout. `live`: the keys that a sparse mask lets these rows see, of the same
+    shape; some of each row."""
 
-    def __init__(self, torch, q, k, v, causal, rows, mask=None):
+    def __init__(self, torch, q, k, v, causal, rows, mask=None, live=None):
         self._torch = torch
         self._rows = torch.tensor(rows, device=q.device)
         hidden = torch.arange(k.shape[2], device=q.device) > self._rows[:, None] if causal else None
@@ -54,6 +55,8 @@ class Truth:
             scores = q[:, :, self._rows].to(real) @ k.to(real).mT / math.sqrt(q.shape[-1])
             if causal:
                 scores = scores.masked_fill(hidden, -math.inf)
+            if live is not None:
+                scores = scores.masked_fill(~live, -math.inf)
             p = scores.softmax(-1).to(rounded).to(real)
             if mask is not None:
                 p = p * mask.to(real)

@@ -52,9 +52,9 @@ class Truth:
     implementation is at times lucky with them in a whole row: D from a rounded O, and dP − D where the two cancel in fp32.
 
     mask(begin, end): what dropout multiplies P by [end − begin, seq, seq], of heads `begin` to `end` of all batch entries' heads, where
-    there is dropout."""
+    there is dropout. live(begin, end): the keys that a sparse mask lets queries see, of the same shape; some of each query."""
 
-    def __init__(self, torch, q, k, v, d_o, causal, rows, mask=None):
+    def __init__(self, torch, q, k, v, d_o, causal, rows, mask=None, live=None):
         self._torch = torch
         self._rows = torch.tensor(rows, device=q.device)
         heads = [x.flatten(0, 1) for x in (q, k, v, d_o)]
@@ -62,17 +62,20 @@ class Truth:
         parts = []
         for first in range(0, len(heads[0]), at_once):
             end = min(first + at_once, len(heads[0]))
-            parts.append(self._part(*(x[first:end] for x in heads), causal, None if mask is None else mask(first, end)))
+            given = (None if of is None else of(first, end) for of in (mask, live))
+            parts.append(self._part(*(x[first:end] for x in heads), causal, *given))
         # of dQ, dK and dV: [batch · heads, rows, dim], the last one [batch · heads, rows]
         self._exact, self._honest, self._unlucky = ([torch.cat([part[kind][n] for part in parts]) for n in range(3)] for kind in range(3))
 
-    def _part(self, q, k, v, d_o, causal, mask):
+    def _part(self, q, k, v, d_o, causal, mask, live):
         """(exact, honest, what a row may be off by beside that) of some heads [heads, seq, dim]."""
         torch, rows, dtype, scale = self._torch, self._rows, q.dtype, 1 / math.sqrt(q.shape[-1])
         scores = (q.double() @ k.double().mT).mul_(scale)
         if causal:
             at = torch.arange(k.shape[1], device=q.device)
             scores.masked_fill_(at > at[:, None], -math.inf)
+        if live is not None:
+            scores.masked_fill_(~live, -math.inf)
         p = scores.sub_(scores.logsumexp(-1, keepdim=True)).exp_()
         del scores
         of_queries, of_keys = p[:, rows], p[:, :, rows]  # P of the sampled rows

@@ -1,6 +1,6 @@
 """What the benchmarks of attention beside other people's kernels share: problems, our kernels as a library, the GPU's clock, what is
 printed and written, the command line (attention_peers.py: the forward pass; backward_peers.py: the backward pass; packed_peers.py:
-packed sequences, both passes; dropout_peers.py: dropout, both passes).
+packed sequences, both passes; dropout_peers.py: dropout, both passes; sparse_peers.py: sparse masks, both passes).
 
 All need an NVIDIA GPU, a Python with PyTorch, and the step as a library (make gpu builds build/gpu/lib/libattention_STEP.so). All
 contenders work on the same [batch, heads, seq, dim] tensors and take turns (benchmarks/turns.py). The results of each are checked in
@@ -102,6 +102,14 @@ class Problem(ctypes.Structure):
         ("cu_seqlens_count", ctypes.c_int),
         ("dropout", ctypes.c_int),
         ("dropout_seed", ctypes.c_uint64),
+        ("sparse", ctypes.c_void_p),
+    ]
+
+
+class Sparse(ctypes.Structure):
+    _fields_ = [
+        *((name, ctypes.c_int) for name in ("block_q", "block_k", "batches")),
+        *((name, ctypes.c_void_p) for name in ("head_type", "head_type_host", "streaming", "streaming_host", "block_mask", "block_mask_host")),
     ]
 
 

@@ -49,6 +49,7 @@ class _Problem(ctypes.Structure):
         ("cu_seqlens_count", ctypes.c_int),
         ("dropout", ctypes.c_int),
         ("dropout_seed", ctypes.c_uint64),
+        ("sparse", ctypes.c_void_p),
     ]
 
 

@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <cmath>
 #include <functional>
 #include <limits>
@@ -5,7 +6,10 @@
 #include <nlohmann/json.hpp>
 #include <stdexcept>
 #include <string>
+#include <type_traits>
+#include <utility>
 
+#include "common/problem/require.h"
 #include "common/run/cli/command.h"
 #include "common/run/family/any_step.h"
 #include "library/attention_library.h"
@@ -43,6 +47,38 @@ std::vector<int> unknown_lengths(const AttentionProblem& p) {
   return sums;
 }
 
+// The mask as far as the host's memory has it. Bits that nobody gave are 0: a launch does not look at them.
+std::shared_ptr<const problem::SparseMask> sparse_mask(const AttentionSparse& s, const problem::Attention& shape) {
+  const auto needed = [](const char* name, const void* given) {
+    if (given == nullptr) throw std::invalid_argument(std::string(name) + " is null");
+  };
+  problem::require_extent("block_q", s.block_q);
+  problem::require_extent("block_k", s.block_k);
+  problem::SparseMask mask;
+  mask.block_q = s.block_q;
+  mask.block_k = s.block_k;
+  mask.batches = s.batches;
+  needed("head_type_host", s.head_type_host);
+  mask.types.assign(s.head_type_host, s.head_type_host + shape.heads);
+  if (mask.has(problem::HeadType::streaming_blocks) || mask.has(problem::HeadType::streaming_tokens)) {
+    needed("streaming_host", s.streaming_host);
+    needed("streaming", s.streaming);
+    for (int h = 0; h < shape.heads; ++h) mask.streaming.push_back({s.streaming_host[2 * h], s.streaming_host[2 * h + 1]});
+  }
+  if (mask.has(problem::HeadType::block_sparse)) {
+    needed("block_mask", s.block_mask);
+    if (s.batches != 1 && s.batches != shape.batch) {
+      throw std::invalid_argument("batches of block_mask is " + std::to_string(s.batches) + "; it must be 1 or " +
+                                  std::to_string(shape.batch));
+    }
+    const std::size_t words =
+        std::size_t{1} * s.batches * shape.heads * problem::query_blocks(mask, shape) * problem::words_of_row(mask, shape);
+    mask.live.resize(words);
+    if (s.block_mask_host) std::copy_n(s.block_mask_host, words, mask.live.begin());
+  }
+  return std::make_shared<const problem::SparseMask>(std::move(mask));
+}
+
 template <class Problem>  // problem::Attention or problem::Backward
 Problem shape_of(const AttentionProblem& p) {
   Problem shape;
@@ -67,6 +103,9 @@ Problem shape_of(const AttentionProblem& p) {
     if (p.cu_seqlens_count < 2) throw std::invalid_argument("cu_seqlens_count must be 2 or more");
     shape.cu_seqlens = unknown_lengths(p);
   }
+  shape = problem::resolve(shape);
+  if (p.sparse == nullptr) return shape;
+  shape.sparse = sparse_mask(*p.sparse, shape);
   return problem::resolve(shape);
 }
 
@@ -109,7 +148,8 @@ struct Named {
 // The tensors of a problem, by what they are for. Of the caller's memory it refers only to theirs.
 struct Tensors {
   AttentionProblem p;
-  std::int64_t element;  // bytes
+  std::int64_t element;    // bytes
+  AttentionSparse sparse;  // where the problem has one
   bool backward = false;
   AttentionGradients g = {};  // of the backward pass
 
@@ -123,10 +163,22 @@ struct Tensors {
     const std::int64_t bytes = std::int64_t{p.batch} * p.heads * p.seq_q * std::int64_t{sizeof(float)};
     return {p.lse, 1, 1, 1, bytes, bytes, bytes, bytes};
   }
+  const void* given(const std::string& array) const {
+    if (array == "cu_seqlens") return p.cu_seqlens;
+    if (array == "head_type") return sparse.head_type;
+    return array == "streaming" ? static_cast<const void*>(sparse.streaming) : sparse.block_mask;
+  }
   void require() const {
     for (const Named& x : {queries("q", p.q), keys("k", p.k), keys("v", p.v), queries("o", p.o)}) x.require();
     require_array("lse", p.lse, sizeof(float));
     if (p.cu_seqlens) require_array("cu_seqlens", p.cu_seqlens, sizeof(int));
+    if (p.sparse) {
+      require_array("head_type", sparse.head_type, sizeof(int));
+      for (const auto& [name, data] :
+           {std::pair<const char*, const void*>{"streaming", sparse.streaming}, {"block_mask", sparse.block_mask}}) {
+        if (data) require_array(name, data, sizeof(int));
+      }
+    }
     if (!backward) return;
     for (const Named& x : {queries("d_o", g.d_o), queries("dq", g.dq), keys("dk", g.dk), keys("dv", g.dv)}) x.require();
   }
@@ -165,10 +217,15 @@ run::BackwardLaunch bind(const Tensors& t, const problem::Backward& shape, const
           arrays};
 }
 
+// The step's pass of that kind. A step with both is known by its forward pass.
 template <class Step>
 const Step& step_of(const char* pass) {
   const run::AnyStep step = run::this_step();
   if (const auto* found = std::get_if<const Step*>(&step)) return **found;
+  if constexpr (std::is_same_v<Step, run::BackwardStep>) {
+    const auto* forward = std::get_if<const run::AttentionStep*>(&step);
+    if (forward && (*forward)->backward) return *(*forward)->backward;
+  }
   throw std::invalid_argument(std::visit([](const auto* other) { return other->name; }, step) + " has no " + pass + " pass");
 }
 
@@ -179,7 +236,8 @@ AttentionProgram* prepare(const Step& step, const char* name, const AttentionPro
   if (name == nullptr) throw std::invalid_argument("variant is null");
   if (problem == nullptr) throw std::invalid_argument("problem is null");
   const auto shape = shape_of<Problem>(*problem);
-  Tensors tensors{*problem, static_cast<std::int64_t>(problem::bytes(shape.dtype)), gradients != nullptr};
+  Tensors tensors{*problem, static_cast<std::int64_t>(problem::bytes(shape.dtype)),
+                  problem->sparse ? *problem->sparse : AttentionSparse{}, gradients != nullptr};
   if (gradients) tensors.g = *gradients;
   const auto refuse = [&](const auto& reason) {
     if (reason) throw std::invalid_argument(std::string(name) + " " + *reason);
@@ -189,7 +247,7 @@ AttentionProgram* prepare(const Step& step, const char* name, const AttentionPro
   refuse(
       run::device_refusal(library::properties_of(problem->device), variant.compute_capability, variant.shared_bytes_of(shape)));
   tensors.require();
-  const run::Arrays arrays = variant.scratch_of(shape) + run::packed_arrays(shape);
+  const run::Arrays arrays = variant.scratch_of(shape) + run::packed_arrays(shape) + run::sparse_arrays(shape);
   // Where the caller's rows begin decides, too.
   const run::DeviceArrays none{run::Arrays{}};
   refuse(run::refusal(variant.supports, bind(
@@ -197,7 +255,8 @@ AttentionProgram* prepare(const Step& step, const char* name, const AttentionPro
                                             [](bool) -> void* { return nullptr; })));
   const auto launch = [&variant, shape, tensors, arrays](void* scratch, void* stream) {
     library::Borrowed memory(tensors.p.device, stream);
-    const run::DeviceArrays on_device = memory.arrays(arrays, scratch, tensors.p.cu_seqlens);
+    const run::DeviceArrays on_device =
+        memory.arrays(arrays, scratch, [&](const run::Array& array) { return tensors.given(array.name); });
     variant.launch(bind(
         tensors, shape, on_device,
         [&](const Named& x, bool written) {
@@ -206,13 +265,14 @@ AttentionProgram* prepare(const Step& step, const char* name, const AttentionPro
         [&](bool written) { return written ? memory.output("lse", tensors.lse()) : memory.input("lse", tensors.lse()); }));
     memory.finish();
   };
-  const bool unknown = problem->cu_seqlens && !problem->cu_seqlens_host;
+  const bool unknown = (problem->cu_seqlens && !problem->cu_seqlens_host) ||
+                       (shape.sparse && !shape.sparse->live.empty() && !problem->sparse->block_mask_host);
   return new AttentionProgram{unknown ? std::numeric_limits<double>::quiet_NaN() : shape.flops(),
                               library::scratch_bytes(arrays), launch};
 }
 
 template <class Step>
-std::string describe(const Step& step) {
+nlohmann::ordered_json describe(const Step& step) {
   nlohmann::ordered_json variants = nlohmann::ordered_json::array();
   for (const auto& variant : step.variants) {
     variants.push_back({{"name", variant.name},
@@ -220,9 +280,12 @@ std::string describe(const Step& step) {
                         {"supports", to_string(variant.supports)},
                         {"compute_capability", variant.compute_capability}});
   }
-  return nlohmann::ordered_json{
-      {"step", step.name}, {"default", step.default_variant}, {"toolkit", library::toolkit()}, {"variants", variants}}
-      .dump();
+  nlohmann::ordered_json json = {
+      {"step", step.name}, {"default", step.default_variant}, {"toolkit", library::toolkit()}, {"variants", variants}};
+  if constexpr (std::is_same_v<Step, run::AttentionStep>) {
+    if (step.backward) json["backward"] = describe(*step.backward);
+  }
+  return json;
 }
 
 }  // namespace
@@ -232,7 +295,7 @@ AttentionProgram* library::guarded(const std::function<AttentionProgram*()>& mak
 }
 
 const char* attention_describe() {
-  static const std::string text = std::visit([](const auto* step) { return describe(*step); }, run::this_step());
+  static const std::string text = std::visit([](const auto* step) { return describe(*step).dump(); }, run::this_step());
   return text.c_str();
 }
 

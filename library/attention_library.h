@@ -32,6 +32,21 @@ struct AttentionTensor {
   int64_t batch_stride, head_stride, row_stride;
 };
 
+// Which blocks of keys a block of queries sees, for steps that take sparse masks: a type for each head. Head types and
+// streaming are needed in both memories, with the same values. block_mask may be anything: its bits are read at each launch.
+struct AttentionSparse {
+  int block_q, block_k;       // queries and keys of a block
+  int batches;                // of block_mask: 1, for all batch entries, or one for each
+  const int* head_type;       // [heads]: 0 dense, 1 block-sparse, 2 streaming by block, 3 streaming by token
+  const int* head_type_host;  // in the host's memory
+  const int* streaming;       // [heads, 2]: sink and local, in blocks or tokens; null where no head streams
+  const int* streaming_host;  // in the host's memory
+  // Bits [batches, heads, query blocks, words]: bit c of word w for block 32 w + c of keys; words of 32 bits cover all blocks
+  // of keys. Null where no head is block-sparse. In the host's memory it only serves attention_operations(), and may be null.
+  const uint32_t* block_mask;
+  const uint32_t* block_mask_host;
+};
+
 struct AttentionProblem {
   int device;  // its number; it becomes the calling thread's current one. The simulator has number 0 alone
   int batch, heads, kv_heads, seq_q, seq_k, dim;
@@ -52,6 +67,7 @@ struct AttentionProblem {
   // A pair of a query and a key is left out with probability dropout / 256, from 0 (none) to 255; the seed says which.
   int dropout;
   uint64_t dropout_seed;
+  const struct AttentionSparse* sparse;  // null: every head is dense
 };
 
 // What the backward pass adds to a problem, whose O and LSE, of a forward pass of the same problem, it then reads.
@@ -62,15 +78,16 @@ struct AttentionGradients {
   struct AttentionTensor dv;   // [batch, kv_heads, seq_k, dim]
 };
 
-// Something that can be launched again and again. It holds the addresses of tensors, lse and cu_seqlens, and no memory of a
-// device; the structures that it was made from are not needed any more.
+// Something that can be launched again and again. It holds the addresses of tensors, lse, cu_seqlens and the mask's arrays, and
+// no memory of a device; the structures that it was made from are not needed any more.
 struct AttentionProgram;
 
 // JSON: the step, its default variant, its variants with what they support and the compute capability that they need, and the
-// toolkit that built it. Needs no GPU.
+// toolkit that built it; of a step with both passes that is its forward pass, and `backward` has the same of the other one.
+// Needs no GPU.
 const char* attention_describe(void);
 
-// A library has one of the two passes, and refuses the other.
+// A library has one of the two passes, and refuses the other; or it has both.
 struct AttentionProgram* attention_prepare(const char* variant, const struct AttentionProblem* problem);
 struct AttentionProgram* attention_prepare_backward(const char* variant, const struct AttentionProblem* problem,
                                                     const struct AttentionGradients* gradients);
@@ -79,7 +96,8 @@ struct AttentionProgram* attention_prepare_backward(const char* variant, const s
 // two of it.
 size_t attention_scratch_bytes(const struct AttentionProgram* program);
 
-// Of one launch: 4 · dim · visible pairs, of the backward pass 10 · dim · visible pairs. NaN where cu_seqlens_host is missing.
+// Of one launch: 4 · dim · visible pairs, of the backward pass 10 · dim · visible pairs. NaN where cu_seqlens_host or
+// block_mask_host is missing.
 double attention_operations(const struct AttentionProgram* program);
 
 // `stream` is a cudaStream_t; null is the legacy default stream. A fault of a kernel shows at a later call; the simulator's

@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -23,6 +24,9 @@ struct Rows {
   }
 };
 
+// Where the caller has an array that is not scratch memory, on the device; null: nowhere.
+using Given = std::function<const void*(const run::Array&)>;
+
 class Borrowed {
  public:
   // Makes the device current, and the stream that of launches. Throws runtime::Error.
@@ -35,7 +39,7 @@ class Borrowed {
   void* input(const char* name, const Rows& rows);
   void* output(const char* name, const Rows& rows);
   // Where kernels find these arrays: those of scratch memory lie one behind the other, from `scratch` on.
-  run::DeviceArrays arrays(const run::Arrays& arrays, void* scratch, const int* cu_seqlens);
+  run::DeviceArrays arrays(const run::Arrays& arrays, void* scratch, const Given& given);
   // Throws runtime::Error for what the simulator found; a GPU's launches go on.
   void finish();
 

@@ -44,11 +44,12 @@ void* Borrowed::copy(const char* name, const Rows& rows, bool comes_back) {
 void* Borrowed::input(const char* name, const Rows& rows) { return copy(name, rows, false); }
 void* Borrowed::output(const char* name, const Rows& rows) { return copy(name, rows, true); }
 
-run::DeviceArrays Borrowed::arrays(const run::Arrays& arrays, void*, const int* cu_seqlens) {
+run::DeviceArrays Borrowed::arrays(const run::Arrays& arrays, void*, const Given& given) {
   return run::DeviceArrays(arrays, [&](const run::Array& array) -> void* {
     const auto bytes = static_cast<std::int64_t>(run::bytes(array));
     if (array.role != run::Role::scratch) {
-      return input(array.name.c_str(), {const_cast<int*>(cu_seqlens), 1, 1, 1, bytes, bytes, bytes, bytes});
+      void* data = const_cast<void*>(given(array));
+      return data ? input(array.name.c_str(), {data, 1, 1, 1, bytes, bytes, bytes, bytes}) : nullptr;
     }
     return output(array.name.c_str(), {nullptr, 1, 1, 1, bytes, bytes, bytes, bytes});
   });

@@ -43,10 +43,13 @@ std::string from_root(const std::string& path) {
   return path.starts_with(root) ? path.substr(root.size()) : path;
 }
 
-// Code that is the same for every kernel: a report wants the kernel's line that uses it.
+// Code that is the same for every kernel: a report wants the kernel's line that uses it. Folders in common/device/ are named
+// after the step whose kernels they are from, and are no helpers; but ptx/ is.
 bool is_helper(const std::string& file) {
-  return file.starts_with("common/device/") || file.starts_with("common/simt/") || file.starts_with(".venv/") ||
-         file.starts_with("/");
+  const std::string device = "common/device/";
+  if (file.starts_with(device + "ptx/")) return true;
+  if (file.starts_with(device)) return file.find('/', device.size()) == std::string::npos;
+  return file.starts_with("common/simt/") || file.starts_with(".venv/") || file.starts_with("/");
 }
 
 std::string demangled(const char* name) {

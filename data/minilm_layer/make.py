@@ -11,6 +11,10 @@ The gradient of a loss comes from PyTorch's autograd in float64, from the stored
 arrays. It is compared with the formulas of the backward pass in float64 NumPy
 before it is written.
 
+With --long the same is done for the longest input that the model takes: 512
+tokens, the rows of its table of positions. Of it ../minilm_long gets x, q, k and
+v, rounded to fp16. The weights stay here.
+
 Packages (the same list is in requirements.txt), Python 3.10 or newer:
 
     numpy==2.3.5 torch==2.9.1 transformers==4.57.6 tokenizers==0.22.2
@@ -23,7 +27,9 @@ Use:
     python make.py --out DIR        make them somewhere else
     python make.py --gradient       only make the gradient, from the stored files
                                     (needs NumPy and torch only)
+    python make.py --long           make the long input in ../minilm_long instead
     python make.py --check          only re-check the stored files (needs NumPy only)
+    python make.py --long --check   the same for ../minilm_long
 
 No network is used once the packages are installed. On one machine with these
 versions, a second run gives the same bytes. Another CPU may change the last
@@ -50,11 +56,13 @@ os.environ["TOKENIZERS_PARALLELISM"] = "false"
 import numpy as np
 
 HERE = Path(__file__).resolve().parent
+LONG = HERE.parent / "minilm_long"
 WIDTH = 384
 HEADS = 12
 HEAD_DIM = WIDTH // HEADS
 LAYERS = 6
 MAX_TOKENS = 256  # the model was trained on inputs of at most 256 word pieces
+POSITIONS = 512  # rows of its table of positions: no longer input is possible
 DEFAULT_LAYER = 2
 TOLERANCE = 1e-5
 GRADIENT_TOLERANCE = 1e-12
@@ -326,12 +334,13 @@ def layer_weights(tensors, layer):
     }
 
 
-def run_model(folder, tensors, text):
+def run_model(folder, tensors, text, most_tokens):
     """Run the packaged model on the text and record every layer through hooks.
 
     Returns the token strings, and for each layer a pair of float32 arrays
     [1, tokens, 384]: what enters the self-attention, and what leaves
-    BertSelfOutput.dense (before dropout, residual and LayerNorm).
+    BertSelfOutput.dense (before dropout, residual and LayerNorm). Raises LayerError
+    if the text has more than most_tokens tokens.
     """
     import torch
     from transformers import AutoTokenizer, BertModel
@@ -356,8 +365,10 @@ def run_model(folder, tensors, text):
 
     encoded = tokeniser(text, return_tensors="pt")
     tokens = tokeniser.convert_ids_to_tokens(encoded["input_ids"][0].tolist())
-    if len(tokens) > MAX_TOKENS:
-        raise LayerError(f"the paragraph has {len(tokens)} tokens; at most {MAX_TOKENS} fit")
+    if len(tokens) > most_tokens:
+        raise LayerError(f"the text has {len(tokens)} tokens; at most {most_tokens} fit")
+    if config.max_position_embeddings != POSITIONS:
+        raise LayerError(f"the model has {config.max_position_embeddings} positions")
     if not bool(encoded["attention_mask"].all()):
         raise LayerError("the attention mask hides a token; expected none hidden")
 
@@ -469,10 +480,14 @@ def describe(arrays, layer, margin, versions):
 
 
 def write_npy(path, array):
-    """Write one array as .npy, format version 1.0, C order, little-endian float32."""
+    """Write one array as .npy, format version 1.0, C order, little-endian.
+
+    As float16 if the array has that type, else as float32.
+    """
+    dtype = "<f2" if array.dtype == np.float16 else "<f4"
     with open(path, "wb") as handle:
         np.lib.format.write_array(
-            handle, np.ascontiguousarray(array, dtype="<f4"), version=(1, 0), allow_pickle=False
+            handle, np.ascontiguousarray(array, dtype=dtype), version=(1, 0), allow_pickle=False
         )
 
 
@@ -543,19 +558,23 @@ def make_gradient(folder):
     write_all(folder, gradient, {"layer.json": as_json(description | about)})
 
 
-def make(args):
-    """Make every file."""
+def model_layer(args, text_file, most_tokens):
+    """Run the packaged model on a text, check the chosen layer, and print what it is like.
+
+    Returns the versions of the packages, the token strings, the arrays by file stem,
+    and the margin of the check.
+    """
     versions = check_versions()
     folder, tensors = packaged_weights()
     try:
-        text = " ".join(args.paragraph.read_text(encoding="utf-8").split())
+        text = " ".join(text_file.read_text(encoding="utf-8").split())
     except OSError as error:
-        raise LayerError(f"cannot read the paragraph: {error}") from error
+        raise LayerError(f"cannot read the text: {error}") from error
     if not text:
-        raise LayerError(f"{args.paragraph} is empty")
+        raise LayerError(f"{text_file} is empty")
     print("running the packaged model on the CPU ...")
-    tokens, records = run_model(folder, tensors, text)
-    print(f"paragraph: {len(tokens)} tokens, with [CLS] and [SEP]")
+    tokens, records = run_model(folder, tensors, text, most_tokens)
+    print(f"text: {len(tokens)} tokens, with [CLS] and [SEP]")
     print_layer_table(tensors, records)
     print(f"chosen layer: {args.layer}")
 
@@ -563,6 +582,76 @@ def make(args):
     arrays = {"x": x, **layer_weights(tensors, args.layer), "y_model": y_model}
     margin = verify(arrays)
     check_multihead_attention(arrays)
+    return versions, tokens, arrays, margin
+
+
+# --- the long input ----------------------------------------------------------
+
+
+def stored_weights():
+    """The layer's weights and biases from this script's folder, by file stem."""
+    names = set(array_shapes(1)) - {"x", "y_model"}
+    return {name: read_npy(HERE / f"{name}.npy") for name in sorted(names)}
+
+
+def half_heads(x, weights):
+    """q, k and v by file stem, each [1, 12, tokens, 32] in fp16.
+
+    Computed from x and the weights in float64, and rounded once.
+    """
+    parts = projected(x, weights["in_proj_weight"], weights["in_proj_bias"])
+    return {name: part[None].astype("<f2") for name, part in zip("qkv", parts)}
+
+
+def output_from_heads(heads, weights):
+    """The layer's output [1, tokens, 384] in float64, from stored q, k and v."""
+    q, k, v = (heads[name][0].astype(np.float64) for name in "qkv")
+    scores = q @ k.transpose(0, 2, 1) / math.sqrt(HEAD_DIM)
+    p = np.exp(scores - scores.max(axis=-1, keepdims=True))
+    context = (p / p.sum(axis=-1, keepdims=True)) @ v
+    rows = context.transpose(1, 0, 2).reshape(-1, WIDTH)
+    weight, bias = weights["out_proj_weight"], weights["out_proj_bias"]
+    return (rows @ weight.astype(np.float64).T + bias.astype(np.float64))[None]
+
+
+def make_long(args):
+    """Make the files of the long input."""
+    versions, tokens, arrays, margin = model_layer(args, args.out / "text.txt", POSITIONS)
+    if len(tokens) != POSITIONS:
+        raise LayerError(f"the text has {len(tokens)} tokens; {POSITIONS} are the longest input")
+    for name, value in stored_weights().items():
+        if not np.array_equal(arrays[name], value):
+            raise LayerError(f"{name}: not the layer whose weights are stored beside this script")
+    x = arrays["x"].astype("<f2")
+    heads = half_heads(x, arrays)
+    off = agreement(output_from_heads(heads, arrays), arrays["y_model"].astype(np.float64))
+    print(f"output from x, q, k and v in fp16: max|diff| / max|ref| = {off:.3e}")
+    description = describe(arrays, args.layer, margin, versions)
+    description["fp16_max_diff_over_max_ref"] = float(f"{off:.3e}")
+    texts = {"tokens.txt": "\n".join(tokens) + "\n", "layer.json": as_json(description)}
+    write_all(args.out, {"x": x, **heads}, texts)
+
+
+def check_long(folder):
+    """Re-check the files of the long input: q, k and v come from x. Needs NumPy only."""
+    tokens = (folder / "tokens.txt").read_text(encoding="utf-8").splitlines()
+    x = read_npy(folder / "x.npy")
+    if x.shape != (1, len(tokens), WIDTH) or x.dtype != np.dtype("<f2"):
+        raise LayerError("x.npy does not fit tokens.txt, or is not float16")
+    for name, expected in half_heads(x, stored_weights()).items():
+        value = read_npy(folder / f"{name}.npy")
+        if value.shape != expected.shape or value.dtype != np.dtype("<f2"):
+            raise LayerError(f"{name}.npy: not a float16 array of shape {expected.shape}")
+        # Another order of the sums may round a number to its neighbour.
+        step = np.spacing(np.maximum(np.abs(value), np.abs(expected)))
+        if not (np.abs(value - expected) <= step).all():
+            raise LayerError(f"{name}.npy does not come from x.npy and the weights")
+    print(f"the stored files in {folder} are sound")
+
+
+def make(args):
+    """Make every file."""
+    versions, tokens, arrays, margin = model_layer(args, args.paragraph, MAX_TOKENS)
     gradient, about = made_gradient(arrays)
     description = describe(arrays, args.layer, margin, versions) | about
     texts = {"tokens.txt": "\n".join(tokens) + "\n", "layer.json": as_json(description)}
@@ -574,7 +663,12 @@ def main():
     parser = argparse.ArgumentParser(
         description="Make the files of data/minilm_layer from the packaged model."
     )
-    parser.add_argument("--out", type=Path, default=HERE, help="folder to write (default: here)")
+    parser.add_argument(
+        "--out", type=Path, help="folder to write (default: here, or ../minilm_long with --long)"
+    )
+    parser.add_argument(
+        "--long", action="store_true", help="the long input: of text.txt in the folder to write"
+    )
     parser.add_argument(
         "--layer",
         type=int,
@@ -593,8 +687,13 @@ def main():
         "--check", action="store_true", help="only re-check the files in --out; write nothing"
     )
     args = parser.parse_args()
+    if args.long and args.gradient:
+        parser.error("--gradient contradicts --long: the long input has no gradient")
+    args.out = args.out or (LONG if args.long else HERE)
     try:
-        if args.check:
+        if args.long:
+            check_long(args.out) if args.check else make_long(args)
+        elif args.check:
             check_stored(args.out)
         elif args.gradient:
             make_gradient(args.out)

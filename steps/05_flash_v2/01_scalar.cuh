@@ -16,7 +16,7 @@
 // multiply-adds of a warp per cycle, where the SM can do four.
 #pragma once
 
-#include "steps/05_flash_v2/tile.cuh"
+#include "common/device/flash_v2/tile.cuh"
 
 namespace flash_v2 {
 

@@ -17,8 +17,8 @@
 // reads at once take 8 wavefronts for each register of Q and K, and 4 wavefronts for each half of a register of V.
 #pragma once
 
+#include "common/device/flash_v2/warp_tile.cuh"
 #include "common/device/ptx/mma.cuh"
-#include "steps/05_flash_v2/warp_tile.cuh"
 
 namespace flash_v2 {
 

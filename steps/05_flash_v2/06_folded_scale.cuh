@@ -10,8 +10,8 @@
 // What to expect: one multiplication less for each of a lane's 32 scores: 32 of about 250 instructions a tile at dim 64.
 #pragma once
 
+#include "common/device/flash_v2/scale.cuh"
 #include "steps/05_flash_v2/05_edge_masks.cuh"
-#include "steps/05_flash_v2/scale.cuh"
 
 namespace flash_v2 {
 

@@ -15,26 +15,13 @@
 // because a lane keeps 6 addresses instead of one for each ldmatrix, and the next rung needs them.
 #pragma once
 
+#include "common/device/flash_v2/addresses.cuh"
 #include "steps/05_flash_v2/07_registers.cuh"
 
 namespace flash_v2 {
 
 // In elements. The bytes between two rows of a copy must fit in 32 bits. 65,535 heads of 128 elements stay below the limit.
 constexpr int tuned_max_row_stride = 1 << 23;
-
-// The byte offset of the chunk 16 · step columns to the right of the chunk at offset `bytes`. That chunk is in the same row,
-// and is one of the two chunks of the row's first 16 columns.
-
-// [doc: columns_beyond]
-template <int dim>
-__device__ int columns_beyond(int bytes, int step) {
-  return dim % 64 == 0 ? bytes ^ 32 * step : (bytes ^ 32 * (step % 2)) + 64 * (step / 2);
-}
-// [/doc: columns_beyond]
-template <class T>
-__device__ const T* bytes_beyond(const T* start, std::int64_t bytes) {
-  return reinterpret_cast<const T*>(reinterpret_cast<const char*>(start) + bytes);
-}
 
 // Grid: x over tiles of queries, y over heads, z over the batch. Blocks of tile_threads.
 template <class T, int dim>

@@ -23,14 +23,6 @@
 
 namespace flash_v2 {
 
-// How many of a tile's copies are issued before this step of 16 columns of Q Kᵀ: all of them half way.
-template <class Tile>
-__device__ constexpr int copies_before(int step) {
-  constexpr int all = Tile::kinds * Tile::copies;
-  const int due = all * 2 * step / (Tile::dim / 16);
-  return due < all ? due : all;
-}
-
 // Grid: x over tiles of queries, y over heads, z over the batch. Blocks of tile_threads. Rows begin at multiples of 16 bytes.
 template <class T, class Tile>
 __global__ void __launch_bounds__(tile_threads, 2) flash_tuned(typename Tile::Shape shape,

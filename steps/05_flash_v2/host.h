@@ -2,9 +2,9 @@
 // tests.
 #pragma once
 
+#include "common/device/flash_v2/tile.cuh"
 #include "common/run/family/attention.h"
 #include "common/runtime/launch.h"
-#include "steps/05_flash_v2/tile.cuh"
 
 namespace flash_v2 {
 

@@ -15,7 +15,7 @@
 // read 32 rows of K or V, 33 lines for a multiply-add.
 #pragma once
 
-#include "steps/06_backward/rows.cuh"
+#include "common/device/backward/rows.cuh"
 
 namespace backward {
 

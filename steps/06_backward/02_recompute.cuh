@@ -19,8 +19,8 @@
 // last bits of dQ differ from run to run.
 #pragma once
 
+#include "common/device/backward/scalar_tile.cuh"
 #include "common/device/ptx/red.cuh"
-#include "steps/06_backward/scalar_tile.cuh"
 
 namespace backward {
 

@@ -16,7 +16,7 @@
 // at barriers.
 #pragma once
 
-#include "steps/06_backward/tensor_tile.cuh"
+#include "common/device/backward/tensor_tile.cuh"
 
 namespace backward {
 

@@ -15,8 +15,8 @@
 // of 54.
 #pragma once
 
+#include "common/device/backward/query_tiles.cuh"
 #include "steps/06_backward/05_fragment_order.cuh"
-#include "steps/06_backward/query_tiles.cuh"
 
 namespace backward {
 
@@ -28,7 +28,6 @@ struct TransposedSmem {
   Tile<T, tile_rows, dim> d_o;
   Tile<T, tile_keys, tile_rows> ds;
 };
-constexpr int part_rows = 32;  // queries of Sᵀ that a warp has at a time: P and dS of 64 would spill at dim 128
 
 // Grid: x over tiles of keys, y over key/value heads, z over the batch. Blocks of tile_threads.
 template <class T, int dim, bool vector>

@@ -12,18 +12,12 @@
 // the bound, with 3.3 wavefronts for an mma: at most 0.46 of the roof.
 #pragma once
 
+#include "common/device/backward/query_tiles.cuh"
+#include "common/device/backward/stages.cuh"
 #include "steps/06_backward/06_transposed.cuh"
-#include "steps/06_backward/query_tiles.cuh"
 
 namespace backward {
 
-template <class T, int rows, int dim>
-struct Stage {
-  Tile<T, rows, dim> q;
-  Tile<T, rows, dim> d_o;
-  alignas(16) float lse2[rows];
-  alignas(16) float minus_delta[rows];
-};
 template <class T, int dim>
 struct PipelineSmem {
   Tile<T, tile_keys, dim> k;

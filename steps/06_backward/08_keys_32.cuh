@@ -19,21 +19,10 @@
 // an SM.
 #pragma once
 
+#include "common/device/backward/slices.cuh"
 #include "steps/06_backward/07_pipeline.cuh"
-#include "steps/06_backward/slices.cuh"
 
 namespace backward {
-
-constexpr int key_slices = 2;                                   // of 16 keys, of a warp
-constexpr int wide_keys = 16 * key_slices * tile_threads / 32;  // of a block: 128
-
-template <class T, int dim>
-struct Keys32Smem {
-  Tile<T, wide_keys, dim> k;
-  Tile<T, wide_keys, dim> v;
-  Stage<T, tile_rows, dim> stage[2];
-  Tile<T, wide_keys, tile_rows> ds[2];
-};
 
 // Grid: x over tiles of keys, y over key/value heads, z over the batch. Blocks of tile_threads.
 template <class T, int dim, bool vector>

@@ -13,9 +13,9 @@
 // addresses out of the loop. 1.15 times `keys_32`, 360 TFLOP/s.
 #pragma once
 
+#include "common/device/backward/dropped.cuh"
+#include "common/device/backward/stage_copies.cuh"
 #include "steps/06_backward/08_keys_32.cuh"
-#include "steps/06_backward/dropped.cuh"
-#include "steps/06_backward/stage_copies.cuh"
 
 namespace backward {
 

@@ -15,8 +15,8 @@
 // dim 128, 335 TFLOP/s. The bound is latency, because registers allow each scheduler only two warps.
 #pragma once
 
+#include "common/device/backward/role_warp.cuh"
 #include "common/device/ptx/barrier.cuh"
-#include "steps/06_backward/role_warp.cuh"
 
 namespace backward {
 

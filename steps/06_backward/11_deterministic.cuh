@@ -15,8 +15,8 @@
 
 #include <bit>
 
+#include "common/device/backward/slices.cuh"
 #include "steps/06_backward/07_pipeline.cuh"
-#include "steps/06_backward/slices.cuh"
 
 namespace backward {
 

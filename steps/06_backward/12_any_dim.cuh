@@ -16,9 +16,9 @@
 // five products are made twice. Ten times `recompute`, which takes these dims elsewhere.
 #pragma once
 
+#include "common/device/backward/dropped.cuh"
+#include "common/device/backward/slices.cuh"
 #include "steps/06_backward/06_transposed.cuh"
-#include "steps/06_backward/dropped.cuh"
-#include "steps/06_backward/slices.cuh"
 
 namespace backward {
 

@@ -3,10 +3,10 @@
 #pragma once
 
 #include "common/device/dispatch.h"
+#include "common/launches/backward.h"
 #include "common/run/family/any_step.h"
 #include "common/run/family/packed.h"
 #include "steps/06_backward/05_fragment_order.cuh"
-#include "steps/06_backward/host.h"
 
 namespace backward {
 
@@ -21,16 +21,6 @@ struct Block {
   using Smem = S;
   static constexpr int keys = block_keys, threads = block_threads;
 };
-
-// A thread for 16 columns of a row.
-template <class T>
-void launch_convert_blocks(const run::BackwardLaunch& l) {
-  runtime::launch(convert_blocks<T>,
-                  {.grid = grid_of(ceil_div<std::int64_t>(std::int64_t{l.shape.seq_q} * (l.shape.dim / 16), convert_threads),
-                                   l.shape.heads, l.shape.batch),
-                   .block = convert_threads},
-                  l.device_shape(), l.arrays.get<float>("dq_sums"), statistics_of(l), l.dq.as<T>());
-}
 
 template <template <class, int> class Rung, int... dims>
 void launch_rung(const run::BackwardLaunch& l) {

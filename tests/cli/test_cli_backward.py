@@ -26,15 +26,15 @@ def backward():
 # ---- the judge ----
 
 
-def visible(seq_q, seq_k, causal=False, window=0):
+def visible(seq_q, seq_k, causal=False, window=0, live=True):
     i, j = np.indices((seq_q, seq_k))
     own = i + seq_k - seq_q
-    return ((j <= own) | (not causal)) & ((abs(own - j) < window) | (window == 0))
+    return ((j <= own) | (not causal)) & ((abs(own - j) < window) | (window == 0)) & live
 
 
 def gradients(q, k, v, do, scale=None, kept=1, **masks):
     """O, LSE, dQ, dK and dV in float64 from [batch, heads, seq, dim] arrays; dK and dV sum over the heads that share a key. `kept`: what
-    dropout multiplies P by."""
+    dropout multiplies P by. `live`, of the masks: [heads, seq_q, seq_k], what a sparse mask lets queries see."""
     q, k, v, do = (np.asarray(a, np.float64) for a in (q, k, v, do))
     kv_shape, group = k.shape, q.shape[1] // k.shape[1]
     k, v = np.repeat(k, group, axis=1), np.repeat(v, group, axis=1)

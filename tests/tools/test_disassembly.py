@@ -686,11 +686,20 @@ def test_the_main_loop_is_the_shortest_of_those_with_the_most_mma():
     assert rungs.main_loop(kernel) is None
 
 
+def test_what_stands_in_a_steps_folder_of_common_device_is_no_helper():
+    frames = [("common/device/ptx/mma.cuh", 9), ("common/device/memory.cuh", 7), ("common/device/flash_v2/tile.cuh", 5), ("steps/09_x/1.cuh", 3)]
+    assert code_listing.places_of(frames) == ["common/device/flash_v2/tile.cuh:5", "steps/09_x/1.cuh:3"]
+
+
 def test_a_kernel_belongs_to_the_file_it_is_written_in_not_to_its_helpers():
     kernel = sass_code.Kernel("k")
     for place, callers in [("steps/09_x/tile.cuh:5", ("steps/09_x/2.cuh:9",))] * 3 + [("steps/09_x/2.cuh:7", ()), ("unknown place:0", ())]:
         kernel.instructions.append(sass_code.Instruction("FFMA", False, place, [], callers))
     assert rungs.file_of(kernel, "09_x") == "2.cuh"
+    for number in range(9):  # of a header that the step shares with later ones
+        place = f"common/device/x/shared.cuh:{number}"
+        kernel.instructions.append(sass_code.Instruction("FFMA", False, place, [], ()))
+    assert rungs.file_of(kernel, "09_x") == "shared.cuh" and rungs.file_of(kernel, "09_y") is None
     assert rungs.file_of(kernel_with("FFMA 5"), "09_x") is None
 
 

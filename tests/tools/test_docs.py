@@ -256,6 +256,22 @@ def test_a_problem_is_described_with_what_is_special_about_it(repository):
     )
     write_bench(repository, "odd", problem=PROBLEM | {"family": "backward", "dtype": "fp16"}, step="06_backward")
     assert "backward, 12 heads, 207 tokens, d = 32, fp16" in tables.make(repository, "times", ["06_backward"])
+    for causal, pairs, text in [(False, 4 * 6, "d = 32, 25 % live |"), (True, 3 + 4 + 5 + 6, "d = 32, causal, 33 % live |")]:
+        sparse = {"batch": 2, "heads": 2, "seq_q": 4, "seq_k": 6, "causal": causal, "sparse": {"live_pairs": 4 * pairs / (3 if causal else 4)}}
+        write_bench(repository, "odd", problem=PROBLEM | sparse, step="07_block_sparse")
+        assert text in tables.make(repository, "times", ["07_block_sparse"])
+
+
+def test_the_passes_of_a_step_have_tables_of_their_own_in_the_ladder(repository):
+    path = repository / "results" / "h200" / "bench.json"
+    reports = []
+    for family, shape in [("attention", "16k"), ("backward", "16k backward")]:
+        write_bench(repository, shape, problem=PROBLEM | {"family": family}, step="07_block_sparse")
+        reports += json.loads(path.read_text())
+    path.write_text(json.dumps(reports))
+    forward, backward = tables.make(repository, "ladder", []).split("\n\n")
+    assert forward.startswith("| step | variant | 12 heads, 207 tokens, d = 32 |")
+    assert backward.startswith("| step | variant | backward, 12 heads, 207 tokens, d = 32 |")
 
 
 @pytest.mark.parametrize(("name", "arguments"), [("ladder", []), ("times", ["01_naive_mha"])])
@@ -524,6 +540,16 @@ def test_what_is_not_measured_says_so_until_it_is(rungs):
     file = rungs / "steps" / "01_naive_mha" / "03_fast.cuh"
     file.write_text(file.read_text() + "int e;\n")
     assert "+| `fast` | `slow` | 3 |" in blocks.check_blocks(rungs)[0].text
+
+
+def test_what_a_rung_measured_is_a_sentence_beside_its_predecessor(rungs):
+    assert tables.make(rungs, "rung", ["01_naive_mha", "fast", "4k", "none", "large"]) == (
+        "**Measured.** 500 µs at `4k`, 4.00 times the speed of `slow`; 500 µs at `large`, 4.00 times the speed of `slow`."
+    )
+    assert tables.make(rungs, "rung", ["01_naive_mha", "slow", "4k"]) == "**Measured.** 2 ms at `4k`."
+    assert tables.make(rungs, "rung", ["01_naive_mha", "new", "4k"]) == "**Measured.** No run of this variant is committed yet."
+    with pytest.raises(tables.TableError, match="01_naive_mha has no variant quick"):
+        tables.make(rungs, "rung", ["01_naive_mha", "quick", "4k"])
 
 
 def test_rungs_at_several_shapes_and_of_a_softmax(rungs):

@@ -121,6 +121,38 @@ def test_a_ladder_that_keeps_the_rules(step):
     ]
 
 
+def test_code_of_a_rung_that_lies_in_common_device_is_counted_with_it(step):
+    before = {rung.name: (len(rung.lines), ladder.added_lines(rung)) for rung in ladder.rungs_of(step)}
+    device = step.parents[1] / "common" / "device" / "x"
+    device.mkdir(parents=True)
+    moved, kept = (step / "02_tiled.cuh").read_text().split("int a157;\n")
+    (step / "02_tiled.cuh").write_text(moved.replace("#pragma once\n", '#pragma once\n#include "common/device/x/part.cuh"\n') + kept)
+    (device / "part.cuh").write_text("// Of 09_x/02_tiled.cuh: a part.\n#pragma once\n#include <cmath>\nnamespace x {\nint a157;\n\n"
+                                     "// Of 09_x/11_edges.cuh: more.\nint more;\n\n// Not of a rung.\nint again;\n}  // namespace x\n")  # fmt: skip
+    (device / "other.cuh").write_text("// For all.\nint c;\n\n// Of 09_x/11_edges.cuh: the most.\nint most;\n\nint d;\n")
+    after = {rung.name: (len(rung.lines), ladder.added_lines(rung)) for rung in ladder.rungs_of(step)}
+    assert after["edges"] == tuple(n + 2 for n in before["edges"])
+    assert after["tiled"] == tuple(n + 1 for n in before["tiled"])  # "again" is of the whole file, part.cuh
+    assert after["plain"] == before["plain"]
+    assert {"int most ;", "int more ;"} < set(ladder.rungs_of(step)[-1].lines) and "int c ;" not in ladder.rungs_of(step)[-1].lines
+
+
+def test_a_predecessor_may_be_a_rung_of_an_earlier_step(step):
+    earlier = step.with_name("08_y")
+    earlier.mkdir()
+    (earlier / "07_last.cuh").write_text(kernel(90, "08_y, last: an idea."))
+    first = step / "01_plain.cuh"
+    for named, problems in (
+        ("08_y/07_last.cuh", []),
+        ("08_y/06_gone.cuh", ["01_plain.cuh: its predecessor 08_y/06_gone.cuh is no numbered file of an earlier step"]),
+        ("09_x/02_tiled.cuh", ["01_plain.cuh: its predecessor 09_x/02_tiled.cuh is no numbered file of an earlier step"]),
+    ):
+        first.write_text(kernel(100, "09_x, plain: an idea.", f"Predecessor: {named}"))
+        assert ladder.problems_of(step) == problems
+    first.write_text(kernel(100, "09_x, plain: an idea.", "Predecessor: 08_y/07_last.cuh"))
+    assert ladder.added_lines(ladder.rungs_of(step)[0]) == 10
+
+
 def test_numbers_of_one_digit_are_in_order_too(step):
     for path in ladder.numbered(step)[:3]:
         text = path.read_text().replace("02_tiled", "2_tiled").replace("01_plain", "1_plain")

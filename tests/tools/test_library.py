@@ -22,7 +22,7 @@ from test_cli_backward import gradients, problem
 from test_cli_dropout import mask
 
 TYPES = {np.float32: b"fp32", np.float16: b"fp16"}
-FORWARD, BACKWARD = "05_flash_v2", "06_backward"
+FORWARD, BACKWARD, SPARSE = "05_flash_v2", "06_backward", "07_block_sparse"
 
 
 @pytest.fixture(scope="module")
@@ -30,7 +30,7 @@ def libraries():
     folder = BIN.parent / "lib"
     if "sim" not in BIN.parent.name:
         pytest.skip(f"{folder} is not the simulator's; the GPU's libraries take memory of a GPU")
-    return {step: peers.Library(folder / f"libattention_{step}.so") for step in (FORWARD, BACKWARD)}
+    return {step: peers.Library(folder / f"libattention_{step}.so") for step in (FORWARD, BACKWARD, SPARSE)}
 
 
 def tensor(array):
@@ -191,6 +191,112 @@ def test_sums_that_nobody_checked_and_that_are_wrong_touch_nothing_else(librarie
         all_five(libraries, *tensors, variants, sums=np.array(sums, np.int32), checked=False)  # the simulator would find it
 
 
+# ---- sparse masks ----
+
+
+class Mask:
+    """A sparse mask in the caller's memory, of 300 queries and 400 keys in blocks of 128 × 64, and what it lets queries see [heads, 300, 400]:
+    a dense head, two with blocks of their own, one that streams by block, one by token. One head has a row without live blocks."""
+
+    def __init__(self):
+        numbers = np.random.default_rng(7)
+        self.types = np.array([0, 1, 2, 3, 1], np.int32)
+        self.streaming = np.array([[0, 0], [0, 0], [1, 1], [5, 70], [0, 0]], np.int32)
+        blocks = numbers.random((5, 3, 7)) < 0.4
+        blocks[4, 1] = False
+        self.bits = np.zeros((1, 5, 3, 1), np.uint32)
+        for column in range(7):
+            self.bits[0, :, :, 0] |= blocks[:, :, column].astype(np.uint32) << np.uint32(column)
+        i, j = np.indices((300, 400))
+        own, row, column = i + 100, i // 128, j // 64
+        first_own, last_own = (row * 128 + 100) // 64, (np.minimum(row * 128 + 128, 300) - 1 + 100) // 64
+        away = np.maximum(0, np.maximum(first_own - column, column - last_own))
+        by_type = [np.ones_like(i, bool), None, (column < 1) | (away < 1), (j < 5) | (abs(own - j) < 70), None]
+        self.live = np.array([blocks[head, row, column] if seen is None else seen for head, seen in enumerate(by_type)])
+
+    def sparse(self, **changes):
+        made = peers.Sparse(128, 64, 1, *(x.ctypes.data for x in (self.types, self.types, self.streaming, self.streaming, self.bits, self.bits)))
+        for name, value in changes.items():
+            setattr(made, name, value)
+        return made
+
+
+def sparse_problem(tensors, o, lse, sparse, **options):
+    """Of q, k, v. `sparse` must live until the program is prepared."""
+    made = described(*tensors[:3], o, lse, **options)
+    made.sparse = ctypes.addressof(sparse)
+    return made
+
+
+@pytest.mark.parametrize("causal", [False, True])
+def test_a_library_with_both_passes_takes_a_sparse_mask(libraries, causal):
+    library, mask = libraries[SPARSE], Mask()
+    tensors = problem(1, 5, 5, 300, 400, 64)
+    o, lse, made = np.empty_like(tensors[0]), np.empty((1, 5, 300), np.float32), [np.empty_like(x) for x in tensors[:3]]
+    gradients_ = peers.Gradients(*(tensor(x) for x in (tensors[3], *made)))
+    about = library.describe()
+    for variant, given in ((about["default"], None), (about["backward"]["default"], gradients_)):
+        sparse = mask.sparse()
+        with library.variant(variant, sparse_problem(tensors, o, lse, sparse, causal=causal), given) as (launch, operations):
+            ctypes.memset(ctypes.addressof(sparse), 0, ctypes.sizeof(sparse))  # the structure is not needed any more
+            launch()
+            pairs = (mask.live & np.tri(300, 400, 100, dtype=bool)).sum() if causal else mask.live.sum()
+            assert operations == (10 if given else 4) * 64 * pairs
+    expected = gradients(*tensors, causal=causal, live=mask.live)
+    dead = np.isneginf(expected[1])
+    assert dead.any() and np.isneginf(lse[dead]).all() and (o[dead] == 0).all() and (made[0][dead] == 0).all()
+    lse[dead] = expected[1][dead] = 0
+    assert_close([o, lse, *made], expected)
+
+
+def test_bits_are_those_of_the_launch_and_operations_are_unknown_without_the_hosts(libraries):
+    mask, tensors = Mask(), problem(1, 5, 5, 300, 400, 64)
+    o, lse = np.empty_like(tensors[0]), np.empty((1, 5, 300), np.float32)
+    sparse = mask.sparse(block_mask_host=None)
+    with libraries[SPARSE].variant("balanced", sparse_problem(tensors, o, lse, sparse)) as (launch, operations):
+        assert math.isnan(operations)
+        mask.bits[...] = 2**7 - 1
+        launch()
+    mask.live[[1, 4]] = True
+    for one, right in zip((o, lse), gradients(*tensors, live=mask.live), strict=False):
+        np.testing.assert_allclose(one, right, rtol=0, atol=2.0**-7)
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"block_q": 0}, "block_q is 0"),
+        ({"block_k": -1}, "block_k is -1"),
+        ({"block_k": 32}, "balanced does not support blocks of 32 keys"),
+        ({"batches": 2}, "batches of block_mask is 2; it must be 1 or 1"),
+        ({"head_type_host": None}, "head_type_host is null"),
+        ({"head_type": None}, "head_type is null"),
+        ({"head_type": 258}, "head_type does not begin at a multiple of 4 bytes"),
+        ({"streaming_host": None}, "streaming_host is null"),
+        ({"streaming": None}, "streaming is null"),
+        ({"block_mask": None}, "block_mask is null"),
+        ({"block_mask": 6}, "block_mask does not begin at a multiple of 4 bytes"),
+    ],
+)
+def test_bad_sparse_masks_are_refused_with_the_reason(libraries, changes, reason):
+    mask, tensors = Mask(), problem(1, 5, 5, 300, 400, 64)
+    sparse = mask.sparse(**changes)
+    made = sparse_problem(tensors, np.empty_like(tensors[0]), np.empty((1, 5, 300), np.float32), sparse)
+    with pytest.raises(peers.Refused, match=re.escape(reason)), libraries[SPARSE].variant("balanced", made):
+        pass
+
+
+def test_bad_head_types_are_refused_and_so_is_a_mask_by_steps_that_take_none(libraries):
+    mask, tensors = Mask(), problem(1, 5, 5, 300, 400, 64)
+    sparse = mask.sparse()
+    made = sparse_problem(tensors, np.empty_like(tensors[0]), np.empty((1, 5, 300), np.float32), sparse)
+    with pytest.raises(peers.Refused, match="tuned does not support a sparse mask"), libraries[FORWARD].variant("tuned", made):
+        pass
+    mask.types[0] = 4
+    with pytest.raises(peers.Refused, match="head_type is 4"), libraries[SPARSE].variant("balanced", made):
+        pass
+
+
 @pytest.fixture(scope="module")
 def c():
     """The C functions of the forward pass as they are."""
@@ -258,12 +364,13 @@ def python_side():
 def test_all_sides_of_the_interface_have_the_same_fields():
     header = (ROOT / "library" / "attention_library.h").read_text()
     example = python_side()
-    for name in ("Tensor", "Problem", "Gradients"):
+    for name in ("Tensor", "Sparse", "Problem", "Gradients"):
         body = re.sub(r"//.*", "", re.search(rf"struct Attention{name} \{{(.*?)\n\}};", header, re.DOTALL)[1])
         fields = [field for declaration in body.split(";") for field in re.findall(r"(\w+)\s*(?:,|$)", declaration.strip())]
         assert fields == [field for field, _ in getattr(peers, name)._fields_]
-        assert fields == [field for field, _ in getattr(example, f"_{name}")._fields_]
-        assert ctypes.sizeof(getattr(peers, name)) == ctypes.sizeof(getattr(example, f"_{name}"))
+        if name != "Sparse":  # PyTorch's users have no sparse masks yet
+            assert fields == [field for field, _ in getattr(example, f"_{name}")._fields_]
+            assert ctypes.sizeof(getattr(peers, name)) == ctypes.sizeof(getattr(example, f"_{name}"))
     for function in ("describe", "prepare", "prepare_backward", "scratch_bytes", "operations", "launch", "release", "error"):
         assert re.search(rf"\battention_{function}\(", header)
 

@@ -265,6 +265,24 @@ def test_a_step_has_the_mutants_of_all_its_sources_each_with_its_shapes(step):
     ]
 
 
+def test_what_a_step_shares_with_later_ones_is_its_own_too_but_no_other_shared_file(step):
+    device = step.parents[1] / "common" / "device"
+    for name in ("step/a.cuh", "other/b.cuh", "c.h"):
+        (device / name).parent.mkdir(parents=True, exist_ok=True)
+        (device / name).write_text("a[i];\n__syncthreads();\n")
+    marked = {"shapes": ["small"], "marks": ["a[[i]]"]}
+    files = {"1_a.cuh": {}, "common/device/step/a.cuh": marked, "common/device/c.h": marked}
+    write_marks(step, files=files)
+    found = [mutant.id for mutant in mutants.find(step)[0] if "/" in mutant.file]
+    shifts = [f"shift {sign}1 a[[i]]" for sign in "+-"]
+    assert found == [*(f"common/device/step/a.cuh:1 {shift}" for shift in shifts), "common/device/step/a.cuh:2 remove __syncthreads()",
+                     *(f"common/device/c.h:1 {shift}" for shift in shifts)]  # fmt: skip
+    del files["common/device/step/a.cuh"]
+    write_marks(step, files=files)
+    with pytest.raises(mutants.MutationError, match="says nothing of common/device/step/a.cuh"):
+        mutants.find(step)
+
+
 def test_a_mark_may_have_shapes_of_its_own(step):
     write_marks(step, files={"1_a.cuh": {"shapes": ["default"], "marks": [{"mark": "a[[i]]", "shapes": ["small"]}]}})
     found = {mutant.what: mutant.shapes for mutant in mutants.find(step)[0] if mutant.file == "1_a.cuh"}

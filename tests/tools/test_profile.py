@@ -13,7 +13,7 @@ import sys
 import pytest
 from conftest import BIN, ROOT
 
-from tools.measure import parity, profile_step
+from tools.measure import parity, profile_step, shapes
 from tools.measure.profiling import banks, bounds, digest, ncu, plots
 from tools.measure.profiling.launch import Launch, from_report
 from tools.measure.profiling.machine import machine
@@ -423,11 +423,20 @@ def test_kernels_that_make_inputs_are_left_out():
     assert (kept(None), kept("flash_v2")) == (["0", "1"], ["1"])
 
 
+def test_where_one_step_has_both_passes_the_forward_pass_ends_with_a_kernel():
+    names = ["void s::add_up<1>(int)", "void s::merge_parts<2>(int)", "fill_words(int)", "void s::add_up<1>(int)", "void s::merge_parts_of_columns(int)"]
+    output = '"ID","Kernel Name","a.sum"\n"","","inst"\n' + "".join(f'"{i}","{name}","1"\n' for i, name in enumerate(names))
+    kept = lambda **inputs: [row["ID"] for row in ncu.launches(ncu.raw_page(output, ["a.sum"], **inputs))]
+    assert (kept(), kept(forward_ends="merge_parts"), kept(forward_ends="other")) == (["0", "1", "3", "4"], ["3", "4"], ["0", "1", "3", "4"])
+    assert shapes.making_inputs("07_block_sparse", ["--backward"])["forward_ends"] == "merge_parts"
+    assert shapes.making_inputs("07_block_sparse", [])["forward_ends"] is None
+
+
 def test_a_step_that_takes_its_inputs_from_another_ones_kernels_says_so():
     linked = {}
     for file in ROOT.glob("steps/*/step.cmake"):
         linked |= {step: other.partition("_")[2] for step, other in re.findall(r"^link_step\((\w+) (\w+)\)", file.read_text(), re.MULTILINE)}
-    assert profile_step.FORWARD == linked
+    assert shapes.FORWARD == linked
 
 
 @pytest.mark.parametrize(

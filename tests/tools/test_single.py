@@ -19,11 +19,15 @@ from tools.mutate.rebuild import Rebuild
 NVCC = shutil.which("nvcc") or next((str(path) for path in sorted(Path("/usr/local").glob("cuda*/bin/nvcc"))), None)
 STAND_IN = Path(__file__).with_name("single_file")
 VARIANTS = [(step, name) for step in single.steps_of(ROOT) for name in single.Step(ROOT, step).variants]
-# One of each family: its flags for a small run, and a change of its kernels by which their results are too large by a twentieth.
+# One of each family: its flags for a small run, and a change of its kernels by which their results are too large by a twentieth. Of masks
+# of blocks, the change takes the neighbouring block's bit.
+WRONG_BIT = ("key_block % 32 & 1 ? otherwise", "(key_block ^ 1) % 32 & 1 ? otherwise")
+SPARSE = ["--heads", "4", "--kv-heads", "2", "--seq-q", "150", "--seq-k", "290", "--block-k", "64"]
 ON_THE_SIMULATOR = {
     ("01", "block_softmax"): (["--heads", "2", "--seq-q", "40", "--dim", "24", "--causal", "1"], (" = expf(", " = 1.05f * expf(")),
     ("02", "tensor_cores"): (["--m", "40", "--n", "70", "--k", "72"], ("packed<T>(", "packed<T>(1.05f * ")),
     ("03", "tuned"): (["--rows", "9", "--cols", "300", "--dtype", "fp16"], ("from_float<T>(", "from_float<T>(1.05f * ")),
+    ("07", "two_loops"): ([*SPARSE, "--pattern", "random:0.5,sink:1+local:1,band:2"], WRONG_BIT),
     ("06", "transposed"): (["--heads", "4", "--kv-heads", "2", "--seq-q", "70", "--seq-k", "90", "--causal", "1"], ("device::exp2_fast(", "1.05f * device::exp2_fast(")),
 }
 
@@ -35,11 +39,12 @@ def write(*words, status=0):
 
 
 def test_it_lists_the_variants_that_the_programs_list():
-    assert {step[:2] for step, _ in VARIANTS} >= {"01", "02", "03", "04", "05", "06"}
+    assert {step[:2] for step, _ in VARIANTS} >= {"01", "02", "03", "04", "05", "06", "07"}
     for step in {step for step, _ in VARIANTS}:
         if (BIN / step).exists():
-            listed = subprocess.run([BIN / step, "--list"], capture_output=True, text=True, check=True).stdout
-            assert [name for s, name in VARIANTS if s == step] == re.findall(r"^[* ] (\w+): ", listed, re.MULTILINE)
+            passes = [[], ["--backward"]] if len(single.Step(ROOT, step).types) > 1 else [[]]
+            listed = [subprocess.run([BIN / step, "--list", *flag], capture_output=True, text=True, check=True).stdout for flag in passes]
+            assert [name for s, name in VARIANTS if s == step] == re.findall(r"^[* ] (\w+): ", "".join(listed), re.MULTILINE)
     assert write("--list").split() == [word for variant in VARIANTS for word in variant]
 
 
@@ -105,6 +110,33 @@ def test_entries_of_the_table_are_evaluated_through_the_functions_that_make_them
     assert [step.variants[name].values["launch"].strip() for name in "abc"] == ["launch_a", "launch_b<3, 1, 2>", "launch_c<Tile<64>, Other>"]
     assert step.variants["b"].values["scratch"] == "pair(f<1, 2>, 3)"
     assert single.literal(step.variants["b"].values["idea"]) == "two"
+
+
+def test_a_step_may_have_a_table_for_each_pass_and_choose_what_a_variant_has(tmp_path):
+    step = step_with(
+        tmp_path,
+        "rung<Needs::one>(), rung<Needs::two>()",
+        """template <Needs needs> GemmVariant rung() {
+             return {.name = "a", .idea = "one", .scratch = needs == Needs::one ? nullptr : arrays_of<needs>, .launch = launch<needs>};
+           }
+           const std::vector<run::SoftmaxVariant> others = {{.name = "b", .launch = launch_b}};""",
+    )
+    assert [(name, variant.family) for name, variant in step.variants.items()] == [("b", "softmax"), ("a", "gemm")]
+    assert step.variants["a"].values["scratch"] == "arrays_of<Needs::two>"
+    assert single.chosen("Needs::one == Needs::one ? nullptr : more") == "nullptr"
+    assert single.chosen("a ? b : c") == "a ? b : c"
+
+
+def test_headers_that_do_not_include_each_other_may_mean_different_things_by_one_name(tmp_path):
+    folder = tmp_path / "steps" / "98_test"
+    folder.mkdir(parents=True)
+    files = {"a.h": "constexpr int size = 1;", "b.h": "constexpr int size = 2;", "c.h": '#include "steps/98_test/a.h"\nint use() { return size; }'}
+    for name, text in files.items():
+        (folder / name).write_text(text)
+    sources = [declarations.parse(text, f"steps/98_test/{name}") for name, text in files.items()]
+    selection = single.Selection(sources)
+    selection.need({(None, "use")}, (), "steps/98_test/c.h")
+    assert [d.path for d in selection.chosen.values()] == ["steps/98_test/c.h", "steps/98_test/a.h"]
 
 
 def test_an_entry_that_is_not_understood_is_named(tmp_path):
@@ -220,6 +252,11 @@ def test_a_bad_command_line_is_refused(programs):
         (("02", "tensor_cores"), ["--k"], "--k needs a value"),
         (("03", "tuned"), ["--columns", "8"], "'--columns' is no flag; flags and defaults: --rows 16384 --cols 4096"),
         (("03", "tuned"), ["--rows", "1e3"], "--rows is '1e3'; it must be a whole number"),
+        (("07", "two_loops"), ["--block-q", "64"], "this kernel has no blocks of 64 queries"),
+        (("07", "two_loops"), ["--block-k", "32"], "this kernel has no blocks of 32 keys"),
+        (("07", "two_loops"), ["--pattern", "sink:1t+local:2t"], "this kernel has no heads that stream by token"),
+        (("07", "two_loops"), ["--pattern", "dense,random:2"], "--pattern has 'random:2', which is none of dense, random:P"),
+        (("07", "two_loops"), ["--pattern", "sink:1t+local:2"], "--pattern has 'sink:1t+local:2', which is none of"),
     ):
         done = programs[variant](*flags)
         assert (done.returncode, done.stdout) == (2, "")
@@ -243,6 +280,18 @@ def test_the_file_that_the_readme_names_runs_on_the_simulator(compiler, tmp_path
     other_dim = tuned("--dim", "48")
     assert other_dim.returncode == 2
     assert "this file holds tuned alone; this shape needs the variant any_dim" in other_dim.stderr
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("variant", ["balanced", "backward"])
+def test_masks_of_blocks_are_judged_in_both_passes(compiler, tmp_path, variant):
+    patterns = ["random:0.5,sink:3t+local:70t,sink:1+local:1,dense", "band:1", "random:0"]
+    for change, status in ((None, 0), (WRONG_BIT, 1)):
+        program = simulated(compiler, tmp_path, "07", variant, change)
+        for pattern in patterns[: 1 if change else None]:
+            for dim in ("64", "96"):
+                done = program(*SPARSE, "--causal", "1", "--dim", dim, "--pattern", pattern, "--repeat", "1")
+                assert done.returncode == status, done.stdout + done.stderr
 
 
 # ---- with nvcc ----

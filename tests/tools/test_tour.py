@@ -26,7 +26,7 @@ def test_the_truth_of_the_attention_gives_the_models_own_output(layer):
 
 def test_each_step_of_the_ladder_is_a_stop_with_inputs_that_give_its_truth(layer):
     stops = {stop.step: stop for stop in tour.stops(layer) if stop.inputs}
-    assert [name[:2] for name in stops] == ["01", "02", "03", "04", "05", "06"]
+    assert [name[:2] for name in stops] == ["01", "02", "03", "04", "05", "06", "07"]
     product = stops["02_tiled_gemm"]
     np.testing.assert_allclose(product.inputs["a"] @ product.inputs["b"].T, product.truth["c"])
     softmax = stops["03_online_softmax"]
@@ -68,6 +68,28 @@ def test_the_gradients_are_the_slopes_of_the_loss(layer):
     assert part.part == "3 of 12 heads" and {name: len(values) for name, values in part.inputs.items()} == dict.fromkeys(["q", "k", "v", "do"], 3)
     for name in ("dq", "dk", "dv"):
         np.testing.assert_array_equal(part.truth[name], stop.truth[name][:3])
+
+
+def test_the_masked_attention_and_its_gradients_are_those_of_the_stored_mask(layer):
+    forward, backward = (stop for stop in tour.stops(layer) if stop.step == tour.MASKED_STEP)
+    q, k, v = (forward.inputs[name] for name in "qkv")
+    blocks = np.load(tour.LONG_LAYER / "block_mask.npy")[0]
+    types = np.load(tour.LONG_LAYER / "head_type.npy")
+    assert set(types) == {0, 1} and not blocks[types == 1].all(axis=(1, 2)).any() and forward.tokens(layer) == 512
+
+    def output(q, k, v):
+        powers = np.exp(q @ k.transpose(0, 2, 1) / np.sqrt(32))
+        for head, query_block, key_block in zip(*np.nonzero(~blocks & (types == 1)[:, None, None])):
+            powers[head, 128 * query_block : 128 * (query_block + 1), 128 * key_block : 128 * (key_block + 1)] = 0
+        return powers / powers.sum(-1, keepdims=True) @ v
+
+    np.testing.assert_allclose(forward.truth["o"], output(q, k, v), atol=1e-13)
+    np.testing.assert_array_equal(backward.inputs["do"], forward.truth["o"])
+    way = np.random.default_rng(3).standard_normal(q.shape)
+    loss = lambda q, k, v: (output(q, k, v) ** 2).sum() / 2
+    for name, changed in (("dq", lambda e: (q + e * way, k, v)), ("dk", lambda e: (q, k + e * way, v)), ("dv", lambda e: (q, k, v + e * way))):
+        slope = (loss(*changed(1e-5)) - loss(*changed(-1e-5))) / 2e-5
+        np.testing.assert_allclose((backward.truth[name] * way).sum(), slope, rtol=1e-6)
 
 
 def check_layer(folder):
@@ -130,8 +152,8 @@ def test_the_variants_called_long_exist():
 
 STEP = """#!/usr/bin/env python3
 import json, pathlib, sys
-flags = dict(zip(sys.argv[1::2], sys.argv[2::2]))
-pathlib.Path(flags["--json"]).write_text(json.dumps({"asked": sys.argv[1:]}))
+path = pathlib.Path(sys.argv[sys.argv.index("--json") + 1])
+path.write_text(json.dumps({"asked": sys.argv[1:], "results": [], "skipped": []}))
 """
 
 
@@ -150,6 +172,28 @@ def test_a_run_is_given_the_part_and_one_worker_and_on_a_gpu_the_whole(tmp_path,
     assert asked[asked.index("--variant") + 1] == "all" and "--bench" in asked and "--sim-workers" not in asked
     given = np.load(f"{asked[asked.index('--input') + 1]}/k.npy")
     np.testing.assert_array_equal(given, layer.k[None].astype(np.float16))
+
+
+def test_a_run_under_a_mask_is_given_the_mask_as_it_is_and_asks_on_one_row_first(tmp_path, monkeypatch, layer):
+    monkeypatch.setattr(tour, "OUT", tmp_path / "out")
+    binary = tmp_path / tour.MASKED_STEP
+    binary.write_text(STEP)
+    binary.chmod(0o755)
+    forward, backward = (stop for stop in tour.stops(layer) if stop.step == tour.MASKED_STEP)
+    for stop in (forward, backward):
+        asked = tour.run_stop(binary, stop, on_gpu=False)["asked"]
+        assert ("--backward" in asked) == (stop is backward)
+        folder = asked[asked.index("--input") + 1]
+        for name, values in stop.mask.items():
+            given = np.load(f"{folder}/{name}.npy")
+            np.testing.assert_array_equal(given, values)
+            assert given.dtype == values.dtype
+    assert tour.variants_of(binary, backward) == ([], [])
+    assert {path.name: np.load(path).shape for path in (tour.folder_of(backward) / "input").iterdir()} == {
+        **dict.fromkeys(["q.npy", "k.npy", "v.npy", "do.npy"], (1, 12, 1, 32)),
+        "block_mask.npy": (1, 12, 1, 1),
+        "head_type.npy": (12,),
+    }
 
 
 @pytest.fixture
@@ -208,7 +252,9 @@ def test_a_row_of_gradients_says_how_far_each_of_them_is_off(ran):
     right, wrong = [[1.0, -4.0]], [[1.0, -2.0]]
     row = ran(gradients={"dq": right, "dk": right, "dv": right})
     assert (row.outputs, row.ok) == (6, True)
-    assert "PyTorch" in tour.note_on([row]) and "not scaled" not in tour.note_on([row])
+    assert "PyTorch" in tour.note_on([row]) and "not scaled" not in tour.note_on([row]) and "mask" not in tour.note_on([row])
+    masked = tour.replace(row, step=tour.MASKED_STEP)
+    assert "mask" in tour.note_on([masked]) and "PyTorch" not in tour.note_on([masked])
     for name in ("dq", "dk", "dv"):
         row = ran(gradients={"dq": right, "dk": right, "dv": right} | {name: wrong})
         assert row.cells()["off the model"] == "dq 0.0e+00 dk 0.0e+00 dv 0.0e+00".replace(f"{name} 0.0e+00", f"{name} 5.0e-01")

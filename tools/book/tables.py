@@ -8,6 +8,7 @@ results/ or docs/machine/, and returns Markdown. It raises TableError for argume
 """
 
 import json
+import re
 import sys
 from pathlib import Path
 
@@ -173,7 +174,15 @@ def described(report):
     causal = ", causal" if problem["causal"] else ""
     dtype = "" if problem["dtype"] == "fp32" else f", {problem['dtype']}"
     backward = "backward, " if problem["family"] == "backward" else ""
-    return f"{backward}{batch}{problem['heads']} heads, {tokens}, d = {problem['dim']}{causal}{dtype}"
+    live = f", {100 * live_share(problem):.0f} % live" if problem.get("sparse") else ""
+    return f"{backward}{batch}{problem['heads']} heads, {tokens}, d = {problem['dim']}{causal}{live}{dtype}"
+
+
+def live_share(problem):
+    """The share of pairs that a sparse mask leaves, of those that a causal mask leaves; windows do not count."""
+    queries, keys = problem["seq_q"], problem["seq_k"]
+    pairs = sum(min(max(i + 1 + keys - queries, 0), keys) for i in range(queries)) if problem["causal"] else queries * keys
+    return problem["sparse"]["live_pairs"] / (problem["batch"] * problem["heads"] * pairs)
 
 
 @table("times")
@@ -402,6 +411,61 @@ def dropout_table(root, which):
     return markdown(["TFLOP/s with dropout", *names], rows, "l" + "r" * len(names))
 
 
+@table("sparse_peers")
+def sparse_peers_table(root, which, dim):
+    """Block-sparse attention beside dense attention and FlexAttention, of the forward or of the backward pass, at a head dim: times in bursts,
+    time over dense, and speed over FlexAttention's. p is the share of tiles that are visited."""
+    if which not in ("forward", "backward") or dim not in ("64", "128"):
+        raise TableError(f"sparse_peers: {which} {dim} is none of forward and backward with 64 or 128")
+    cells, _ = torch_peers(root, "sparse_peers")
+    if not cells:
+        return ""
+    rows = []
+    for name, measured in read_json(root, f"{RESULTS}/sparse_peers.json")["cells"].items():
+        problem = measured["problem"]
+        if (problem["backward"], problem["dim"]) != (which == "backward", int(dim)):
+            continue
+        for kind, mask in measured["masks"].items():
+            ours, flex = (cells[name].get(f"{contender}, {kind}") for contender in ("ours", "FlexAttention"))
+            if ours is None:
+                continue
+            dense = ours["time_over"].get("dense, ours")
+            rows.append(
+                [
+                    f"{kind}{', causal' if problem['causal'] else ''}",
+                    f"{mask['p']:.3f}",
+                    f"{ours['burst_ms']['median']:.3f}",
+                    f"{mask['plan_ms']:.3f}" if mask["plan_ms"] else "-",
+                    f"{dense['median']:.3f} ({dense['min']:.3f}–{dense['max']:.3f})" if dense else "-",
+                    f"{dense['median'] - mask['p']:+.3f}" if dense else "-",
+                    f"{flex['burst_ms']['median']:.3f}" if flex else "-",
+                    over(ours, f"FlexAttention, {kind}"),
+                ]
+            )
+    names = ["p", "ms", "plan's kernels, ms", "time over dense", "less p", "FlexAttention, ms", "of FlexAttention"]
+    return markdown([f"{which}, d {dim}", *names], rows, "l" + "r" * len(names))
+
+
+@table("sparse_claims")
+def sparse_claims_table(root):
+    """Step 07: what that run says, beside what was aimed at, and whether it holds."""
+    cells, _ = torch_peers(root, "sparse_peers")
+    if not cells:
+        return ""
+    verdict = {True: "holds", False: "missed", None: "-"}
+    rows = [
+        [
+            claim["what"],
+            f"{claim['bound']} {claim['target']:g}" if claim["target"] is not None else "-",
+            f"{claim['least']:.3f}–{claim['most']:.3f}",
+            len(claim["cells"]),
+            verdict[claim["holds"]],
+        ]
+        for claim in read_json(root, f"{RESULTS}/sparse_peers.json")["claims"]
+    ]
+    return markdown(["what", "target", "measured", "cells", "verdict"], rows, "lrrrl")
+
+
 @table("training")
 def training_table(root, where):
     """How far the losses of a training run are from each other, at most of its steps: results/WHERE/training.json; empty until that is there."""
@@ -563,18 +627,19 @@ def profile_rows_table(root):
 
 # ---- the README's ladder ----
 
-LADDER_SHAPES = ("tour", "4k", "16k × 4k", "d 64 4096", "d 128 4096")
+LADDER_SHAPES = ("tour", "4k", "16k × 4k", "d 64 4096", "d 128 4096", "16k", "16k-d128", "16k backward", "16k-d128 backward")
 
 
 @table("ladder")
 def ladder_table(root):
-    """Every variant of every step: the README's. Steps that were measured at the same problems share a table."""
+    """Every variant of every step: the README's. Steps that were measured at the same problems share a table; both passes of a step have one each."""
     by_step = {}
     for (step, shape), report in benchmarks(root).items():
         if shape in LADDER_SHAPES:
-            by_step.setdefault(step, []).append((LADDER_SHAPES.index(shape), described(report), by_variant(report)))
+            of_pass = report["results"][0]["problem"]["family"]
+            by_step.setdefault((step, of_pass), []).append((LADDER_SHAPES.index(shape), described(report), by_variant(report)))
     shared = {}  # {problems: rows}
-    for step, measured in sorted(by_step.items()):
+    for (step, _), measured in sorted(by_step.items()):
         columns = sorted(measured, key=lambda column: column[:2])
         rows = shared.setdefault(tuple(problem for _, problem, _ in columns), [])
         for variant in dict.fromkeys(variant for *_, results in columns for variant in results):
@@ -633,7 +698,9 @@ def rungs_table(root, step, *shapes):
     for rung, row in rows.items():
         before, added = predecessor_of(rung, rungs), ladder.added_lines(rung)
         note = f" ({rung.note})" if rung.note else ""
-        row += [f"`{rung.variant}`", f"`{before.variant}`{note}" if before else "-", "-" if added is None else added]
+        earlier = re.fullmatch(r"(\d+)_\w+/(\S+)", rung.predecessor or "")
+        made_from = f"`{before.variant}`{note}" if before else f"`{ladder.FILE.fullmatch(earlier[2])[2]}` of step {earlier[1]}" if earlier else "-"
+        row += [f"`{rung.variant}`", made_from, "-" if added is None else added]
     for shape in shapes:
         report, results = measured[shape], by_variant(measured[shape])
         skipped = {skip["variant"] for skip in report.get("skipped", [])}
@@ -651,6 +718,28 @@ def rungs_table(root, step, *shapes):
             row.append(f"{other['times_ms']['median'] / result['times_ms']['median']:.2f}" if result and other else "-")
     header = ["rung", "predecessor", "added lines", *columns]
     return markdown(header, rows.values(), "ll" + "r" * (len(header) - 2)) if rows else ""
+
+
+@table("rung")
+def rung_measured(root, step, variant, *shapes):
+    """A sentence for one rung's "Measured": its time at each shape, and how much faster it is than its predecessor."""
+    if variant not in ladder.variants_of(root / "steps" / step):
+        raise TableError(f"{step} has no variant {variant}")
+    rungs = {rung.path.name: rung for rung in ladder.variant_rungs(root / "steps" / step)}
+    own = next((rung for rung in rungs.values() if rung.variant == variant), None)
+    before = predecessor_of(own, rungs) if own else None
+    said = []
+    for shape in shapes:
+        report = benchmarks(root).get((step, shape))
+        results = by_variant(report) if report else {}
+        if variant not in results:
+            continue
+        text = f"{median(results[variant])} at `{shape}`"
+        if before and before.variant in results:
+            ratio = results[before.variant]["times_ms"]["median"] / results[variant]["times_ms"]["median"]
+            text += f", {ratio:.2f} times the speed of `{before.variant}`"
+        said.append(text)
+    return f"**Measured.** {'; '.join(said)}." if said else "**Measured.** No run of this variant is committed yet."
 
 
 # ---- mutants, from what `make mutate UPDATE=1` wrote ----

@@ -13,6 +13,7 @@ import math
 import subprocess
 import sys
 import tempfile
+from collections import Counter
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -66,11 +67,20 @@ BACKWARD_SHAPES = [
     ["--seq-q", "40", "--seq-k", "17", "--dim", "64", "--causal"],
     ["--batch", "2", "--seq-q", "30", "--seq-k", "41", "--window", "9", "--scale", "0.7"],
 ]
+SPARSE_SHAPES = [
+    [],
+    ["--seq-q", "300", "--causal", "--pattern", "band:2", "--block-k", "64"],
+    ["--batch", "2", "--heads", "4", "--kv-heads", "2", "--seq-q", "150", "--seq-k", "270", "--pattern", "random:0.4,dense,sink:1+local:1,empty", "--block-k", "64"],
+    ["--seq-q", "97", "--seq-k", "203", "--causal", "--pattern", "sink:3t+local:70t,dense"],
+    ["--heads", "8", "--seq-q", "70", "--seq-k", "330", "--pattern", "dense,empty,empty,empty,empty,empty,empty,empty"],
+    ["--heads", "1", "--seq-q", "256", "--seq-k", "2304", "--causal", "--window", "2049"],  # the 33rd tile of a row, and the last, are partial
+    ["--heads", "1", "--seq-q", "2048", "--pattern", "full-row:0.05"],
+]
 SEEDS = [["--sim-seed", seed] for seed in ("1", "2", "3")]
 COMPLETIONS = [["--sim-async", mode, *seed] for mode, seed in zip(("late", "eager", "random"), SEEDS)]
-RUNS = {"01_naive_mha": (ATTENTION_SHAPES, SEEDS), "03_online_softmax": (SOFTMAX_SHAPES, SEEDS), "04_flash_v1": (ATTENTION_SHAPES, SEEDS), "02_tiled_gemm": (GEMM_SHAPES, COMPLETIONS), "05_flash_v2": (FLASH_SHAPES, COMPLETIONS), "06_backward": (BACKWARD_SHAPES, SEEDS)}
+RUNS = {"01_naive_mha": (ATTENTION_SHAPES, SEEDS), "03_online_softmax": (SOFTMAX_SHAPES, SEEDS), "04_flash_v1": (ATTENTION_SHAPES, SEEDS), "02_tiled_gemm": (GEMM_SHAPES, COMPLETIONS), "05_flash_v2": (FLASH_SHAPES, COMPLETIONS), "06_backward": (BACKWARD_SHAPES, SEEDS), "07_block_sparse": (SPARSE_SHAPES, COMPLETIONS)}
 FREE_OF_CONFLICTS = {"02_tiled_gemm/3_write_the_b_load"}  # of these, shared memory may serve no wavefront more than it must
-NO_MORE_WORK = {"05_flash_v2/3_write_the_peeling"}  # and these may count nothing that the solution does not
+NO_MORE_WORK = {"05_flash_v2/3_write_the_peeling", "07_block_sparse/2_a_fault_at_a_lists_end"}  # and these may count nothing that the solution does not
 
 
 def results_of(*command):
@@ -84,9 +94,13 @@ def results_of(*command):
 
 
 def counters_of(*command):
-    """{variant: the exact counters of its only kernel}."""
-    results = results_of(*command, "--counters")
-    return {variant: kernel["exact"] for variant, result in results.items() for (kernel,) in [result["counters"]]}
+    """{variant: its exact counters, the sums over its kernels}."""
+    sums = {}
+    for variant, result in results_of(*command, "--counters").items():
+        sums[variant] = Counter()
+        for kernel in result["counters"]:
+            sums[variant].update(kernel["exact"])
+    return sums
 
 
 def computed_roofs():
@@ -227,6 +241,34 @@ def backward_traffic():
     }
 
 
+def visited_tiles():
+    """What exercise 3 of step 07 asks for: tiles by the mma that multiply them, of masks one by one."""
+    mma = "sm__inst_executed_pipe_tensor_op_hmma.sum"
+
+    def counted(queries, *mask):
+        shape = ["--variant", "tokens", "--heads", "1", "--seq-q", str(queries), "--dim", "64", "--no-check", *mask]
+        (result,) = results_of(BUILD / "bin" / "07_block_sparse", *shape, "--counters").values()
+        return result["counters"][-1]["exact"]
+
+    of_tile = counted(128, "--seq-k", "64")[mma]
+    masks = {"band": "band:2", "sink": "sink:1+local:2", "tokens": "sink:100t+local:200t", "dense": "dense"}
+    heads = {name: counted(768, "--causal", "--pattern", mask) for name, mask in masks.items()}
+    tiles = {f"{name}_tiles": head[mma] // of_tile for name, head in heads.items()}
+    all_tiles, rows = sum(tiles.values()), sum(head["launch__grid_size"] for head in heads.values())  # a block has a row
+    short = {"band": ["band:1"], "sink": ["sink:1+local:1"], "tokens": ["sink:32t+local:32t"], "causal": ["dense", "--causal"]}
+    all_live = counted(197)[mma]
+    p = {name: counted(197, "--pattern", *mask)[mma] / all_live for name, mask in short.items()}
+    least = max(p, key=p.get)
+    return {
+        **tiles,
+        "mma": all_tiles * of_tile,
+        "list_bytes": 4 * all_tiles + 16 * rows,
+        "p": all_tiles / (len(masks) * tiles["dense_tiles"]),
+        "saves_least_of_197": least,
+        "its_p": p[least],
+    }
+
+
 EXPECTED = {
     "00_ceilings/1_predict_the_roofs": computed_roofs,
     "01_naive_mha/1_predict_bytes": predicted_bytes,
@@ -235,6 +277,7 @@ EXPECTED = {
     "03_online_softmax/1_predict_transfers": predicted_transfers,
     "04_flash_v1/1_predict_bytes": requested_bytes,
     "06_backward/3_predict_bytes": backward_traffic,
+    "07_block_sparse/3_predict_time": visited_tiles,
 }
 
 
@@ -243,9 +286,12 @@ def grade_numbers(answers, expected_numbers):
     right = True
     for name, expected in expected_numbers.items():
         answer = answers.get(name)
-        tolerance = 0 if expected == round(expected) else 0.02  # counts must be exact, rates and times need not
-        ok = isinstance(answer, (int, float)) and math.isclose(answer, expected, rel_tol=tolerance, abs_tol=0)
-        hint = "" if ok or not isinstance(answer, (int, float)) or not answer else f"  ({answer / expected:.3g} times the right number)"
+        if isinstance(expected, str):  # a name
+            ok, hint = answer == expected, ""
+        else:
+            tolerance = 0 if expected == round(expected) else 0.02  # counts must be exact, rates and times need not
+            ok = isinstance(answer, (int, float)) and math.isclose(answer, expected, rel_tol=tolerance, abs_tol=0)
+            hint = "" if ok or not isinstance(answer, (int, float)) or not answer else f"  ({answer / expected:.3g} times the right number)"
         print(f"{'right' if ok else 'wrong'}  {name}: {answer}{hint}")
         right &= ok
     return right

@@ -10,6 +10,7 @@ tools/learn/single_file/, a file for each family of problems. Exit status 2: bad
 """
 
 import argparse
+import functools
 import re
 import subprocess
 import sys
@@ -39,6 +40,7 @@ THE_STEP = "// [the step]"  # where a family's file is cut in two
 ARCHITECTURES = {80: "sm_80", 90: "sm_90a"}
 # The project's host side, whose names the family's file gives. What includes it is host code, too.
 HOST_SIDE = ("common/run/", "common/runtime/", "common/problem/", "common/reference/", "common/check/")
+OF_KERNELS = ("common/device/", "common/launches/", "steps/")
 LEFT_OUT = re.compile(r"simulat|`make |\bexercises?\b|tests\b", re.IGNORECASE)  # sentences about the rest of the project
 WIDTH = 127
 # What is no type or type trait of the standard library may be a constexpr function, which nvcc lets device code call under a flag.
@@ -77,21 +79,25 @@ class Step:
         for path in sorted((root / "steps" / name).glob("*.sm_*.cu")):  # compiled for one architecture alone; step.cu calls it
             self.read(f"steps/{name}/{path.name}")
         self.read(self.path)
-        table = next((d for d in self.sources[self.path].declarations if re.search(r"Variant>\s+\w+\s*=", d.code)), None)
-        if table is None:
+        own = self.sources[self.path].declarations
+        self.sparse = any(re.search(r"\.sparse_q\b", d.code) for d in own)  # does it take masks of blocks?
+        self.variants, self.types = {}, []
+        tables = [d for d in own if re.search(r"Variant>\s+\w+\s*=", d.code)]  # one for each pass
+        if not tables:
             raise UsageError(f"{name} has no table of variants")
-        self.type = re.search(r"(\w+)Variant>", table.code)[1]
-        if self.type not in FAMILIES:
-            raise UsageError(f"{self.path}: there is no {PARTS}/ file for the family of {self.type}Variant")
-        start = table.code.index("{", table.code.index("="))
-        entries = split(table.code[start + 1 : matching(table.code, start)])
-        self.variants = {}
-        for entry in entries:
-            values = self.evaluated(entry)
-            if values.get("compute_capability", "").endswith("least_compute_capability"):
-                del values["compute_capability"]  # that of every variant which does not name one
-            name_of = literal(values["name"])
-            self.variants[name_of] = Variant(name, name_of, values, FAMILIES[self.type], self.type)
+        for table in tables:
+            type_of = re.search(r"(\w+)Variant>", table.code)[1]
+            if type_of not in FAMILIES:
+                raise UsageError(f"{self.path}: there is no {PARTS}/ file for the family of {type_of}Variant")
+            self.types.append(type_of)
+            start = table.code.index("{", table.code.index("="))
+            for entry in split(table.code[start + 1 : matching(table.code, start)]):
+                values = {key: chosen(value) for key, value in self.evaluated(entry).items()}
+                values = {key: value for key, value in values.items() if value != "nullptr"}
+                if values.get("compute_capability", "").endswith("least_compute_capability"):
+                    del values["compute_capability"]  # that of every variant which does not name one
+                name_of = literal(values["name"])
+                self.variants[name_of] = Variant(name, name_of, values, FAMILIES[type_of], type_of)
 
     def read(self, path, features=()):
         """Reads a file of the project and what it includes; returns whether it belongs to the host's side."""
@@ -158,6 +164,12 @@ class Step:
                 values[local[1]] = substituted(local[2], values)
         result = re.sub(r"std::move\((\w+)\)", r"\1", statements[-1].removeprefix("return"))
         return substituted(result, values)
+
+
+def chosen(expression):
+    """What `A::b == A::c ? one : other` stands for."""
+    question = re.match(r"(\w+::\w+) == (\w+::\w+) \? (.*?) : (.*)", expression.strip(), re.DOTALL)
+    return question[3 if question[1] == question[2] else 4] if question else expression
 
 
 def bound(parameters, arguments):
@@ -250,6 +262,7 @@ class Selection:
     """The declarations that are needed, found from names that are used."""
 
     def __init__(self, sources):
+        self.includes = {source.path: source.includes for source in sources}
         self.all = [d for source in sources for d in source.declarations]
         self.by_name = defaultdict(list)
         for declaration in self.all:
@@ -257,27 +270,37 @@ class Selection:
                 self.by_name[name].append(declaration)
         self.chosen = {}  # by id
 
-    def visible(self, qualifier, name, namespaces):
-        """What a name may mean, used in these namespaces. The host's own names are found only as host::name, or among themselves."""
+    @functools.cache
+    def seen_by(self, path):
+        """The files that the compiler has seen where this one ends, as far as it includes them itself."""
+        return {path}.union(*(self.seen_by(include) for include in self.includes.get(path, []) if include in self.includes))
+
+    def visible(self, qualifier, name, namespaces, path):
+        """What a name may mean, used in these namespaces of a file. The host's own names are found only as host::name, or among themselves. Two
+        headers of a step that do not include each other may mean different things by one name."""
         found = self.by_name.get(name, [])
+        if own := [d for d in found if not qualifier and d.kind == "variable" and (d.path, d.namespaces) == (path, namespaces)]:
+            return own  # it hides what a `using namespace` brings
+        if path.startswith(OF_KERNELS):  # functions may be defined in another file that is compiled, but not in a namespace without a name
+            found = [d for d in found if not d.path.startswith(OF_KERNELS) or d.path in self.seen_by(path) or (d.path.endswith(".cu") and "" not in d.namespaces)]
         if qualifier:
             return [d for d in found if d.namespaces and qualifier in d.namespaces[-1].split("::")]  # or a member of a class
         if namespaces in HOSTS:
             return [d for d in found if d.namespaces in (namespaces, ()) or d.path.startswith(THE_TABLE)]
         return [d for d in found if d.namespaces not in HOSTS]
 
-    def need(self, uses, namespaces):
-        waiting = [(use, namespaces) for use in uses]
+    def need(self, uses, namespaces, path):
+        waiting = [(use, namespaces, path) for use in uses]
         while waiting:
-            (qualifier, name), where = waiting.pop()
-            for declaration in self.visible(qualifier, name, where):
+            (qualifier, name), *where = waiting.pop()
+            for declaration in self.visible(qualifier, name, *where):
                 if id(declaration) in self.chosen:
                     continue
                 self.chosen[id(declaration)] = declaration
                 if declaration.kind == "using":  # of device::load: what that is
-                    waiting += [((q, n), declaration.namespaces) for q, n in declaration.uses if q]
+                    waiting += [((q, n), declaration.namespaces, declaration.path) for q, n in declaration.uses if q]
                 else:
-                    waiting += [(use, declaration.namespaces) for use in declaration.uses]
+                    waiting += [(use, declaration.namespaces, declaration.path) for use in declaration.uses]
 
     def add_companions(self):
         """What no name leads to: assertions about what was chosen, operators on it, and `using namespace` of it."""
@@ -287,7 +310,7 @@ class Selection:
                 if id(d) in self.chosen:
                     continue
                 operator = d.kind == "function" and any(name.startswith("operator") for name in d.names)
-                meant = [x for use in d.uses for x in self.visible(*use, d.namespaces)]
+                meant = [x for use in d.uses for x in self.visible(*use, d.namespaces, d.path)]
                 if (operator or d.kind == "assertion") and meant and all(id(x) in self.chosen for x in meant):
                     self.chosen[id(d)] = d
                 if d.kind == "using namespace" and any("::".join(x.namespaces) in d.names for x in self.chosen.values()):
@@ -311,6 +334,13 @@ def call(expression, parameter, result):
     return f"{result}(const {type_of}& {name}) {{ {back}{expression}({name}); }}"
 
 
+def scratch_of(values, type_of):
+    """The function that lists a variant's scratch memory. A launch may need other arrays, and nothing to write in between."""
+    if "scratch" not in values:
+        return f"host::Arrays scratch_of(const host::{type_of}&) {{ return {{}}; }}"
+    return call(plain(values["scratch"]), (f"host::{type_of}", "shape"), "host::Arrays scratch_of")
+
+
 def initialiser(step, expression):
     """The value of a constant of step.cu, in the place of its name."""
     for declaration in step.sources[step.path].declarations:
@@ -326,7 +356,7 @@ def initialiser(step, expression):
 def written(step, variant, root, device_includes, out):
     """The whole text."""
     values = variant.values
-    features = ["scratch"] if "scratch" in values else []
+    features = ["scratch"] * ("scratch" in values or step.sparse) + ["sparse"] * step.sparse
     family = preprocessed((root / PARTS / f"{variant.family}.cu").read_text(), features)
     if family.count(THE_STEP) != 1:
         raise UsageError(f"{PARTS}/{variant.family}.cu must have one line {THE_STEP}")
@@ -354,7 +384,7 @@ def written(step, variant, root, device_includes, out):
     code = [
         f'constexpr const char* variant_name = "{variant.step} {variant.name}";',
         f"const host::{type_of}Support supports = {plain(initialiser(step, values.get('supports', '{}')))};",
-        *([call(plain(values["scratch"]), (f"host::{type_of}", "shape"), "host::Arrays scratch_of")] if features else []),
+        *([scratch_of(values, type_of)] if features else []),
         call(plain(values["launch"]), (f"host::{type_of}Launch", "l"), "void launch_variant"),
     ]
     own = parse("\n".join(["namespace {", *code, "}  // namespace"]), f"{THE_TABLE} of {step.path}")
@@ -367,9 +397,9 @@ def written(step, variant, root, device_includes, out):
     for source in (own, main):
         for d in source.declarations:
             selection.chosen[id(d)] = d
-            selection.need(d.uses, d.namespaces)
+            selection.need(d.uses, d.namespaces, d.path)
     selection.add_companions()
-    check_host_names(selection, step)
+    check_host_names(selection, variant)
 
     layout, system = Layout(), set()
     for source in ordered:
@@ -390,12 +420,12 @@ def written(step, variant, root, device_includes, out):
     return "\n\n".join([opening(variant, root, out), includes, layout.text()])
 
 
-def check_host_names(selection, step):
+def check_host_names(selection, variant):
     """A name of the project's host side that the family's file does not have is an error that says so."""
     for d in selection.chosen.values():
         for qualifier, name in d.uses:
             if qualifier in HOST_NAMESPACES and not any(x.namespaces == (qualifier,) for x in selection.by_name.get(name, [])):
-                raise UsageError(f"{d.path} uses {name} of the host's side: {PARTS}/{FAMILIES[step.type]}.cu must define {qualifier}::{name}")
+                raise UsageError(f"{d.path} uses {name} of the host's side: {PARTS}/{variant.family}.cu must define {qualifier}::{name}")
 
 
 class Layout:

@@ -2,6 +2,7 @@
 
 import functools
 import os
+import re
 import shutil
 import subprocess
 from pathlib import Path
@@ -77,8 +78,9 @@ def from_root(path):
 
 
 def is_helper(file):
-    """Code that is the same for every kernel. The simulator's reports have the same rule (common/simt/symbols.cpp)."""
-    return file.startswith(("common/device/", "common/simt/", ".venv/", "/"))
+    """Code that is the same for every kernel. The simulator's reports have the same rule (common/simt/symbols.cpp): of the folders in
+    common/device/, which are named after the step whose kernels they are from, only ptx/ is."""
+    return file.startswith(("common/device/ptx/", "common/simt/", ".venv/", "/")) or bool(re.fullmatch(r"common/device/[^/]+", file))
 
 
 def places_of(frames):

@@ -53,9 +53,11 @@ def main_loop(kernel):
 
 
 def file_of(kernel, step):
-    """The name of the step's file in which a kernel is written: most of its code comes by way of its lines."""
+    """The name of the step's file in which a kernel is written: most of its code comes by way of its lines. A file that the step
+    shares with later ones lies in common/device/, in the folder of the step's name."""
+    folders = (f"steps/{step}/", f"common/device/{step.partition('_')[2]}/")
     outermost = collections.Counter((i.callers or (i.place,))[-1].rpartition(":")[0] for i in kernel.instructions)
-    ours = [Path(file).name for file, _ in outermost.most_common() if file.startswith(f"steps/{step}/")]
+    ours = [Path(file).name for file, _ in outermost.most_common() if file.startswith(folders)]
     return ours[0] if ours else None
 
 

@@ -142,7 +142,7 @@ SECTION = re.compile(r"\s*\.section\s+\.text\.([^,\s]+)")
 ENTRY = re.compile(r'\s*\.other\s+(\S+),@"STO_CUDA_ENTRY')
 LABEL = re.compile(r"([.$\w]+):$")
 LINE = re.compile(r'\s*//## File "([^"]*)", line (\d+)')
-HELPER = re.compile(r'//## File "([^"]*/common/device/[^"]*)", line (\d+) inlined at "\1", line (\d+)')  # in another of its file
+HELPER = re.compile(r'//## File "([^"]*/common/device/(?:ptx/)?[^"/]*)", line (\d+) inlined at "\1", line (\d+)')  # in another of its file
 INSTRUCTION = re.compile(r"\s*/\*[0-9a-f]+\*/\s+(?:\{\s*)?(@!?U?P\w+\s+)?([A-Z][\w.]*)([^;]*);")
 USAGE = re.compile(r" Function (\S+):\n\s*REG:(\d+) STACK:(\d+)")
 

@@ -8,6 +8,7 @@ Runs what is built in build/gpu and writes into --out:
     softmax_peers.json  step 03 beside a copy of the same bytes, in turns (benchmarks/softmax_peers.cu)
     attention_peers.json, backward_peers.json, packed_peers.json, dropout_peers.json   steps 05 and 06 beside PyTorch's kernels
                     (benchmarks/attention_peers.py, backward_peers.py, packed_peers.py, dropout_peers.py), where a Python has PyTorch
+    sparse_peers.json   step 07 beside dense attention and FlexAttention (benchmarks/sparse_peers.py), where a Python has PyTorch
     training.json   a transformer block trained with steps 05 and 06, and with PyTorch's attention (benchmarks/training.py), where a Python has PyTorch
     ncu_STEP.csv    Nsight Compute's raw page for every kernel of the step, at its fixed shapes and large ones
     ncu_calibration.csv, ncu_calibration_ampere.csv, ncu_calibration_hopper.csv   the same for the kernels of tests/simt/calibration_*.cu,
@@ -35,22 +36,23 @@ from tools.measure.profiling import ncu
 from tools.measure.shapes import (
     BENCHED,
     FIXED,
-    FORWARD,
     GEMM_PEERS,
     LAYERED,
     PROFILED,
     SANITIZED,
     SOFTMAX_PEERS,
+    making_inputs,
 )
 
 ROOT = Path(__file__).resolve().parents[2]
 PARTS = ["tests", "sanitizers", "ceilings", "bench", "ncu", "calibration"]
 WHOLE = ["ceilings", "calibration"]  # which belong to no step
-HOST_ONLY = {"test_problem", "test_packed", "test_dropout", "test_reference", "test_check", "test_backward_reference", "test_check_backward"}  # they call no kernel: make test has run them
+HOST_ONLY = {"test_problem", "test_packed", "test_dropout", "test_reference", "test_check", "test_backward_reference", "test_check_backward", "test_check_sparse"}  # they call no kernel: make test has run them
 TIMED = ["test_measure"]  # these need the GPU for themselves
 TORCH_PEERS = {
     "05_flash_v2": ["attention_peers", "packed_peers", "dropout_peers"],
     "06_backward": ["backward_peers", "packed_peers", "dropout_peers", "training"],
+    "07_block_sparse": ["sparse_peers"],
 }
 SANITIZERS = ["memcheck", "racecheck", "synccheck", "initcheck"]
 
@@ -225,31 +227,31 @@ def run_torch_peers(check, commit, program):
     path = check.out / f"{program}.json"
     path.unlink(missing_ok=True)
     command = [python, f"benchmarks/{program}.py", "--build", check.build, "--commit", commit, "--json", path.resolve()]
-    print(check.run(program, command))
+    print(check.run(program, command, timeout=600))
 
 
-def profile(check, name, program, metrics, forward=None):
+def profile(check, name, program, metrics, inputs):
     """Nsight Compute's rows for every launch of a program, header and units first. If it refuses that many metrics, there are at least
     the counters; the failure stays on record."""
-    rows = ncu.raw_page(check.run(f"ncu {name}", ncu.command(program, metrics)), metrics, forward)
+    rows = ncu.raw_page(check.run(f"ncu {name}", ncu.command(program, metrics)), metrics, **inputs)
     if not rows and metrics is not ncu.COUNTERS:
-        return ncu.raw_page(check.run(f"ncu {name}, counters only", ncu.command(program, ncu.COUNTERS)), ncu.COUNTERS, forward)
+        return ncu.raw_page(check.run(f"ncu {name}, counters only", ncu.command(program, ncu.COUNTERS)), ncu.COUNTERS, **inputs)
     return rows
 
 
-def run_ncu(check, name, shapes, metrics, forward=None):
-    """ncu_NAME.csv. shapes: {name: (arguments, command)}; forward: a namespace whose kernels make inputs"""
+def run_ncu(check, name, shapes, metrics):
+    """ncu_NAME.csv. shapes: {name: (arguments, command)}"""
     lines = []
     for shape, (arguments, command) in shapes.items():
         lines.append(f"# shape {shape}: {' '.join(arguments)}".rstrip())
-        lines += [",".join(f'"{cell}"' for cell in row) for row in profile(check, f"{name} {shape}", command, metrics, forward)]
+        lines += [",".join(f'"{cell}"' for cell in row) for row in profile(check, f"{name} {shape}", command, metrics, making_inputs(name, arguments))]
     (check.out / f"ncu_{name}.csv").write_text("\n".join(lines) + "\n")
 
 
 def run_ncu_of_step(check, step):
     program = [check.build / "bin" / step, "--variant", "all", "--no-check"]
     shapes = {**FIXED[step], **PROFILED.get(step, {})}
-    run_ncu(check, step, {name: (shape, [*program, *shape]) for name, shape in shapes.items()}, ncu.METRICS, FORWARD.get(step))
+    run_ncu(check, step, {name: (shape, [*program, *shape]) for name, shape in shapes.items()}, ncu.METRICS)
 
 
 def main():

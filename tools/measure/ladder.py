@@ -6,6 +6,7 @@ A numbered file of a step is a rung of its ladder. Its header says what it is, a
     // Predecessor: 06_swizzle.cuh                          missing in the step's first file
     // Predecessor: 12_tuned.cuh (option: any M and N)      it adds something that the ladder does not need
     // Predecessor: 05_registers.cuh (tried: slower)        it lost; the next rung begins at its predecessor again
+    // Predecessor: 05_flash_v2/12_tuned.cuh                a file of an earlier step
 
 An idea that is longer goes on in the next line. The first paragraph of the header ends with a line `//`.
 
@@ -14,6 +15,12 @@ written again with one statement a line, one `{` at the end of a line for each b
 of the preprocessor, `template <…>`, and the head of a loop around another one without braces have a line of their own, too. So it does not
 matter where a statement was wrapped; braces of initialisers are part of their statement. An added line is one that difflib inserts into the
 predecessor's lines, or puts in place of them. A new name for something old therefore counts wherever it is used.
+
+Code of a rung that later steps use, too, lies in common/device/, and is counted with the rung all the same. A comment says whose it is:
+
+    // Of 02_tiled_gemm/07_pipeline.cuh: rows of a tile, by cp.async.
+
+As the first line of a file it speaks of all of the file; above a declaration, of the code up to the next empty line.
 """
 
 import argparse
@@ -29,6 +36,7 @@ MOST = 60  # added lines of a rung
 NOTES = ("option", "tried")
 FILE = re.compile(r"(\d+)_(\w+?)(?:\.cuh|\.sm_\w+\.cu)")  # as step.cu includes it, or compiled for one architecture alone
 FIRST = re.compile(r"// (?P<step>\w+), (?P<variant>\w+): (?P<idea>\S.*)")
+OF_RUNG = re.compile(r"// Of (?P<rung>\w+/\w+(?:\.sm_\w+)?\.cuh?): \S.*")
 PREDECESSOR = re.compile(r"// Predecessor: (?P<file>\S+)(?: \((?P<note>\w+): (?P<why>\S.*)\))?")
 
 
@@ -181,13 +189,42 @@ class Rung:
 
     @property
     def lines(self):
-        return code_lines(self.path.read_text())
+        return rung_lines(self.path)
 
 
 def numbered(folder):
     """The numbered kernel files of a step's folder, in their order."""
     found = [path for path in folder.iterdir() if FILE.fullmatch(path.name)]
     return sorted(found, key=lambda path: (int(path.name.split("_")[0]), path.name))
+
+
+def shared_parts(root):
+    """What common/device/ holds of rungs: {"05_flash_v2/04_pipeline.cuh": [(the file's name from the root, its code)]}"""
+    parts = {}
+    for path in sorted(root.glob("common/device/**/*.cuh")):
+        of_file, text = None, {}  # {rung: its lines}
+        for number, line in enumerate(path.read_text().splitlines()):
+            mark = OF_RUNG.fullmatch(line)
+            if mark and number == 0:
+                of_file = mark["rung"]
+            if not line or mark or number == 0:
+                owner = mark["rung"] if mark else of_file
+            if owner and not re.match(r"#pragma once|#include|namespace \w+ \{|\}  // namespace", line):
+                text.setdefault(owner, []).append(line)
+        for owner, lines in text.items():
+            parts.setdefault(owner, []).append((str(path.relative_to(root)), "\n".join(lines)))
+    return parts
+
+
+def rung_lines(path):
+    """The code lines of a rung's file, and of what common/device/ holds of it, which stands before the file's first kernel; an #include of that
+    is no line."""
+    lines = code_lines(path.read_text())
+    parts = shared_parts(path.parents[2]).get(f"{path.parent.name}/{path.name}", [])
+    own = [line for line in lines if line not in {f'# include "{name}"' for name, _ in parts}]
+    kernel = next((n for n, line in enumerate(own) if "__global__" in line.split()), len(own))
+    begin = kernel - (kernel > 0 and own[kernel - 1].startswith("template <"))
+    return (*own[:begin], *(line for _, text in parts for line in code_lines(text)), *own[begin:])
 
 
 def read_rung(path):
@@ -239,10 +276,17 @@ def added(before, after):
     return sum(end - begin for tag, _, _, begin, end in codes if tag in ("insert", "replace"))
 
 
+def predecessor_path(rung):
+    """Where the file should be that a rung was made from: beside it, or in an earlier step; None without one."""
+    if not rung.predecessor:
+        return None
+    return rung.path.parents["/" in rung.predecessor] / rung.predecessor
+
+
 def added_lines(rung):
     """Those that a rung adds to its predecessor; None where there is none, or no such file."""
-    before = rung.path.with_name(rung.predecessor) if rung.predecessor else None
-    return added(code_lines(before.read_text()), rung.lines) if before and before.is_file() else None
+    before = predecessor_path(rung)
+    return added(rung_lines(before), rung.lines) if before and before.is_file() else None
 
 
 def problems_of(folder):
@@ -275,10 +319,15 @@ def complaints(rung, folder, variants, numbers):
         if rung.number != min(numbers.values()):
             yield "only the first file has no predecessor"
         return
-    if rung.predecessor not in numbers:
+    step, _, file = rung.predecessor.rpartition("/")
+    if step:
+        if step >= folder.name or not FILE.fullmatch(file) or not predecessor_path(rung).is_file():
+            yield f"its predecessor {rung.predecessor} is no numbered file of an earlier step"
+            return
+    elif rung.predecessor not in numbers:
         yield f"its predecessor {rung.predecessor} is no numbered file of {folder.name}"
         return
-    if numbers[rung.predecessor] >= rung.number:
+    elif numbers[rung.predecessor] >= rung.number:
         yield f"its predecessor {rung.predecessor} does not come before it"
     more = added_lines(rung)
     if more > MOST and rung.note != "option":
@@ -297,7 +346,7 @@ def as_text(folder):
         try:
             rung = read_rung(path)
         except HeaderError as error:
-            rows.append([path.name, "?", str(len(code_lines(path.read_text()))), "?", str(error)])
+            rows.append([path.name, "?", str(len(rung_lines(path))), "?", str(error)])
             continue
         more = added_lines(rung)
         rows.append([path.name, rung.predecessor or "-", str(len(rung.lines)), "-" if more is None else str(more), rung.note or ""])

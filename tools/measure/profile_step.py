@@ -24,7 +24,7 @@ from tools.measure.profiling import digest, ncu
 from tools.measure.profiling.bounds import needs, verdict
 from tools.measure.profiling.launch import ROWS, from_ncu, from_report
 from tools.measure.profiling.machine import machine, machine_of
-from tools.measure.shapes import BENCHED, FIXED, FORWARD, PROFILED
+from tools.measure.shapes import BENCHED, FIXED, PROFILED, making_inputs
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -106,7 +106,7 @@ def measure(build, step, variant, flags):
     """Nsight Compute's rows, and the program's own report."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "report.json"
-        rows = ncu.run([executable(build, step), "--variant", variant, "--no-check", *flags, "--json", path], ROOT, FORWARD.get(step))
+        rows = ncu.run([executable(build, step), "--variant", variant, "--no-check", *flags, "--json", path], ROOT, **making_inputs(step, flags))
         return rows, json.loads(path.read_text())
 
 

@@ -4,6 +4,7 @@ A step's own stand in tests/steps/NN_name/shapes.py:
 
 LAYERED     True: the step carries the whole layer (--layer)
 FORWARD     the namespace of another step's kernels that make inputs: they are no part of the step's profile
+FORWARD_ENDS    of a step with both passes: the last kernel of the forward pass that makes inputs of the backward one, --backward
 FIXED       small shapes, where the simulator's counters are compared with Nsight Compute's. "tour" is the layer in
             data/minilm_layer (of step 02, the product that makes Q, K and V); "ragged" has extents that no tile divides, and is
             causal where a step knows that
@@ -28,12 +29,18 @@ def listed(name):
 
 
 LAYERED = list(listed("LAYERED"))
-FORWARD = listed("FORWARD")
+FORWARD, FORWARD_ENDS = listed("FORWARD"), listed("FORWARD_ENDS")
 NOT_MEASURED, CHANGED = listed("NOT_MEASURED"), listed("CHANGED")
 FIXED, REACHED, PROFILED, SANITIZED, BENCHED = map(listed, ("FIXED", "REACHED", "PROFILED", "SANITIZED", "BENCHED"))
 
+
+def making_inputs(step, flags):
+    """Which launches of a shape make inputs, as ncu.raw_page takes it: {name of the argument: value}"""
+    return {"forward": FORWARD.get(step), "forward_ends": FORWARD_ENDS.get(step) if "--backward" in flags else None}
+
+
 # Of BENCHED, the large shapes at which a rung of the ladder is compared with its predecessor.
-LADDER = {step: [name for name in shapes if name in ("4k", "4k-d128", "16k × 4k")] for step, shapes in BENCHED.items()}
+LADDER = {step: [name for name in shapes if name.removesuffix(" backward") in ("4k", "4k-d128", "16k × 4k", "16k", "16k-d128")] for step, shapes in BENCHED.items()}
 
 # What benchmarks/softmax_peers runs beside a copy of the same bytes: arguments, and the variants.
 SOFTMAX_PEERS = {

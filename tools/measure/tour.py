@@ -2,7 +2,7 @@
 
 The input is one attention layer of a small transformer, on an English paragraph (data/minilm_layer). Step 02 computes its Q, K and V,
 step 03 its softmax, the steps of attention what lies between Q, K, V and O, and step 06 the gradients of a loss with respect to Q, K
-and V. What each variant writes is checked by the step itself, and compared with the layer in double precision; gradients are compared
+and V. Step 07 does both on a longer input, under a mask of blocks (data/minilm_long). What each variant writes is checked by the step itself, and compared with the layer in double precision; gradients are compared
 with those of PyTorch's autograd. The simulator counts bytes and bank conflicts; it runs the variants that take it long on a part of the
 input, and the table says on which. A GPU runs all on the whole and adds times, and the counts are then those that results/ holds for it.
 Writes build/tour/ladder.png and build/tour/report.html. Exit status 1 if a check failed.
@@ -10,13 +10,14 @@ Writes build/tour/ladder.png and build/tour/report.html. Exit status 1 if a chec
 
 import argparse
 import base64
+import functools
 import html
 import json
 import os
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import matplotlib
@@ -33,6 +34,7 @@ from tools.measure.shapes import FIXED, LAYERED
 
 ROOT = Path(__file__).resolve().parents[2]
 LAYER = ROOT / "data" / "minilm_layer"
+LONG_LAYER = ROOT / "data" / "minilm_long"
 OUT = ROOT / "build" / "tour"
 # How far an output may lie from the layer in double precision, relative to its largest value. In fp16 the inputs are rounded, too.
 TOLERANCE = {"fp32": 1e-5, "fp16": 5e-3}
@@ -47,6 +49,8 @@ LONG = {
     "06_backward": ["standard", "recompute"],
 }
 HEADS_OF_PART, COLUMNS_OF_PART = 3, 288  # a quarter
+MASKED_STEP = "07_block_sparse"
+BLOCK = 128  # queries and keys of a block of the mask
 NOTE = (
     "What is not “whole” ran on the first heads, or the first columns of the product, only: simulating all of it takes minutes. MB, bank "
     "conflicts and host time are then of that part, not scaled up. “/ output” is for each number that the variant was to write, and so "
@@ -55,6 +59,10 @@ NOTE = (
 GRADIENT_NOTE = (
     "Step 06 gets the dO of a loss: half the sum of the squared distances from the layer's output for a token to its input for the next "
     "token. Its dq, dk and dv are compared with the gradient of that loss that PyTorch's autograd computed in double precision."
+)
+MASK_NOTE = (
+    "Step 07 computes the same layer on the model's longest input, 512 tokens, under a mask: the fewest blocks of 128 × 128 that hold 95 % of the "
+    "probability. “Off the model” is the distance from this masked attention in double precision, and from the gradients of half the sum of O²."
 )
 
 
@@ -78,6 +86,27 @@ class Layer:
         self.text = (LAYER / "tokens.txt").read_text().splitlines()[:tokens]
 
 
+class MaskedLayer:
+    """The same layer on its model's longest input, under the mask of blocks that lies beside it, in double precision; and the gradients of half the
+    sum of O², so that dO is O. q, k, v, o, dq, dk, dv are [heads, tokens, dim]."""
+
+    def __init__(self):
+        self.q, self.k, self.v = (np.load(LONG_LAYER / f"{name}.npy")[0].astype(np.float64) for name in "qkv")
+        self.mask = {name: np.load(LONG_LAYER / f"{name}.npy") for name in ("block_mask", "head_type")}
+        blocks = self.mask["block_mask"][0] | (self.mask["head_type"] == 0)[:, None, None]  # dense heads see all
+        seen = np.repeat(np.repeat(blocks, BLOCK, axis=1), BLOCK, axis=2)
+        scale = 1 / np.sqrt(self.q.shape[-1])
+        scores = np.where(seen, scale * self.q @ self.k.transpose(0, 2, 1), -np.inf)
+        p = np.exp(scores - scores.max(axis=-1, keepdims=True))
+        p /= p.sum(axis=-1, keepdims=True)
+        self.o = p @ self.v
+        ds = p * (self.o @ self.v.transpose(0, 2, 1) - (self.o * self.o).sum(axis=-1, keepdims=True))
+        self.gradient = {"dq": scale * ds @ self.k, "dk": scale * ds.transpose(0, 2, 1) @ self.q, "dv": p.transpose(0, 2, 1) @ self.o}
+
+
+masked_layer = functools.cache(MaskedLayer)
+
+
 @dataclass
 class Stop:
     """What a step does on the tour."""
@@ -91,6 +120,10 @@ class Stop:
     variant: str = "all"
     label: str = "{}"  # of its rows
     part: str = WHOLE  # of the real input
+    mask: dict = field(default_factory=dict)  # {file: array} of a sparse mask
+
+    def tokens(self, layer):
+        return self.inputs["q"].shape[-2] if self.mask else len(layer.x)
 
 
 def dtype_of(step, otherwise):
@@ -117,7 +150,13 @@ def stops(layer):
     found += [attention("04_flash_v1", "fp16"), attention("05_flash_v2", "fp16")]
     dtype = dtype_of("06_backward", "fp16")
     inputs, truth = heads | {"do": layer.gradient["do"]}, {name: layer.gradient[name] for name in ("dq", "dk", "dv")}
-    return [*found, Stop("06_backward", "the gradients of a loss through that attention", inputs, ["--dtype", dtype], truth, dtype)]
+    found.append(Stop("06_backward", "the gradients of a loss through that attention", inputs, ["--dtype", dtype], truth, dtype))
+    masked, step = masked_layer(), MASKED_STEP
+    heads = {"q": masked.q, "k": masked.k, "v": masked.v}
+    blocks = ["--dtype", "fp16", "--block-q", str(BLOCK), "--block-k", str(BLOCK)]
+    found.append(Stop(step, "attention under a mask of blocks", heads, blocks, {"o": masked.o}, "fp16", mask=masked.mask))
+    inputs, flags = heads | {"do": masked.o}, ["--backward", *blocks]
+    return [*found, Stop(step, "gradients under that mask", inputs, flags, masked.gradient, "fp16", mask=masked.mask)]
 
 
 def part_of(stop, layer):
@@ -151,6 +190,8 @@ def run_stop(binary, stop, on_gpu):
     for name, values in stop.inputs.items():
         values = values[None] if values.ndim == 3 else values  # heads belong to a batch
         np.save(folder / f"{name}.npy", values.astype(np.float16 if stop.dtype == "fp16" else np.float32))
+    for name, values in stop.mask.items():
+        np.save(folder / f"{name}.npy", values)
     report = out / "report.json"
     report.unlink(missing_ok=True)
     command = [binary, *stop.flags, "--output", out, "--json", report]
@@ -169,13 +210,14 @@ def run_stop(binary, stop, on_gpu):
 def variants_of(binary, stop):
     """(those that can run the stop, the step's reasons against the others), by its report on the first row of each input."""
     first = {name: values[..., :1, :] for name, values in stop.inputs.items()}
-    report = run_stop(binary, replace(stop, inputs=first), on_gpu=False)
+    mask = {name: values[..., :1, :1] if values.ndim == 4 else values for name, values in stop.mask.items()}
+    report = run_stop(binary, replace(stop, inputs=first, mask=mask), on_gpu=False)
     return [result["variant"] for result in report["results"]], report["skipped"]
 
 
 def counted(stop, report, on_gpu):
     """{variant: (bytes that its warps asked for, bank conflicts)}, as far as they were counted, here or by Nsight Compute."""
-    if not stop.inputs:
+    if not stop.inputs or (on_gpu and stop.mask):  # what results/ holds of step 07 has another mask
         return {}
     if on_gpu:
         profile = ROOT / "results" / "h200" / f"ncu_{stop.step}.csv"
@@ -344,7 +386,12 @@ def draw(rows, layer, lse):
 
 
 def note_on(rows):
-    notes = {NOTE: any(row.part != WHOLE for row in rows), GRADIENT_NOTE: any("dq" in row.off for row in rows)}
+    masked = [row.step == MASKED_STEP for row in rows]
+    notes = {
+        NOTE: any(row.part != WHOLE for row in rows),
+        GRADIENT_NOTE: any("dq" in row.off and not with_mask for row, with_mask in zip(rows, masked, strict=True)),
+        MASK_NOTE: any(masked),
+    }
     return " ".join(note for note, applies in notes.items() if applies)
 
 
@@ -381,7 +428,7 @@ def main():
         longest = sorted((job for _, _, jobs in runs for job in jobs), key=lambda job: (job.part == WHOLE, bool(job.inputs)))
         reports = {id(job): pool.submit(run_stop, folder / job.step, job, on_gpu) for job in longest}
         for stop, skipped, jobs in runs:
-            print(f"{stop.step}: {stop.what}, {len(layer.text)} tokens of English, {stop.dtype} ...", end=" ", flush=True)
+            print(f"{stop.step}: {stop.what}, {stop.tokens(layer)} tokens of English, {stop.dtype} ...", end=" ", flush=True)
             found = [(job, reports[id(job)].result()) for job in jobs]
             seconds = [result["host_seconds"] or 0 for _, report in found for result in report["results"]]
             print("done" if on_gpu else f"{sum(seconds):.0f} s of one core")
@@ -390,7 +437,7 @@ def main():
             for job, report in found:
                 where = report["device"]["name"]
                 rows += rows_of(job, report, counted(job, report, on_gpu))
-                if "o" in job.truth and job.part == WHOLE:
+                if "o" in job.truth and job.part == WHOLE and not job.mask:
                     last = report["results"][-1]["variant"]
                     lse = np.load(OUT / job.step / "o" / last / "lse.npy")[0]
     table, note = table_of(rows), note_on(rows)

@@ -7,6 +7,8 @@ fragments.json                  which element of a matrix lies where in the regi
 05_flash_v2_order.json          the order of copies, scores, softmax and P · V
 06_backward_roles.json          the order of copies, products and barriers, of a warp of each role
 06_backward_additions.json      in which round of its loop a block of keys adds to dQ of which tile of queries
+07_block_sparse_lists.json      which tiles of keys each tile of queries visits under some masks (tests/simt/sparse_plan.cpp)
+07_block_sparse_order.json      how long the lists are, in the order of the work items, before and after long ones are split
 """
 
 import argparse
@@ -271,6 +273,52 @@ def additions(build, block, mask):
     return list(map(list, dict.fromkeys(found)))
 
 
+# ---- step 07: tiles of 128 queries and 64 keys ----
+
+SPARSE = "07_block_sparse"
+LISTED = 1024  # tokens
+PATTERNS = {  # {what the picture calls it: pattern and mask}
+    "random:0.35": ["random:0.35"],
+    "band:2, causal": ["band:2", "--causal"],
+    "sink:1+local:1": ["sink:1+local:1"],
+    "sink:40t+local:200t, causal": ["sink:40t+local:200t", "--causal"],
+}
+# {what the picture shows: heads, tokens, pattern}
+ORDERED = {"mixed": (16, 2048, "random:0.1,uneven:0.3,random:0.05,dense"), "full row": (12, 4096, "full-row:0.1")}
+
+
+def plan_of(build, heads, tokens, pattern):
+    """The work items of that plan in their order, as sparse_plan.cpp prints them."""
+    command = [build / "tests" / "sparse_plan", heads, tokens, *pattern]
+    return json.loads(subprocess.run(list(map(str, command)), check=True, capture_output=True, text=True).stdout)
+
+
+def lengths_of(build, *plan):
+    """[head, first query, tiles] of each work item."""
+    return [[head, first, len(tiles)] for head, first, *_, tiles in plan_of(build, *plan)]
+
+
+def sparse(build):
+    """The contents of both files."""
+    lists = {}
+    for name, pattern in PATTERNS.items():
+        lists[name] = {first // 128: [right, full, tiles] for _, first, right, full, _, _, tiles in sorted(plan_of(build, 1, LISTED, pattern))}
+    work = {
+        name: {
+            "pattern": pattern,
+            "heads": heads,
+            "tokens": tokens,
+            "items": lengths_of(build, heads, tokens, [pattern, "--no-splits"]),
+            "split": lengths_of(build, heads, tokens, [pattern]),
+        }
+        for name, (heads, tokens, pattern) in ORDERED.items()
+    }
+    return {
+        "lists": {"step": SPARSE, "tokens": LISTED, "queries": 128, "keys": 64, "rows": "tile of queries: [right, full, tiles of keys]", "masks": lists},
+        "order": {"step": SPARSE, "item": "[head, first query, tiles of keys]", "work": work},
+    }
+
+
 def write(out, build):
     """Makes all files anew in the folder."""
     out.mkdir(parents=True, exist_ok=True)
@@ -309,6 +357,9 @@ def write(out, build):
     for name, content in backward.items():
         text = re.sub(r"\[\s+([^][{}]+?)\s+\]", lambda found: "[" + " ".join(found[1].split()) + "]", json.dumps(content, indent=1))
         (out / f"{BACKWARD}_{name}.json").write_text(text + "\n")
+    for name, content in sparse(build).items():
+        text = re.sub(r"\[\s+([^][{}]+?)\s+\]", lambda found: "[" + " ".join(found[1].split()) + "]", json.dumps(content, indent=1))
+        (out / f"{SPARSE}_{name}.json").write_text(text + "\n")
 
 
 def main():

@@ -23,6 +23,7 @@ mutants.json stands among a step's tests, tests/steps/NN_name, so that its kerne
     }
 
 A file with a folder, "common/device/philox.h", is one that the step includes, from the repository's root: only its marks are mutants.
+But what lies in common/device/NAME is of the step NN_NAME, which shares it with later steps: its calls are mutants of that step, too.
 
 LAYER, NANS, NANS64 and SUMS in a shape stand for inputs that tools/mutate/mutate.py makes. The shape ["--test", "name"] is the
 test of that name in the step's test program.
@@ -271,6 +272,13 @@ def source_file(folder, name):
     return (folder.parents[1] if "/" in name else folder) / name
 
 
+def sources_of(folder):
+    """The sources of the step in this folder, and those that it shares with later steps, by their names in mutants.json."""
+    shared = folder.parents[1] / "common" / "device" / folder.name.partition("_")[2]
+    own = sorted(path.name for path in folder.iterdir() if path.suffix in SOURCES)
+    return own + sorted(str(path.relative_to(folder.parents[1])) for path in shared.glob("*") if path.suffix in SOURCES)
+
+
 def read_marks(folder):
     """The mutants.json of the step in this folder; MutationError for what it may not hold."""
     file = folder.parents[1] / "tests" / "steps" / folder.name / "mutants.json"
@@ -289,7 +297,7 @@ def read_marks(folder):
         unknown = set(entry) - {"shapes", "marks", "equivalent"} or named - set(shapes)
         if unknown:
             raise MutationError(f"{folder.name}/mutants.json: {name}: unknown: {', '.join(sorted(unknown))}")
-    forgotten = {path.name for path in folder.glob("*.cuh")} - set(files)
+    forgotten = {name for name in sources_of(folder) if name.endswith(".cuh")} - set(files)
     if forgotten:
         raise MutationError(f"{folder.name}/mutants.json says nothing of {', '.join(sorted(forgotten))}")
     return marks
@@ -332,13 +340,14 @@ def find(folder):
     """(all mutants of a step, {shape: arguments}) for its folder."""
     marks = read_marks(folder)
     found = []
-    for source in sorted(path for path in folder.iterdir() if path.suffix in SOURCES):
-        entry = marks["files"].get(source.name, {})
+    sources = sources_of(folder)
+    for name in sources:
+        entry = marks["files"].get(name, {})
         shapes = tuple(entry.get("shapes", marks["shapes"]))
-        for mutant in find_in_file(source.name, source.read_text(), entry):
+        for mutant in find_in_file(name, source_file(folder, name).read_text(), entry):
             found.append(replace(mutant, shapes=mutant.shapes or shapes))
     for name, entry in marks["files"].items():
-        if "/" in name:
+        if "/" in name and name not in sources:
             text = source_file(folder, name).read_text()
             found += [replace(mutant, shapes=mutant.shapes or tuple(entry["shapes"])) for mutant in find_in_file(name, text, entry, {})]
     return found, marks["shapes"]

@@ -44,6 +44,9 @@ struct PlainCommand {
   static nlohmann::ordered_json input_json(const Request& request) {
     return run::input_json(request.seed, "path", request.folder);
   }
+  // Flags that some steps of the family have and others have not.
+  template <class Step>
+  static void add_flags_of_step(CLI::App&, const Step&) {}
   template <class Step>
   static std::string list_note(const Step&) {
     return "";
@@ -102,6 +105,7 @@ int family_main(int argc, char** argv, const Step& step) {
   typename Command::Flags flags;
   add_common_flags(app, options);
   Command::add_flags(app, flags);
+  Command::add_flags_of_step(app, step);
   return run_command_line(app, argc, argv, [&] {
     options.command.assign(argv, argv + argc);
     require_consistent(app, options);

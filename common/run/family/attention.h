@@ -96,8 +96,11 @@ struct LinearLaunch {
   float* y;             // [rows, out]
 };
 
+struct BackwardStep;
+
 struct AttentionStep : Step<AttentionFamily> {
   std::function<void(const LinearLaunch&)> linear = {};  // set by steps that carry the whole layer (--layer)
+  const BackwardStep* backward = nullptr;                // set by steps whose executable has both passes (--backward)
 };
 
 // A whole self-attention layer, in fp32, around a variant: qkv = x · in_projᵀ + bias, attention on its three parts, and

@@ -49,8 +49,15 @@ struct AttentionCommand : PlainCommand<AttentionCommand> {
     return run::input_json(request.seed, request.layer ? "layer" : "path", request.folder);
   }
 
+  static void add_flags_of_step(CLI::App& app, const AttentionStep& step) {
+    if (step.backward) add_backward_flag(app);
+  }
+
   static std::string list_note(const AttentionStep& step) {
-    return step.linear ? "\n--layer DIR runs the whole layer around any of them.\n" : "";
+    std::string note;
+    if (step.linear) note += "\n--layer DIR runs the whole layer around any of them.\n";
+    if (step.backward) note += "\n--backward --list shows the variants of the backward pass.\n";
+    return note;
   }
 };
 
@@ -79,6 +86,9 @@ nlohmann::ordered_json attention_json(const problem::Attention& a) {
   return json;
 }
 
-int step_main(int argc, char** argv, const AttentionStep& step) { return family_main<AttentionCommand>(argc, argv, step); }
+int step_main(int argc, char** argv, const AttentionStep& step) {
+  if (step.backward && has_backward_flag(argc, argv)) return step_main(argc, argv, *step.backward);
+  return family_main<AttentionCommand>(argc, argv, step);
+}
 
 }  // namespace run

@@ -1,7 +1,9 @@
 #include "common/run/family/attention_request.h"
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <cmath>
+#include <string_view>
 
 #include "common/run/family/attention_files.h"
 
@@ -127,6 +129,19 @@ void add_attention_flags(CLI::App& app, AttentionFlags& flags) {
   add_shape_flags(app, flags);
   app.add_option("--layer", flags.layer, "run the whole layer in DIR: x.npy, its weights and biases; writes y.npy")
       ->type_name("DIR");
+}
+
+void add_backward_flag(CLI::App& app) {
+  app.add_flag("--backward")
+      ->description("run the variants of the backward pass: dq, dk and dv from q, k, v and do")
+      ->disable_flag_override();
+}
+
+bool has_backward_flag(int argc, char** argv) {
+  const std::string_view flag = "--backward";
+  return std::any_of(argv, argv + argc, [&](std::string_view word) {
+    return word == flag || (word.starts_with(flag) && word[flag.size()] == '=');  // with a value, too: CLI11 takes "true" alone
+  });
 }
 
 Attention with_sparse_mask(Attention shape, const AttentionFlags& flags, const CommonOptions& options) {

@@ -29,6 +29,10 @@ struct AttentionFlags {
 void add_shape_flags(CLI::App& app, AttentionFlags& flags);  // all but --layer
 void add_attention_flags(CLI::App& app, AttentionFlags& flags);
 
+// --backward, of a step that has both passes. The flag is read before the others, because it says whose the others are.
+void add_backward_flag(CLI::App& app);
+bool has_backward_flag(int argc, char** argv);
+
 // What the flags ask for, resolved: without files, and where q [batch, heads, seq_q, dim] and k [batch, kv_heads, seq_k, dim]
 // of files fix the extents. Throws InputError for a flag that contradicts them, std::invalid_argument for a shape that cannot
 // be.

@@ -13,6 +13,10 @@ struct BackwardCommand : PlainCommand<BackwardCommand> {
 
   static void add_flags(CLI::App& app, Flags& flags) { add_shape_flags(app, flags); }
 
+  static void add_flags_of_step(CLI::App& app, const BackwardStep& step) {
+    if (step.forward && step.forward->backward == &step) add_backward_flag(app);
+  }
+
   static std::string text(const Request& request) {
     return problem::to_string(request.shape) + ", scale " + significant(*request.shape.scale, 6) + ", " +
            input_text(request.seed, request.folder);

@@ -1,9 +1,9 @@
 // Step 06: what its exercises share. An exercise is a step of its own; its only variant makes dQ, dK and dV.
 #pragma once
 
+#include "common/launches/backward.h"
 #include "common/run/family/any_step.h"
 #include "steps/06_backward/costs.h"
-#include "steps/06_backward/host.h"
 
 namespace flash_v2 {
 run::AnyStep step();  // step 05's: its forward makes O and LSE

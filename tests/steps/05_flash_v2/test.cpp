@@ -5,9 +5,9 @@
 #include <iterator>
 #include <limits>
 
+#include "common/device/flash_v2/key_tiles.cuh"
 #include "common/problem/require.h"
 #include "common/run/harness/execute.h"
-#include "steps/05_flash_v2/key_tiles.cuh"
 #include "tests/catch.h"
 #include "tests/suites/attention_suite.h"
 #include "tests/suites/tiers.h"

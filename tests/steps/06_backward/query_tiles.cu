@@ -1,4 +1,4 @@
-#include "steps/06_backward/query_tiles.cuh"
+#include "common/device/backward/query_tiles.cuh"
 #include "tests/steps/06_backward/query_tiles.h"
 
 namespace tests {

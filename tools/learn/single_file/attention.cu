@@ -39,13 +39,28 @@ bool run(int argc, char** argv) {
   a.causal = line.number("--causal", 0, 0) != 0;
   a.window = line.number("--window", 0, 0);
   a.dtype = line.dtype(supports.dtypes);
+  // [if sparse]
+  SparseMask mask;
+  mask.block_q = line.number("--block-q", 128);
+  mask.block_k = line.number("--block-k", 128);
+  mask.seq_q = a.seq_q;
+  mask.seq_k = a.seq_k;
+  const std::string pattern = line.text("--pattern", "random:0.25");
+  // [end]
   const int seed = line.number("--seed", 1), repeat = line.number("--repeat", 20);
   line.end();
+  std::mt19937_64 random(static_cast<std::uint64_t>(seed));
+  // [if sparse]
+  fill(mask, a.heads, pattern, random);
+  a.sparse = &mask;
+  // [end]
   require_supported(supports, a);
   std::printf("%s: batch %d, heads %d over %d, %d x %d, dim %d, causal %d, window %d, %s\n", variant_name, a.batch, a.heads,
               a.kv_heads, a.seq_q, a.seq_k, a.dim, a.causal, a.window, name(a.dtype));
+  // [if sparse]
+  std::printf("%s, in blocks of %d x %d\n", pattern.c_str(), mask.block_q, mask.block_k);
+  // [end]
 
-  std::mt19937_64 random(static_cast<std::uint64_t>(seed));
   const std::int64_t rows = std::int64_t{a.batch} * a.heads * a.seq_q;
   const std::int64_t kv_size = std::int64_t{a.batch} * a.kv_heads * a.seq_k * a.dim;
   std::vector<float> q = random_values(random, rows * a.dim), k = random_values(random, kv_size);
@@ -53,7 +68,12 @@ bool run(int argc, char** argv) {
   const DeviceArray q_array(a.dtype, q), k_array(a.dtype, k), v_array(a.dtype, v);
   const DeviceArray o_array(a.dtype, q.size()), lse_array(Dtype::fp32, rows);
   // [if scratch]
-  const DeviceArrays arrays(scratch_of(a));
+  DeviceArrays arrays(scratch_of(a));
+  // [end]
+  // [if sparse]
+  arrays.upload("head_type", mask.types);
+  arrays.upload("streaming", mask.streaming);
+  arrays.upload("block_mask", mask.live);
   // [end]
   const AttentionLaunch l{
       .shape = a,
@@ -78,10 +98,10 @@ bool run(int argc, char** argv) {
   }
   const bool right = passes("O", o_error, tolerance(a.dtype)) & passes("LSE", lse_error, tolerance(a.dtype));
   double pairs = 0;  // of queries and keys that see each other
-  for (int i = 0; i < a.seq_q; ++i) {
-    for (int j = 0; j < a.seq_k; ++j) pairs += a.sees(i, j);
+  for (std::int64_t row = 0; row < rows; ++row) {
+    for (int j = 0; j < a.seq_k; ++j) pairs += a.sees(row / a.seq_q, static_cast<int>(row % a.seq_q), j);
   }
-  print_time(repeat, 4 * pairs * a.dim * a.heads * a.batch, [&] { launch_variant(l); });
+  print_time(repeat, 4 * pairs * a.dim, [&] { launch_variant(l); });
   return right;
 }
 

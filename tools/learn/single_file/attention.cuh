@@ -4,6 +4,9 @@
 #include "common/device/mask.h"
 #include "common/device/views.h"
 #include "tools/learn/single_file/host.cuh"
+// [if sparse]
+#include "tools/learn/single_file/sparse.cuh"
+// [end]
 
 namespace host {
 
@@ -13,9 +16,16 @@ struct Attention {
   int window;   // N > 0: key j is seen only if |i + seq_k − seq_q − j| < N
   Dtype dtype;
   int dropout = 0;  // which this file leaves out
+  // [if sparse]
+  const SparseMask* sparse = nullptr;
+  // [end]
 
   float scale() const { return 1 / std::sqrt(static_cast<float>(dim)); }
-  bool sees(int i, int j) const {
+  // Of a head, which is counted through batch entries.
+  bool sees([[maybe_unused]] std::int64_t head, int i, int j) const {
+    // [if sparse]
+    if (!sparse->sees(static_cast<int>(head % heads), i, j)) return false;
+    // [end]
     const int ahead = j - (i + seq_k - seq_q);  // of the key beside query i
     return (!causal || ahead <= 0) && (window == 0 || std::abs(ahead) < window);
   }
@@ -31,6 +41,10 @@ struct AttentionSupport {
   bool packed = false;  // packed sequences and dropout, which this file leaves out
   bool dropout = false;
   bool packed_dropout = false;
+  // [if sparse]
+  std::vector<int> sparse_q = {}, sparse_k = {};  // queries and keys of a mask's block
+  bool sparse_tokens = false;                     // heads that stream by token
+  // [end]
   bool grouped_heads = true;  // kv_heads < heads
   int row_alignment = 1;      // bytes
   int max_batch = 65535;
@@ -49,6 +63,12 @@ inline void require_supported(const AttentionSupport& supports, const Attention&
   require(supports.grouped_heads || a.heads == a.kv_heads, "this kernel takes as many key/value heads as query heads");
   require(supports.causal || !a.causal, "this kernel has no causal mask");
   require(supports.window || a.window == 0, "this kernel has no window");
+  // [if sparse]
+  const auto has = [](const std::vector<int>& sizes, int size) { return std::find(sizes.begin(), sizes.end(), size) != sizes.end(); };
+  require(has(supports.sparse_q, a.sparse->block_q), "this kernel has no blocks of " + std::to_string(a.sparse->block_q) + " queries");
+  require(has(supports.sparse_k, a.sparse->block_k), "this kernel has no blocks of " + std::to_string(a.sparse->block_k) + " keys");
+  require(supports.sparse_tokens || !has(a.sparse->types, 3), "this kernel has no heads that stream by token");
+  // [end]
   require(a.batch <= supports.max_batch && a.heads <= supports.max_heads, "too many batch entries or heads for this kernel");
 }
 
@@ -76,7 +96,7 @@ inline double reference_row(const Attention& a, const std::vector<float>& q, con
   const std::int64_t first_key = row / a.seq_q / (a.heads / a.kv_heads) * a.seq_k;  // of the head
   std::vector<double> scores(static_cast<std::size_t>(a.seq_k), -INFINITY);
   for (int j = 0; j < a.seq_k; ++j) {
-    if (!a.sees(i, j)) continue;
+    if (!a.sees(row / a.seq_q, i, j)) continue;
     double sum = 0;
     for (int d = 0; d < a.dim; ++d) sum += double{q[row * a.dim + d]} * k[(first_key + j) * a.dim + d];
     scores[j] = a.scale() * sum;

@@ -55,7 +55,7 @@ struct Reference {
     std::vector<double> sums(static_cast<std::size_t>(a.dim));
     const std::int64_t first_key = query / a.seq_q / (a.heads / a.kv_heads) * a.seq_k;  // of the head
     for (int j = 0; j < a.seq_k; ++j) {
-      if (!a.sees(static_cast<int>(query % a.seq_q), j)) continue;
+      if (!a.sees(query / a.seq_q, static_cast<int>(query % a.seq_q), j)) continue;
       const double factor = a.scale() * ds(query, first_key + j);
       for (int d = 0; d < a.dim; ++d) sums[d] += factor * k[(first_key + j) * a.dim + d];
     }
@@ -67,7 +67,7 @@ struct Reference {
     const std::int64_t queries = std::int64_t{a.heads / a.kv_heads} * a.seq_q;  // of all heads that share the key
     const std::int64_t first_query = key / a.seq_k * queries;
     for (std::int64_t query = first_query; query < first_query + queries; ++query) {
-      if (!a.sees(static_cast<int>(query % a.seq_q), static_cast<int>(key % a.seq_k))) continue;
+      if (!a.sees(query / a.seq_q, static_cast<int>(query % a.seq_q), static_cast<int>(key % a.seq_k))) continue;
       const double weight = p(query, key), factor = a.scale() * ds(query, key);
       for (int d = 0; d < a.dim; ++d) {
         dk[d] += factor * q[query * a.dim + d];
@@ -90,13 +90,28 @@ bool run(int argc, char** argv) {
   a.causal = line.number("--causal", 0, 0) != 0;
   a.window = line.number("--window", 0, 0);
   a.dtype = line.dtype(supports.dtypes);
+  // [if sparse]
+  SparseMask mask;
+  mask.block_q = line.number("--block-q", 128);
+  mask.block_k = line.number("--block-k", 128);
+  mask.seq_q = a.seq_q;
+  mask.seq_k = a.seq_k;
+  const std::string pattern = line.text("--pattern", "random:0.25");
+  // [end]
   const int seed = line.number("--seed", 1), repeat = line.number("--repeat", 20);
   line.end();
+  std::mt19937_64 random(static_cast<std::uint64_t>(seed));
+  // [if sparse]
+  fill(mask, a.heads, pattern, random);
+  a.sparse = &mask;
+  // [end]
   require_supported(supports, a);
   std::printf("%s: batch %d, heads %d over %d, %d x %d, dim %d, causal %d, window %d, %s\n", variant_name, a.batch, a.heads,
               a.kv_heads, a.seq_q, a.seq_k, a.dim, a.causal, a.window, name(a.dtype));
+  // [if sparse]
+  std::printf("%s, in blocks of %d x %d\n", pattern.c_str(), mask.block_q, mask.block_k);
+  // [end]
 
-  std::mt19937_64 random(static_cast<std::uint64_t>(seed));
   const std::int64_t rows = std::int64_t{a.batch} * a.heads * a.seq_q, keys = std::int64_t{a.batch} * a.kv_heads * a.seq_k;
   std::vector<float> q = random_values(random, rows * a.dim), k = random_values(random, keys * a.dim);
   std::vector<float> v = random_values(random, keys * a.dim), d_o = random_values(random, rows * a.dim);
@@ -110,7 +125,12 @@ bool run(int argc, char** argv) {
   const DeviceArray o_array(a.dtype, o), lse_array(Dtype::fp32, lse);
   const DeviceArray dq_array(a.dtype, q.size()), dk_array(a.dtype, k.size()), dv_array(a.dtype, v.size());
   // [if scratch]
-  const DeviceArrays arrays(scratch_of(a));
+  DeviceArrays arrays(scratch_of(a));
+  // [end]
+  // [if sparse]
+  arrays.upload("head_type", mask.types);
+  arrays.upload("streaming", mask.streaming);
+  arrays.upload("block_mask", mask.live);
   // [end]
   const BackwardLaunch l{
       .shape = a,
@@ -145,10 +165,10 @@ bool run(int argc, char** argv) {
   const double allowed = tolerance(a.dtype);
   const bool right = passes("dQ", dq_error, allowed) & passes("dK", dk_error, allowed) & passes("dV", dv_error, allowed);
   double pairs = 0;  // of queries and keys that see each other
-  for (int i = 0; i < a.seq_q; ++i) {
-    for (int j = 0; j < a.seq_k; ++j) pairs += a.sees(i, j);
+  for (std::int64_t row = 0; row < rows; ++row) {
+    for (int j = 0; j < a.seq_k; ++j) pairs += a.sees(row / a.seq_q, static_cast<int>(row % a.seq_q), j);
   }
-  print_time(repeat, 10 * pairs * a.dim * a.heads * a.batch, [&] { launch_variant(l); });
+  print_time(repeat, 10 * pairs * a.dim, [&] { launch_variant(l); });
   return right;
 }
 

@@ -141,6 +141,15 @@ class DeviceArrays {
     for (void* data : data_) cudaFree(data);
   }
 
+  // [if sparse]
+  // And what a launch reads beside its inputs.
+  void upload(const std::string& name, const std::vector<std::int32_t>& values) {
+    const std::size_t bytes = values.size() * sizeof(std::int32_t);
+    arrays_.push_back(scratch(name, Element::int32(), {static_cast<std::int64_t>(values.size())}));
+    CUDA_CHECK(cudaMalloc(&data_.emplace_back(), bytes));
+    CUDA_CHECK(cudaMemcpy(data_.back(), values.data(), bytes, cudaMemcpyHostToDevice));
+  }
+  // [end]
   template <class T>
   T* get(const std::string& name) const {
     const auto at = std::find_if(arrays_.begin(), arrays_.end(), [&](const Array& array) { return array.name == name; });

@@ -106,10 +106,11 @@ def command(program, metrics=METRICS):
     ]  # fmt: skip
 
 
-def raw_page(output, metrics=METRICS, forward=None):
+def raw_page(output, metrics=METRICS, forward=None, forward_ends=None):
     """The rows of the raw page in ncu's output, header and units first: the metrics asked for, without the runner's own kernel, which
-    poisons outputs, and without those of the namespace `forward`, which make inputs (tools/measure/shapes.py). (The page repeats some hundred attributes of the device in every row.) Of instances, "12 (BAR: 4; LDG: 8)", only
-    the opcodes are kept."""
+    poisons outputs, and without those that make inputs (tools/measure/shapes.py): of the namespace `forward`, and all up to the last launch
+    of the kernel `forward_ends`. (The page repeats some hundred attributes of the device in every row.) Of instances, "12 (BAR: 4; LDG: 8)",
+    only the opcodes are kept."""
     table = list(csv.reader(line for line in output.splitlines() if line.startswith('"')))
     if not table:
         return []
@@ -119,7 +120,9 @@ def raw_page(output, metrics=METRICS, forward=None):
     rows = [[row[i] if header[i] in whole else row[i].split(" (")[0] for i in columns] for row in table]
     left_out = re.compile(r"fill_words" + (rf"|\b{forward}::\w+[(<]" if forward else ""))
     at = columns.index(header.index("Kernel Name"))
-    return [row for row in rows if not left_out.search(row[at])]
+    ends = [i for i, row in enumerate(rows) if forward_ends and re.search(rf"\b{forward_ends}[(<]", row[at])]
+    first = 2  # behind header and units
+    return [*rows[:first], *(row for row in rows[max([first, *(i + 1 for i in ends)]) :] if not left_out.search(row[at]))]
 
 
 def call(arguments, cwd):
@@ -134,13 +137,13 @@ def call(arguments, cwd):
     return done.returncode, done.stdout, errors + [line for line in done.stderr.splitlines()[-5:] if not line.startswith("==")]
 
 
-def run(program, cwd, forward=None):
+def run(program, cwd, **inputs):
     """[{column: text}, …] of every launch of a program, as raw_page has them; NcuError where that fails. Metrics that ncu refuses are left
     out."""
     metrics = METRICS
     while True:
         status, output, errors = call(command(program, metrics), cwd)
-        rows = launches(raw_page(output, metrics, forward))
+        rows = launches(raw_page(output, metrics, **inputs))
         if status == 0 and rows:
             return rows
         accepted = [metric for metric in metrics if not any(metric.split(".")[0] in line for line in errors)]

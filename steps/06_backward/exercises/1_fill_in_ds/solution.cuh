@@ -2,7 +2,7 @@
 // because S = scale · Q Kᵀ; dV takes P alone.
 #pragma once
 
-#include "steps/06_backward/rows.cuh"
+#include "common/device/backward/rows.cuh"
 
 namespace exercise {
 

@@ -7,7 +7,7 @@
 // It multiplies by nothing else, before or after. The scale stands in shape.scale.
 #pragma once
 
-#include "steps/06_backward/rows.cuh"
+#include "common/device/backward/rows.cuh"
 
 namespace exercise {
 

@@ -1,0 +1,101 @@
+// Infinities and NaNs in V reach only the rows that see them.
+//
+// A row's probability of a key that it does not see is 0, and 0 · NaN is NaN: through P · V a NaN in V would reach rows that do
+// not see it. Only tiles with a mask have such rows. A kernel has a NanGuard, and calls it in three places:
+//
+//   barrier    hands a tile to everyone. Each thread has looked at the chunks of V that it copied itself, and the barrier
+//              counts votes (__syncthreads_or)
+//   take_out   before P · V: if the tile has infinities or NaNs, which is rare, they become 0 in shared memory
+//   put_back   after O is stored: those that were taken out are added, in global memory, to the rows of O that see them.
+//              Whatever else a row's sum holds, that makes it what P · V would have made
+#pragma once
+
+#include "common/device/flash_v2/tile.cuh"
+
+namespace flash_v2 {
+
+// Tells which of the two elements of a register are infinite or NaN, in bits 15 and 31: their exponent is all ones, so adding
+// one to it carries into the sign.
+template <class T>
+__device__ inline std::uint32_t non_finite(std::uint32_t pair) {
+  constexpr bool half = std::is_same_v<T, __half>;
+  constexpr std::uint32_t exponents = half ? 0x7c007c00u : 0x7f807f80u, ones = half ? 0x04000400u : 0x00800080u;
+  return ((pair & exponents) + ones) & 0x80008000u;
+}
+template <class T>
+__device__ inline bool any_non_finite(uint4 words) {
+  return (non_finite<T>(words.x) | non_finite<T>(words.y) | non_finite<T>(words.z) | non_finite<T>(words.w)) != 0;
+}
+
+// All of a block's threads call barrier, take_out and put_back.
+template <int threads>
+struct NanGuard {
+  bool found = false;      // in this tile: until the barrier, by this thread; behind it, by any
+  bool taken_out = false;  // from this tile or one before it
+
+  // For kernels in which V passes through registers: look_at each chunk that this thread copies, and then the barrier.
+  template <class T>
+  __device__ void look_at(uint4 words) {
+    found |= any_non_finite<T>(words);
+  }
+  __device__ void barrier() { found = __syncthreads_or(found); }
+
+  // For kernels that copy V by cp.async. This thread looks at its own chunks, threadIdx.x, threadIdx.x + threads, … of the
+  // tile. If the tile has no mask, nobody looks.
+  template <bool masked, class T, int keys, int dim>
+  __device__ void barrier(const T (&v)[keys][dim]) {
+    found = false;
+    if constexpr (masked) {
+#pragma unroll
+      for (int i = 0; i < keys * dim / chunk; i += threads) {
+        const int mine = i + threadIdx.x;
+        const int row = mine / (dim / chunk), column = mine % (dim / chunk) * chunk;
+        look_at<T>(load(reinterpret_cast<const uint4*>(&v[row][swizzled<dim>(row, column)])));
+      }
+      barrier();
+    } else {
+      __syncthreads();
+    }
+  }
+
+  template <class T, int keys, int dim>
+  __device__ void take_out(T (&v)[keys][dim]) {
+    if (!found) return;
+    const auto cleared = [](std::uint32_t word) { return word & ~((non_finite<T>(word) >> 15) * 0xffffu); };
+#pragma unroll 1
+    for (int i = threadIdx.x; i < keys * dim / chunk; i += threads) {
+      uint4* words = reinterpret_cast<uint4*>(&v[0][0]) + i;
+      const uint4 old = load(words);
+      store(words, make_uint4(cleared(old.x), cleared(old.y), cleared(old.z), cleared(old.w)));
+    }
+    __syncthreads();  // everyone has cleared its chunks before anyone reads the tile again
+    found = false;
+    taken_out = true;
+  }
+
+  // `keys` of a tile; tiles free_begin … free_end − 1 had no mask.
+  template <class T, class Shape>
+  __device__ void put_back(const Shape& shape, const QueryTile& tile, const KeyTiles& tiles, int keys, const Heads<const T>& v,
+                           const Heads<T>& o) const {
+    if (!taken_out) return;
+    __syncthreads();  // O is written before it is read again
+#pragma unroll 1
+    for (int n = threadIdx.x; n < tile.count * shape.dim; n += threads) {
+      const int i = tile.first + n / shape.dim, column = n % shape.dim;
+      T* to = &o.row(tile.batch, tile.head, i)[column];
+      float sum = to_float(load(to));
+#pragma unroll 1
+      for (int j = shape.first_key(i); j < shape.end_key(i); ++j) {
+        if (j >= tiles.free_begin * keys && j < tiles.free_end * keys) continue;
+        float x = to_float(load(&v.row(tile.batch, tile.kv_head, j)[column]));
+        if constexpr (device::drops<Shape>) {
+          if (x - x != 0.0f) x *= device::kept_weight(shape, tile.batch, tile.head, i, j);  // 0 · ∞ is NaN
+        }
+        if (x - x != 0.0f) sum += x;  // ∞ − ∞ is NaN, too
+      }
+      store(to, from_float<T>(sum));
+    }
+  }
+};
+
+}  // namespace flash_v2

@@ -1,0 +1,81 @@
+// The backward pass, host side: the scratch memory of the row statistics and of dQ's sums, and the kernels around the main one.
+#pragma once
+
+#include "common/device/backward/non_finite.cuh"
+#include "common/device/backward/sums_by_lane.cuh"
+#include "common/run/family/backward.h"
+#include "common/runtime/launch.h"
+
+namespace backward {
+
+inline int padded_rows(const problem::Attention& a) { return ceil_div(a.seq_q, row_padding) * row_padding; }
+
+inline dim3 grid_of(std::int64_t x, int heads, int batch) {
+  return dim3(static_cast<unsigned>(x), static_cast<unsigned>(heads), static_cast<unsigned>(batch));
+}
+
+// Scratch memory of every variant: LSE and D of each row, and the flags.
+inline run::Arrays statistics_arrays(const problem::Backward& a) {
+  const std::vector<std::int64_t> rows = {a.batch, a.heads, padded_rows(a)};
+  return {run::scratch("lse2", problem::Dtype::fp32, rows), run::scratch("minus_delta", problem::Dtype::fp32, rows),
+          run::scratch("not_finite", problem::Dtype::fp32, {a.batch, a.kv_heads})};
+}
+// And of those that add up dQ in global memory.
+inline run::Arrays sums_arrays(const problem::Backward& a) {
+  return statistics_arrays(a) +
+         run::Arrays{run::scratch("dq_sums", problem::Dtype::fp32, {a.batch, a.heads, padded_rows(a), a.dim})};
+}
+
+inline RowStatistics statistics_of(const run::BackwardLaunch& l) {
+  return {l.arrays.get<float>("lse2"), l.arrays.get<float>("minus_delta"), padded_rows(l.shape),
+          l.arrays.get<float>("not_finite")};
+}
+
+// A warp for each padded row.
+template <class T>
+void launch_prepare(const run::BackwardLaunch& l, float* dq_sums) {
+  runtime::launch(
+      prepare_rows<T>,
+      {.grid = grid_of(padded_rows(l.shape) / prepare_warps, l.shape.heads, l.shape.batch), .block = 32 * prepare_warps},
+      l.device_shape(), l.o.as<const T>(), l.d_o.as<const T>(), l.lse, statistics_of(l), dq_sums);
+}
+// A thread for 8 columns of a padded row: elements of 16 bits, rows at multiples of 16 bytes.
+template <class T>
+void launch_prepare_chunks(const run::BackwardLaunch& l, float* dq_sums) {
+  const auto launch = [&](const auto& kernel, int lanes) {
+    runtime::launch(kernel,
+                    {.grid = grid_of(padded_rows(l.shape) / (32 * prepare_warps / lanes), l.shape.heads, l.shape.batch),
+                     .block = 32 * prepare_warps},
+                    l.device_shape(), l.o.as<const T>(), l.d_o.as<const T>(), l.lse, statistics_of(l), dq_sums);
+  };
+  if (l.shape.dim <= 32) return launch(prepare_chunks<T, 4>, 4);
+  if (l.shape.dim <= 64) return launch(prepare_chunks<T, 8>, 8);
+  launch(prepare_chunks<T, 16>, 16);
+}
+template <class T>
+void launch_convert(const run::BackwardLaunch& l) {
+  runtime::launch(convert_dq<T>,
+                  {.grid = grid_of(ceil_div<std::int64_t>(std::int64_t{l.shape.seq_q} * l.shape.dim, convert_threads),
+                                   l.shape.heads, l.shape.batch),
+                   .block = convert_threads},
+                  l.device_shape(), l.arrays.get<float>("dq_sums"), statistics_of(l), l.dq.as<T>());
+}
+// A thread for 16 columns of a row.
+template <class T>
+void launch_convert_blocks(const run::BackwardLaunch& l) {
+  runtime::launch(convert_blocks<T>,
+                  {.grid = grid_of(ceil_div<std::int64_t>(std::int64_t{l.shape.seq_q} * (l.shape.dim / 16), convert_threads),
+                                   l.shape.heads, l.shape.batch),
+                   .block = convert_threads},
+                  l.device_shape(), l.arrays.get<float>("dq_sums"), statistics_of(l), l.dq.as<T>());
+}
+// Behind the others: computes rows again where a result is not finite.
+template <class T, class Shape>
+void launch_repair(const run::BackwardLaunch& l, const Shape& shape) {
+  runtime::launch(repair_non_finite<T, Shape>,
+                  {.grid = grid_of(repair_blocks, l.shape.kv_heads, l.shape.batch), .block = 32 * repair_warps}, shape,
+                  l.q.as<const T>(), l.k.as<const T>(), l.v.as<const T>(), l.d_o.as<const T>(), statistics_of(l), l.dq.as<T>(),
+                  l.dk.as<T>(), l.dv.as<T>());
+}
+
+}  // namespace backward

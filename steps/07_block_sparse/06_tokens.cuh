@@ -1,0 +1,61 @@
+// 07_block_sparse, tokens: heads that stream by token.
+// Predecessor: 05_ordered.cuh
+//
+// Types of heads are no business of the loop: a head that streams by block has lists like any other. A head that streams by
+// token has lists, too, but two more edges cut its tiles: the end of its sink, and the first key that is near enough. The loop
+// stays; a partial tile's mask asks for two ranges of keys in place of one.
+//
+// What to expect: nothing for heads of the other types, whose masks stay; for those that stream by token one or two partial
+// tiles more in each row.
+#pragma once
+
+#include "steps/07_block_sparse/05_ordered.cuh"
+
+namespace block_sparse {
+
+// Grid: x over work items. Blocks of tile_threads.
+template <class T, class Tile>
+__global__ void __launch_bounds__(tile_threads, 2) sparse_tokens(typename Tile::Shape shape, Mask mask, Plan plan,
+                                                                 Heads<const T> q,  // [batch, heads, seq_q, dim]
+                                                                 Heads<const T> k,  // [batch, kv_heads, seq_k, dim]
+                                                                 Heads<const T> v,  // [batch, kv_heads, seq_k, dim]
+                                                                 Heads<T> o,        // [batch, heads, seq_q, dim]
+                                                                 float* lse) {      // [batch, heads, seq_q]
+  const WorkItem item = load_item(&plan.work[blockIdx.x]);
+  if (item.head < 0) return;
+  const int head = item.head % shape.heads;
+  const QueryTile queries{item.head / shape.heads, head, shape.kv_head(head), item.first_of_tile,
+                          min(Tile::rows, shape.seq_q - item.first_of_tile)};
+  Attend<T, Tile, true> a(shape, tokens_of(mask, head), queries, k, v);
+
+  const int* at = plan.tiles + item.first;
+  int left = item.count();           // tiles, this one among them
+  int j = item.entry;                // this tile
+  int next = left > 1 ? at[1] : -1;  // the one that is copied meanwhile
+  const auto copy_index = [&](int stage) {
+    if (threadIdx.x == 0) ptx::cp_async_4(&a.smem.after[stage], at + 2, left > 2 ? 4 : 0);
+  };
+  if (j >= 0) a.begin(queries, q, k, v, j, copy_index);
+  const auto attend_tile = [&](auto masked) {
+    a.attend(j, next, masked, [&](int stage) {
+      ++at;
+      --left;
+      copy_index(stage);
+    });
+    j = next;
+    next = left > 1 ? a.tile_after() : -1;
+  };
+#pragma unroll 1
+  for (const int others = item.full + item.left; left > others;) attend_tile(std::true_type{});
+#pragma unroll 1
+  for (const int others = load(&plan.work[blockIdx.x].left); left > others;) attend_tile(std::false_type{});
+#pragma unroll 1
+  while (left > 0) attend_tile(std::true_type{});
+
+  const WorkItem again = load_item(&plan.work[blockIdx.x]);
+  a.finish(
+      again.right + again.left, [&](int n) { return plan.tiles[again.first + (n < again.right ? n : n + again.full)]; }, v, o,
+      lse);
+}
+
+}  // namespace block_sparse

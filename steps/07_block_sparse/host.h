@@ -1,0 +1,84 @@
+// Step 07, host side: the plan's arrays and launches, forward and backward.
+#pragma once
+
+#include <bit>
+
+#include "common/run/family/backward.h"
+#include "common/run/family/packed.h"
+#include "steps/07_block_sparse/lists.cuh"
+#include "steps/07_block_sparse/sums.cuh"
+
+namespace block_sparse {
+
+inline problem::SparseMask mask_of(const problem::Attention& a) {  // without one all heads are dense
+  return a.sparse ? *a.sparse : problem::SparseMask{.types = std::vector<std::int32_t>(a.heads)};
+}
+template <class Launch>
+Mask device_mask(const Launch& l) {
+  const problem::SparseMask mask = mask_of(l.shape);
+  const auto given = [&](const char* name) { return l.shape.sparse ? l.arrays.template get<int>(name) : nullptr; };
+  return {given("head_type"),
+          given("streaming"),
+          given("block_mask"),
+          mask.batches,
+          std::countr_zero(static_cast<unsigned>(mask.block_q)),
+          std::countr_zero(static_cast<unsigned>(mask.block_k)),
+          problem::query_blocks(mask, l.shape),
+          problem::words_of_row(mask, l.shape)};
+}
+
+constexpr int heads_together = 8;
+inline int slots_of(const PlanSizes& sizes) { return 2 * sizes.most_splits(); }  // parts of split rows, at most
+
+inline PlanSizes query_sizes(const problem::Attention& a, int tile_queries, int tile_keys, bool splits) {
+  PlanSizes sizes{};
+  sizes.rows_of_head = ceil_div(a.seq_q, tile_queries);
+  sizes.rows = a.batch * a.heads * sizes.rows_of_head;
+  sizes.tile_queries = tile_queries;
+  sizes.tile_keys = tile_keys;
+  sizes.items = sizes.rows + (splits ? sizes.most_splits() : 0);
+  sizes.together = heads_together;
+  sizes.splits = splits;
+  return sizes;
+}
+inline PlanSizes key_sizes(const problem::Attention& a, int tile_queries, int tile_keys) {
+  PlanSizes sizes = query_sizes(a, tile_queries, tile_keys, true);
+  sizes.rows_of_head = ceil_div(a.seq_k, tile_keys);
+  sizes.rows = a.batch * a.kv_heads * sizes.rows_of_head;
+  sizes.items = sizes.rows + sizes.most_splits();
+  sizes.by_keys = true;
+  return sizes;
+}
+
+inline run::Arrays plan_arrays(const PlanSizes& sizes, int most_tiles) {  // of a row
+  const auto integers = [](std::string name, std::vector<std::int64_t> shape) {
+    return run::scratch(std::move(name), run::Element::int32(), std::move(shape));
+  };
+  run::Arrays arrays = {integers("tiles", {sizes.rows, most_tiles}), integers("lists", {sizes.rows, 4}), integers("counts", {sizes.rows}),
+                        integers("ranks", {sizes.rows, 4}), integers("work", {sizes.items, 8}),
+                        integers("orders", {sizes.rows / sizes.rows_of_head, 4})};
+  if (sizes.splits) arrays.push_back(integers("split_rows", {sizes.most_splits()}));
+  return arrays;
+}
+
+// The whole plan, or its lists alone.
+template <template <class> class Row, class Launch, class Shape>
+void launch_plan(const Launch& l, const PlanSizes& sizes, const Mask& mask, const Shape& shape, bool with_order = true) {
+  const auto array = [&]<class T>(T*, const char* name) { return l.arrays.template get<T>(name); };
+  TileList* lists = array(static_cast<TileList*>(nullptr), "lists");
+  Rank* ranks = array(static_cast<Rank*>(nullptr), "ranks");
+  HeadOrder* orders = array(static_cast<HeadOrder*>(nullptr), "orders");
+  int *tiles = array(static_cast<int*>(nullptr), "tiles"),
+      *counts = array(static_cast<int*>(nullptr), "counts"),
+      *split_rows = sizes.splits ? array(static_cast<int*>(nullptr), "split_rows") : nullptr;
+  const auto by_warps = static_cast<unsigned>(ceil_div(sizes.rows, count_warps));
+  const int heads = sizes.rows / sizes.rows_of_head;
+  runtime::launch(count_tiles<Row, Shape>, {.grid = by_warps, .block = 32 * count_warps}, shape, mask, sizes, lists, counts);
+  runtime::launch(add_up<add_threads>, {.grid = 1, .block = add_threads, .shared_bytes = sizeof(AddUpSmem)}, sizes, heads,
+                  counts, orders, ranks, split_rows);
+  WorkItem* work = with_order ? array(static_cast<WorkItem*>(nullptr), "work") : nullptr;
+  runtime::launch(write_lists<Row, Shape>, {.grid = by_warps, .block = 32 * count_warps}, shape, mask, sizes, heads, lists,
+                  counts, ranks, orders, tiles, work);
+}
+
+}  // namespace block_sparse

@@ -1,0 +1,181 @@
+// Step 07, the plan of the backward pass: which tiles of queries each tile of keys visits. The same kernels as the forward
+// plan's (plan.cuh).
+#pragma once
+
+#include "common/device/backward/non_finite.cuh"
+#include "common/device/backward/query_tiles.cuh"
+#include "steps/07_block_sparse/plan.cuh"
+
+namespace block_sparse {
+
+using namespace backward;
+
+// Backward, a row is a tile of 128 keys of one key/value head, and visits tiles of 64 queries of all heads that share it. An
+// entry of its list counts these tiles, head by head, from bit 3 on. Bits 0 and 1 tell which half of the keys is dead for the
+// tile, bit 2 whether its head streams by token.
+template <class Shape>
+struct KeyRow {
+  static constexpr bool partials_first = true;  // partial tiles, then full ones
+  const Shape& shape;
+  const Mask& mask;
+  const PlanSizes& sizes;
+  int batch, group_head, group, query_tiles, key_tile;
+
+  __device__ KeyRow(const Shape& shape_, const Mask& mask_, const PlanSizes& sizes_, int row)
+      : shape(shape_), mask(mask_), sizes(sizes_), group(shape_.heads / shape_.kv_heads) {
+    const int head = row / sizes.rows_of_head;
+    batch = head / shape.kv_heads;
+    group_head = head % shape.kv_heads * group;
+    query_tiles = ceil_div(shape.seq_q, sizes.tile_queries);
+    key_tile = row % sizes.rows_of_head;
+  }
+  __device__ int begin() const { return 0; }
+  __device__ int end() const { return group * query_tiles; }
+  // [doc: state_for_a_tile_of_keys]
+  __device__ TileState of(int n, int& entry) const {
+    if (n < 0) return dead;
+    const TileStates<Shape> states(shape, mask, batch, group_head + n / query_tiles, n % query_tiles * sizes.tile_queries,
+                                   sizes.tile_queries);
+    const TileState lower = states.of(2 * key_tile), upper = states.of(2 * key_tile + 1);
+    entry = n << 3 | (states.type == streaming_tokens ? 4 : 0) | (upper == dead ? 2 : 0) | (lower == dead ? 1 : 0);
+    return lower == dead && upper == dead ? dead : lower == full && upper == full ? full : partial;
+  }
+  // [/doc: state_for_a_tile_of_keys]
+};
+
+struct KeyPlan {
+  const int* entries;
+  const WorkItem* work;  // of keys
+  int query_tiles;       // of a head
+};
+__device__ inline TileOfHead tile_of(int entry, int group_head, int query_tiles, bool there) {
+  const int n = entry >> 3;
+  return {group_head + n / query_tiles, n % query_tiles, 0, there};
+}
+
+// Beside what step 06's kernels keep.
+template <class Base>
+struct SparseKeysSmem : Base {
+  int after[2];  // of each stage: the entry after the one that is copied while this stage's is multiplied
+};
+
+// Probabilities of pairs that are masked become 0: p[n][e] belongs to key `key` + 8 (e / 2), query `row` + 8 n + 2 t + e % 2.
+// dead_half: of all.
+template <int frags, class Shape>
+__device__ void mask_sparse(float (&p)[frags][4], const Shape& shape, const Mask& mask, int head, int entry, bool dead_half,
+                            int key, int row) {
+  static_assert(frags == 4);  // 32 queries: bits of a word
+  const Tokens tokens = entry & 4 ? tokens_of(mask, head) : Tokens{0, 0};
+#pragma unroll
+  for (int r = 0; r < 2; ++r) {
+    const SeeingQueries seeing = seeing_queries(shape, tokens, key + 8 * r);
+    const int first = row + threadIdx.x % 4 * 2;
+    const std::uint32_t bits = dead_half ? 0 : bits_between(seeing.first - first, seeing.end - first);
+#pragma unroll
+    for (int n = 0; n < 8; ++n) {
+      if (!(bits >> (8 * (n / 2) + n % 2) & 1)) p[n / 2][2 * r + n % 2] = 0.0f;
+    }
+  }
+}
+
+// What the parts of split columns leave: sums of dK, without the scale, and of dV.
+struct KeyParts {
+  float* dk;  // [slots, tile keys, dim]
+  float* dv;  // [slots, tile keys, dim]
+};
+// Accumulators to rows row … + 15 of a part; `to` begins at the lane's first column of row 0.
+template <int dim, int frags>
+__device__ void leave_rows(float* to, int row, const float (&acc)[frags][4]) {
+#pragma unroll
+  for (int r = 0; r < 2; ++r) {
+#pragma unroll
+    for (int p = 0; p < frags; ++p) {
+      store(reinterpret_cast<float2*>(&to[(row + threadIdx.x % 32 / 4 + 8 * r) * dim + 8 * p + threadIdx.x % 4 * 2]),
+            make_float2(acc[p][2 * r], acc[p][2 * r + 1]));
+    }
+  }
+}
+
+constexpr int merge_columns_threads = 256, merge_columns_keys = 16;
+
+// Adds the parts of a split tile of keys. Grid: x over split tiles, as many as there may be; y over merge_columns_keys of their
+// keys.
+template <class T>
+__global__ void __launch_bounds__(merge_columns_threads) merge_columns(AttentionShape shape, PlanSizes sizes,
+                                                                       const int* split_rows,  // [rows / 4], −1 behind the last
+                                                                       const Rank* ranks,      // [rows]
+                                                                       KeyParts parts, RowStatistics rows,
+                                                                       Heads<T> dk,    // [batch, kv_heads, seq_k, dim]
+                                                                       Heads<T> dv) {  // [batch, kv_heads, seq_k, dim]
+  const int row_index = split_rows[blockIdx.x];
+  if (row_index < 0) return;
+  const int4 rank = load(reinterpret_cast<const int4*>(&ranks[row_index]));
+  const int head = row_index / sizes.rows_of_head, batch = head / shape.kv_heads, kv_head = head % shape.kv_heads;
+  const int first = blockIdx.y * merge_columns_keys, first_key = row_index % sizes.rows_of_head * sizes.tile_keys + first;
+  for (int n = threadIdx.x; n < min(merge_columns_keys, shape.seq_k - first_key) * shape.dim; n += merge_columns_threads) {
+    float sum_dk = 0.0f, sum_dv = 0.0f;
+#pragma unroll 4
+    for (int part = 0; part < rank.z; ++part) {
+      const std::int64_t at = (std::int64_t{rank.w + part} * sizes.tile_keys + first) * shape.dim + n;
+      sum_dk += parts.dk[at];
+      sum_dv += parts.dv[at];
+    }
+    flag_non_finite(sum_dk + sum_dv, rows.flag(shape, batch, kv_head));  // not finite where one of the two is not
+    const int key = first_key + n / shape.dim, column = n % shape.dim;
+    store(&dk.row(batch, kv_head, key)[column], from_float<T>(shape.scale * sum_dk));
+    store(&dv.row(batch, kv_head, key)[column], from_float<T>(sum_dv));
+  }
+}
+
+// One pair of a query and a key.
+template <class Shape>
+__device__ bool sees(const Shape& shape, const Mask& mask, int batch, int head, int i, int j) {
+  if (!seen_keys(shape, tokens_of(mask, head), i).has(j)) return false;
+  return TileStates<Shape>(shape, mask, batch, head, i, 1).of(j / state_keys) != dead;
+}
+
+// As repair_non_finite, of the pairs that the mask leaves.
+// Grid: x over repair_blocks, which share the rows, y over key/value heads, z over the batch. Blocks of 32 · repair_warps.
+template <class T, class Shape = AttentionShape>
+__global__ void __launch_bounds__(32 * repair_warps) repair_sparse(Shape shape, Mask mask,
+                                                                   Heads<const T> q,    // [batch, heads, seq_q, dim]
+                                                                   Heads<const T> k,    // [batch, kv_heads, seq_k, dim]
+                                                                   Heads<const T> v,    // [batch, kv_heads, seq_k, dim]
+                                                                   Heads<const T> d_o,  // [batch, heads, seq_q, dim]
+                                                                   RowStatistics rows,
+                                                                   Heads<T> dq,    // [batch, heads, seq_q, dim]
+                                                                   Heads<T> dk,    // [batch, kv_heads, seq_k, dim]
+                                                                   Heads<T> dv) {  // [batch, kv_heads, seq_k, dim]
+  const int kv_head = blockIdx.y, batch = blockIdx.z;
+  if (load(rows.flag(shape, batch, kv_head)) == 0.0f) return;
+  const int group = shape.heads / shape.kv_heads;
+  const auto pair = [&](int head, int i, int j) {
+    const std::int64_t at = rows.at(shape, batch, head, i);
+    return Pair<T>(shape, q.row(batch, head, i), k.row(batch, kv_head, j), v.row(batch, kv_head, j), d_o.row(batch, head, i),
+                   load(&rows.lse2[at]), load(&rows.minus_delta[at]), device::kept_weight(shape, batch, head, i, j));
+  };
+  const int first = blockIdx.x * repair_warps + threadIdx.x / 32, step = repair_blocks * repair_warps;
+  for (int j = first; j < shape.seq_k; j += step) {  // dK and dV of a key
+    float acc_dk[repair_columns] = {}, acc_dv[repair_columns] = {};
+    for (int head = kv_head * group; head < (kv_head + 1) * group; ++head) {
+      for (int i = shape.first_query(j); i < shape.end_query(j); ++i) {
+        if (!sees(shape, mask, batch, head, i, j)) continue;
+        const Pair<T> of = pair(head, i, j);
+        add_row(acc_dk, of.ds, q.row(batch, head, i), shape.dim);
+        add_row(acc_dv, of.p, d_o.row(batch, head, i), shape.dim);
+      }
+    }
+    store_row(dk.row(batch, kv_head, j), shape.scale, acc_dk, shape.dim);
+    store_row(dv.row(batch, kv_head, j), 1.0f, acc_dv, shape.dim);
+  }
+  for (int n = first; n < group * shape.seq_q; n += step) {  // dQ of a query of one of the heads
+    const int head = kv_head * group + n / shape.seq_q, i = n % shape.seq_q;
+    float acc[repair_columns] = {};
+    for (int j = shape.first_key(i); j < shape.end_key(i); ++j) {
+      if (sees(shape, mask, batch, head, i, j)) add_row(acc, pair(head, i, j).ds, k.row(batch, kv_head, j), shape.dim);
+    }
+    store_row(dq.row(batch, head, i), shape.scale, acc, shape.dim);
+  }
+}
+
+}  // namespace block_sparse

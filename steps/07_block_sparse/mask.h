@@ -1,0 +1,156 @@
+// Step 07: what a head's type lets a query see, beside causal masks, windows and packed sequences. A tile of keys is dead (no
+// query of a tile sees any of its keys), full (all see all), or partial.
+#pragma once
+
+#include "common/device/flash_v2/key_tiles.cuh"
+#include "common/device/packed.h"
+
+namespace block_sparse {
+
+using device::AttentionShape;
+using flash_v2::key_tiles;
+using flash_v2::KeyTiles;
+
+enum HeadType { dense = 0, blocks = 1, streaming_blocks = 2, streaming_tokens = 3 };
+
+// As problem::SparseMask, in device memory.
+struct Mask {
+  const int* types;      // [heads]; null: all are dense
+  const int* streaming;  // [heads, 2]: sink and local; null where no head streams
+  const int* live;       // bits [batches, heads, query blocks, words]; null where no head has blocks
+  int batches;           // 1, or as many as the problem has
+  int log_q, log_k;      // a block has 2^log_q queries and 2^log_k keys: multiples of a tile of queries, and of a tile of keys
+  int query_blocks, words;
+};
+
+// What a head that streams by token lets its queries see: the first `sink` keys of their sequence, and keys less than `local`
+// away from their own. Both are 0 for heads of other types: then every key may be seen. Both are at most 2^30, which is as good
+// as all, so that sums with a token's number fit into an int.
+struct Tokens {
+  int sink, local;
+  __host__ __device__ bool any() const { return sink > 0 || local > 0; }
+};
+__host__ __device__ inline int smaller(int a, int b) { return a < b ? a : b; }
+__host__ __device__ inline int larger(int a, int b) { return a < b ? b : a; }
+__host__ __device__ inline int type_of(const Mask& mask, int head) { return mask.types ? mask.types[head] : dense; }
+__host__ __device__ inline Tokens tokens_of(const Mask& mask, int head) {
+  if (type_of(mask, head) != streaming_tokens) return {0, 0};
+  return {smaller(mask.streaming[2 * head], 1 << 30), smaller(mask.streaming[2 * head + 1], 1 << 30)};
+}
+
+// The first key that a sink counts from.
+__host__ __device__ inline int first_of_sequence(const AttentionShape&, int) { return 0; }
+__host__ __device__ inline int first_of_sequence(const device::PackedShape& shape, int i) {
+  return shape.first_token[smaller(i, shape.seq_q - 1)];
+}
+
+// The keys that a query sees: two ranges, of which one may be empty.
+struct SeenKeys {
+  int first, end;            // near it
+  int sink_first, sink_end;  // of its sink
+  __host__ __device__ bool has(int key) const { return (key >= first && key < end) || (key >= sink_first && key < sink_end); }
+};
+template <class Shape>
+__host__ __device__ inline SeenKeys seen_keys(const Shape& shape, const Tokens& tokens, int i) {
+  const int first = shape.first_key(i), end = shape.end_key(i);
+  if (!tokens.any()) return {first, end, 0, 0};
+  const int own = shape.own_key(i);
+  return {larger(first, own - tokens.local + 1), smaller(end, own + tokens.local), first,
+          smaller(end, first_of_sequence(shape, i) + tokens.sink)};
+}
+
+// The other way round: the queries that see a key, which are one range: all of a key of the sink, and those near any other.
+struct SeeingQueries {
+  int first, end;
+};
+template <class Shape>
+__host__ __device__ inline SeeingQueries seeing_queries(const Shape& shape, const Tokens& tokens, int j) {
+  const int first = shape.first_query(j), end = j < shape.seq_k ? shape.end_query(j) : 0;
+  if (!tokens.any()) return {first, end};
+  const int own = j - shape.own_key(0);
+  if (j - first_of_sequence(shape, j) < tokens.sink) return {first, end};  // of packed sequences, token j is query j
+  return {larger(first, own - tokens.local + 1), smaller(end, own + tokens.local)};
+}
+
+// Which of 32 numbers from 0 on lie in a range, as bits: first … end − 1.
+__device__ inline std::uint32_t bits_between(int first, int end) {
+  const auto below = [](int n) { return static_cast<std::uint32_t>((std::uint64_t{1} << min(max(n, 0), 32)) - 1); };
+  return below(end) & ~below(first);
+}
+
+// How many blocks a block of keys is away from the nearest own block of a tile's block of queries.
+__host__ __device__ inline int distance(const AttentionShape& shape, const Mask& mask, int query_block, int key_block) {
+  const int first = query_block << mask.log_q, last = smaller(first + (1 << mask.log_q), shape.seq_q) - 1;
+  const int lowest_own = shape.own_key(first) >> mask.log_k, highest_own = shape.own_key(last) >> mask.log_k;  // below 0, too
+  return larger(larger(lowest_own - key_block, key_block - highest_own), 0);
+}
+
+enum TileState { dead, partial, full };
+
+// Of keys first_key … end_key − 1, for neighbouring queries, by what the first and the last of them see: both ends of what a
+// query sees near it grow with the query, as do those of its sink.
+__device__ inline TileState state_between(const SeenKeys& first, const SeenKeys& last, int first_key, int end_key) {
+  const bool near = first_key < last.end && end_key > first.first;
+  const bool in_sink = first_key < last.sink_end && end_key > first.sink_first;
+  if (!near && !in_sink) return dead;
+  const bool all_near = first_key >= last.first && end_key <= first.end;
+  const bool all_in_sink = first_key >= last.sink_first && end_key <= first.sink_end;
+  return all_near || all_in_sink ? full : partial;
+}
+
+constexpr int state_keys = 64;  // of a tile that has a state
+
+// What the tiles of keys are for so many queries of a head, as far as there are any. All that does not depend on the tile is
+// found once.
+template <class Shape>
+struct TileStates {
+  static constexpr int keys = state_keys;
+  const Shape& shape;
+  const Mask& mask;
+  KeyTiles tiles;  // that causal masks, windows and sequences leave
+  int type, query_block;
+  const int* live;       // the block's row of bits
+  int sink, local;       // of streaming heads
+  SeenKeys first, last;  // of heads that stream by token: what the first query sees, and the last one
+
+  __device__ TileStates(const Shape& shape_, const Mask& mask_, int batch, int head, int first_query, int queries)
+      : shape(shape_),
+        mask(mask_),
+        tiles(key_tiles(shape_, first_query, min(queries, shape_.seq_q - first_query), keys)),
+        type(type_of(mask_, head)),
+        query_block(first_query >> mask_.log_q) {
+    const int row = ((mask.batches == 1 ? 0 : batch) * shape.heads + head) * mask.query_blocks + query_block;
+    live = mask.live + static_cast<std::int64_t>(row) * mask.words;
+    const bool streams = type == streaming_blocks || type == streaming_tokens;
+    sink = streams ? mask.streaming[2 * head] : 0;
+    local = streams ? mask.streaming[2 * head + 1] : 0;
+    if (type == streaming_tokens) {
+      const Tokens tokens = tokens_of(mask, head);
+      first = seen_keys(shape, tokens, first_query);
+      last = seen_keys(shape, tokens, min(first_query + queries, shape.seq_q) - 1);
+    }
+  }
+
+  // [doc: state_of_a_tile]
+  __device__ TileState of(int tile) const {
+    if (tile < tiles.begin || tile >= tiles.end) return dead;
+    const TileState otherwise = tile >= tiles.free_begin && tile < tiles.free_end ? full : partial;
+    const int key_block = tile * keys >> mask.log_k;
+    switch (type) {
+      case blocks:
+        return static_cast<unsigned>(live[key_block / 32]) >> key_block % 32 & 1 ? otherwise : dead;
+      case streaming_blocks:
+        return key_block < sink || distance(shape, mask, query_block, key_block) < local ? otherwise : dead;
+      case streaming_tokens: {
+        if (sink == 0 && local == 0) return dead;
+        const TileState by_token = state_between(first, last, tile * keys, (tile + 1) * keys);
+        return by_token == full ? otherwise : by_token;
+      }
+      default:
+        return otherwise;
+    }
+  }
+  // [/doc: state_of_a_tile]
+};
+
+}  // namespace block_sparse

@@ -1,0 +1,118 @@
+// Step 07, the plan's sums: add_up (plan.cuh).
+#pragma once
+
+#include "steps/07_block_sparse/plan.cuh"
+
+namespace block_sparse {
+
+struct AddUpSmem {
+  int of_warps[add_threads / 32];
+};
+
+// The sum of the numbers of a block's threads before this one; `all` becomes the sum of all.
+__device__ inline int exclusive_sum(int (&of_warps)[add_threads / 32], int mine, int& all) {
+  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+  int sum = mine;  // of the lanes up to this one
+  for (int distance = 1; distance < 32; distance *= 2) {
+    const int other = __shfl_up_sync(all_lanes, sum, distance);
+    if (lane >= distance) sum += other;
+  }
+  if (lane == 31) of_warps[warp] = sum;
+  __syncthreads();              // the sums of all warps are there
+  int before = of_warps[lane];  // of the warps up to this lane's number
+  for (int distance = 1; distance < 32; distance *= 2) {
+    const int other = __shfl_up_sync(all_lanes, before, distance);
+    if (lane >= distance) before += other;
+  }
+  all = __shfl_sync(all_lanes, before, 31);
+  const int of_earlier_warps = __shfl_sync(all_lanes, before, (warp + 31) % 32);
+  __syncthreads();  // everyone has read before the next sum
+  return sum - mine + (warp > 0 ? of_earlier_warps : 0);
+}
+
+// Where lists begin, which rows are split, and which head comes when. A thread has a share of neighbouring rows.
+// One block of `threads`. heads: of all batch entries.
+template <int threads>
+__global__ void __launch_bounds__(threads) add_up(PlanSizes sizes, int heads,
+                                                  int* counts,        // [rows] of tiles; becomes where each list begins
+                                                  HeadOrder* orders,  // [heads]
+                                                  Rank* ranks,        // [rows]
+                                                  int* split_rows) {  // [rows / 4], or null
+  auto& smem = device::shared_storage<AddUpSmem>();
+  const int thread = threadIdx.x, share = ceil_div(sizes.rows, threads);
+  const int from = min(thread * share, sizes.rows), to = min(from + share, sizes.rows);
+  // [doc: where_lists_begin]
+  // the tiles of all rows before this share
+  int mine = 0, tiles = 0;
+#pragma unroll 4
+  for (int row = from; row < to; ++row) mine += counts[row];
+  int first = exclusive_sum(smem.of_warps, mine, tiles);
+  // Rows longer than this are split. All-live rows never are: none has more than twice the mean.
+  const std::int64_t above = ceil_div(std::int64_t{split_above} * tiles, std::int64_t{sizes.rows});
+  const int longest = sizes.splits ? max(1, static_cast<int>(above)) : INT_MAX;
+  // [/doc: where_lists_begin]
+  int splits = 0, slots = 0;  // of this share: rows that are split, and their parts
+#pragma unroll 4
+  for (int row = from; row < to; ++row) {
+    if (counts[row] <= longest) continue;
+    ++splits;
+    slots += ceil_div(counts[row], longest);
+  }
+  // the same of all shares before this one
+  int split = 0, slot = 0, all_splits = 0, all_slots = 0;
+  if (__syncthreads_or(splits > 0)) {
+    split = exclusive_sum(smem.of_warps, splits, all_splits);
+    slot = exclusive_sum(smem.of_warps, slots, all_slots);
+  }
+#pragma unroll 4
+  for (int row = from; row < to; ++row) {
+    const int count = counts[row], item = row + slot - split;
+    counts[row] = first;
+    first += count;
+    if (count <= longest) {
+      store(reinterpret_cast<int4*>(&ranks[row]), make_int4(item, count, 1, -1));
+      continue;
+    }
+    const int parts = ceil_div(count, longest);
+    store(reinterpret_cast<int4*>(&ranks[row]), make_int4(item, ceil_div(count, parts), parts, slot));
+    split_rows[split++] = row;
+    slot += parts;
+  }
+  for (int n = all_splits + thread; sizes.splits && n < sizes.most_splits(); n += threads) split_rows[n] = -1;
+  __syncthreads();  // the beginnings of all lists, and all ranks, are there
+  // What a head weighs: the tiles between its first row and that of the next head.
+  const auto tiles_before = [&](int row) { return row < sizes.rows ? counts[row] : tiles; };
+  for (int head = thread; head < heads; head += threads) {
+    const int row = head * sizes.rows_of_head;
+    orders[head].weight = tiles_before(row + sizes.rows_of_head) - tiles_before(row);
+  }
+  __syncthreads();  // all weights are there
+  // a head's place, heaviest first
+  for (int head = thread; head < heads; head += threads) {
+    const int weight = orders[head].weight;
+    int place = 0;
+#pragma unroll 8
+    for (int other = 0; other < heads; ++other) {
+      const int theirs = orders[other].weight;
+      place += theirs > weight || (theirs == weight && other < head);
+    }
+    orders[head].place = place;
+    orders[place].by_place = head;
+  }
+  __syncthreads();  // all places are taken
+  // the work items before those of a place
+  const auto items_before = [&](int row) {
+    return row < sizes.rows ? ranks[row].first_item : sizes.rows + all_slots - all_splits;
+  };
+  int items = 0;
+  for (int begin = 0; begin < heads; begin += threads) {
+    const int place = begin + thread, row = place < heads ? orders[place].by_place * sizes.rows_of_head : 0;
+    int of_these = 0;
+    const int before = exclusive_sum(smem.of_warps,
+                                     place < heads ? items_before(row + sizes.rows_of_head) - items_before(row) : 0, of_these);
+    if (place < heads) orders[place].first_item = items + before;
+    items += of_these;
+  }
+}
+
+}  // namespace block_sparse
