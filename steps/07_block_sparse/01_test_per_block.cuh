@@ -38,7 +38,7 @@ __global__ void __launch_bounds__(tile_threads, 2) sparse_test_per_block(typenam
 #pragma unroll 1
   for (int j = first; j >= 0;) {
     const int next = live_up_to(j - 1);
-    a.attend(j, next, std::true_type{}, nothing_else);
+    a.attend(j, next, next >= 0, std::true_type{}, nothing_else);
     j = next;
   }
   // [/doc: test_per_block]

@@ -29,7 +29,7 @@ __global__ void __launch_bounds__(tile_threads, 2) sparse_list(typename Tile::Sh
 #pragma unroll 1
   for (int n = 0; n < list.count(); ++n) {
     const int next = n + 1 < list.count() ? tiles[n + 1] : -1;
-    a.attend(tiles[n], next, std::true_type{}, nothing_else);
+    a.attend(tiles[n], next, next >= 0, std::true_type{}, nothing_else);
   }
   // [/doc: walk_a_list]
   a.finish(

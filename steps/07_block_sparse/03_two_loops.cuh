@@ -29,7 +29,7 @@ __global__ void __launch_bounds__(tile_threads, 2) sparse_two_loops(typename Til
   int n = 0;
   const auto attend_tile = [&](auto masked) {
     const int next = n + 1 < list.count() ? tiles[n + 1] : -1;
-    a.attend(tiles[n], next, masked, nothing_else);
+    a.attend(tiles[n], next, next >= 0, masked, nothing_else);
     ++n;
   };
 #pragma unroll 1

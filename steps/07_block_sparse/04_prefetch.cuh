@@ -27,22 +27,22 @@ __global__ void __launch_bounds__(tile_threads, 2) sparse_prefetch(typename Tile
   const TileList list = load_list(&plan.lists[row_of(shape, tile)]);
   const int* tiles = plan.tiles + list.first;
   Attend<T, Tile, false> a(shape, {0, 0}, tile, k, v);
-  const int* at = tiles;                                              // this tile's place in the list
-  int left = list.count();                                            // tiles, this one among them
-  int j = left > 0 ? tiles[0] : -1, next = left > 1 ? tiles[1] : -1;  // this tile, and the one that is copied meanwhile
+  const int* at = tiles;                                             // this tile's place in the list
+  int left = list.count();                                           // tiles, this one among them
+  int j = left > 0 ? tiles[0] : -1, next = left > 1 ? tiles[1] : 0;  // this tile, and the one that is copied meanwhile
   // [doc: index_with_the_copies]
   const auto copy_index = [&](int stage) {
     if (threadIdx.x == 0) ptx::cp_async_4(&a.smem.after[stage], at + 2, left > 2 ? 4 : 0);
   };
   if (j >= 0) a.begin(tile, q, k, v, j, copy_index);
   const auto attend_tile = [&](auto masked) {
-    a.attend(j, next, masked, [&](int stage) {
+    a.attend(j, next, left > 1, masked, [&](int stage) {
       ++at;
       --left;
       copy_index(stage);
     });
     j = next;
-    next = left > 1 ? a.tile_after() : -1;
+    next = a.tile_after();
   };
   // [/doc: index_with_the_copies]
 #pragma unroll 1

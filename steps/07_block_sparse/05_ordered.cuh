@@ -29,21 +29,21 @@ __global__ void __launch_bounds__(tile_threads, 2) sparse_ordered(typename Tile:
   Attend<T, Tile, false> a(shape, {0, 0}, queries, k, v);
 
   const int* at = plan.tiles + item.first;
-  int left = item.count();           // tiles, this one among them
-  int j = item.entry;                // this tile
-  int next = left > 1 ? at[1] : -1;  // the one that is copied meanwhile
+  int left = item.count();          // tiles, this one among them
+  int j = item.entry;               // this tile
+  int next = left > 1 ? at[1] : 0;  // the one that is copied meanwhile
   const auto copy_index = [&](int stage) {
     if (threadIdx.x == 0) ptx::cp_async_4(&a.smem.after[stage], at + 2, left > 2 ? 4 : 0);
   };
   if (j >= 0) a.begin(queries, q, k, v, j, copy_index);
   const auto attend_tile = [&](auto masked) {
-    a.attend(j, next, masked, [&](int stage) {
+    a.attend(j, next, left > 1, masked, [&](int stage) {
       ++at;
       --left;
       copy_index(stage);
     });
     j = next;
-    next = left > 1 ? a.tile_after() : -1;
+    next = a.tile_after();
   };
 #pragma unroll 1
   for (const int others = item.full + item.left; left > others;) attend_tile(std::true_type{});

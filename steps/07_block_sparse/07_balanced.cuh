@@ -14,21 +14,20 @@
 namespace block_sparse {
 
 // What the parts of split rows leave.
-template <class Float = float>
 struct Parts {
-  Float* o;              // [slots, tile queries, dim], not divided
+  float* o;              // [slots, tile queries, dim], not divided
   SoftmaxState* states;  // [slots, tile queries]
 };
 
 // Grid: x over work items. Blocks of tile_threads.
 template <class T, class Tile>
 __global__ void __launch_bounds__(tile_threads, 2) sparse_balanced(typename Tile::Shape shape, Mask mask, Plan plan,
-                                                                 Heads<const T> q,  // [batch, heads, seq_q, dim]
-                                                                 Heads<const T> k,  // [batch, kv_heads, seq_k, dim]
-                                                                 Heads<const T> v,  // [batch, kv_heads, seq_k, dim]
-                                                                 Heads<T> o,        // [batch, heads, seq_q, dim]
-                                                                 float* lse,        // [batch, heads, seq_q]
-                                                                 Parts<> parts) {
+                                                                   Heads<const T> q,  // [batch, heads, seq_q, dim]
+                                                                   Heads<const T> k,  // [batch, kv_heads, seq_k, dim]
+                                                                   Heads<const T> v,  // [batch, kv_heads, seq_k, dim]
+                                                                   Heads<T> o,        // [batch, heads, seq_q, dim]
+                                                                   float* lse,        // [batch, heads, seq_q]
+                                                                   Parts parts) {
   const WorkItem item = load_item(&plan.work[blockIdx.x]);
   if (item.head < 0) return;
   const int head = item.head % shape.heads;
@@ -37,21 +36,21 @@ __global__ void __launch_bounds__(tile_threads, 2) sparse_balanced(typename Tile
   Attend<T, Tile, true> a(shape, tokens_of(mask, head), queries, k, v);
 
   const int* at = plan.tiles + item.first;
-  int left = item.count();           // tiles, this one among them
-  int j = item.entry;                // this tile
-  int next = left > 1 ? at[1] : -1;  // the one that is copied meanwhile
+  int left = item.count();          // tiles, this one among them
+  int j = item.entry;               // this tile
+  int next = left > 1 ? at[1] : 0;  // the one that is copied meanwhile
   const auto copy_index = [&](int stage) {
     if (threadIdx.x == 0) ptx::cp_async_4(&a.smem.after[stage], at + 2, left > 2 ? 4 : 0);
   };
   if (j >= 0) a.begin(queries, q, k, v, j, copy_index);
   const auto attend_tile = [&](auto masked) {
-    a.attend(j, next, masked, [&](int stage) {
+    a.attend(j, next, left > 1, masked, [&](int stage) {
       ++at;
       --left;
       copy_index(stage);
     });
     j = next;
-    next = left > 1 ? a.tile_after() : -1;
+    next = a.tile_after();
   };
 #pragma unroll 1
   for (const int others = item.full + item.left; left > others;) attend_tile(std::true_type{});
@@ -77,7 +76,7 @@ template <class T, class Tile>
 __global__ void __launch_bounds__(32 * merge_warps) merge_parts(AttentionShape shape, PlanSizes sizes,
                                                                 const int* split_rows,  // [rows / 4], −1 behind the last
                                                                 const Rank* ranks,      // [rows]
-                                                                Parts<> parts,
+                                                                Parts parts,
                                                                 Heads<T> o,    // [batch, heads, seq_q, dim]
                                                                 float* lse) {  // [batch, heads, seq_q]
   const int row_index = split_rows[blockIdx.x];

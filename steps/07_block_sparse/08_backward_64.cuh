@@ -2,9 +2,9 @@
 // Predecessor: 06_backward/09_tuned_64.cuh
 //
 // `tuned_64` visits all tiles of queries between a first and a last one, head by head of its group. With a mask of blocks most
-// of these visits multiply zeros. Here a tile of 128 keys has a list of the tiles of 64 queries in which some query sees some of
-// its keys, of all heads of the group: partial tiles first, then full ones, in two loops. The indices come with the copies, as
-// in `prefetch`. A long list is split: each part leaves its sums of dK and dV in fp32, and merge_columns adds them.
+// of these visits multiply zeros. Here a tile of 128 keys has a list of the tiles of 64 queries in which some query sees some
+// of its keys, of all heads of the group: partial tiles first, then full ones, in two loops. The indices come with the copies,
+// as in `prefetch`. A long list is split: each part leaves its sums of dK and dV in fp32, and merge_columns adds them.
 //
 //   block   one work item: 128 keys of a key/value head, or a part of their list. 4 warps
 //   warp    32 keys: Sᵀ and dPᵀ of them and a tile's queries, then dK and dV; 32 queries × dim / 2 columns of dQ

@@ -1,9 +1,9 @@
 // 07_block_sparse, backward_128: the lists of backward_64 in the kernel whose warps have two roles.
 // Predecessor: 06_backward/10_tuned_128.cuh
 //
-// `tuned_128` has the same cost as `tuned_64`: visits that multiply zeros. Both roles walk along one list here. The S-warps are a
-// tile behind the P-warps in dK and dQ, so they keep where the sums of the tile before begin. Only the P-warps mask: P of a pair
-// that is masked is 0, and so is its dS. So the S-warps need no second loop.
+// `tuned_128` has the same cost as `tuned_64`: visits that multiply zeros. Both roles walk along one list here. The S-warps are
+// a tile behind the P-warps in dK and dQ, so they keep where the sums of the tile before begin. Only the P-warps mask: P of a
+// pair that is masked is 0, and so is its dS. So the S-warps need no second loop.
 //
 //   block   one work item: 128 keys of a key/value head, or a part of their list. 4 P-warps and 4 S-warps
 //   warp    as in `tuned_128`: P-warps make P and dV, S-warps make dS, dK and dQ of the tile before

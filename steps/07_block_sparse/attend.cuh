@@ -2,7 +2,8 @@
 //
 //   Attend a(…)            the block's queries and what a lane knows of its copies; copies nothing
 //   a.begin(tile)          starts to copy Q and the first tile
-//   a.attend(tile, next)   multiplies a tile, while the next one is copied; masked: std::true_type for a partial tile
+//   a.attend(tile, next, more)   multiplies a tile, while the next one is copied, if there are more; masked: std::true_type for
+//                          a partial tile
 //   a.finish(…)            O and LSE
 //
 // begin and attend take one more argument, with_copies(stage): what else is copied with the tile of that stage.
@@ -14,9 +15,8 @@ namespace block_sparse {
 
 __device__ inline void nothing_else(int) {}
 
-// by_token: partial tiles may be cut by a head that streams by token, too. by_warp: of a partial tile, a warp whose rows see
-// nothing multiplies nothing, and one whose rows see all has no mask.
-template <class T, class Tile, bool by_token, bool by_warp = false>
+// by_token: partial tiles may be cut by a head that streams by token, too.
+template <class T, class Tile, bool by_token>
 struct Attend {
   using Shape = typename Tile::Shape;
   static constexpr int dim = Tile::dim, keys = Tile::keys, slices = Tile::slices;
@@ -86,20 +86,9 @@ struct Attend {
     }
   }
 
-  // What a tile is for this warp's rows.
-  template <class Masked>
-  __device__ TileState state_of(int j) const {
-    if (!Masked::value) return full;
-    if (!by_warp) return partial;
-    const Tokens tokens = tokens_of(smem.facts);
-    const int row = load(&smem.facts.first) + warp_row;
-    return state_between(seen_keys(shape, tokens, row), seen_keys(shape, tokens, row + 16 * slices - 1), j * keys,
-                         (j + 1) * keys);
-  }
-
-  // This tile, while the tile `next` is copied; −1: there is none.
+  // This tile, while the next one is copied, if there are more.
   template <class Masked, class WithCopies>
-  __device__ void attend(int j, int next_tile, Masked masked, const WithCopies& with_copies) {
+  __device__ void attend(int j, int next_tile, bool more, Masked masked, const WithCopies& with_copies) {
     auto& stage = smem.stage[stage_index & 1];
     auto& next = smem.stage[(stage_index & 1) ^ 1];
     ptx::cp_async_wait_group<0>();  // this thread's part of the tile has come, and of Q
@@ -117,45 +106,36 @@ struct Attend {
     }
 
     // S = Q K^T, and between the mma the copies of the next tile
-    const TileState state = state_of<Masked>(j);
-    const auto copy_share = [&](int step) {
-      if (next_tile < 0) return;
-#pragma unroll
-      for (int n = copies_before<Tile>(step); n < copies_before<Tile>(step + 1); ++n) {
-        const int i = n % Tile::kinds, down = n / Tile::kinds;
-        ptx::cp_async_16(&next.k[down * Tile::pass][0] + to[i], bytes_beyond(k_next[i], std::int64_t{down} * k_pass));
-        ptx::cp_async_16(&next.v[down * Tile::pass][0] + to[i], bytes_beyond(v_next[i], std::int64_t{down} * v_pass));
-      }
-    };
     float s[slices][keys / 8][4] = {};
-    if (state != dead) {
 #pragma unroll
-      for (int step = 0; step < steps; ++step) {
-        if (!Tile::keeps_q) load_q_fragments(step);
+    for (int step = 0; step < steps; ++step) {
+      if (!Tile::keeps_q) load_q_fragments(step);
 #pragma unroll
-        for (int g = 0; g < groups; ++g) {
-          std::uint32_t k_frag[4];
-          ptx::ldmatrix_x4(k_frag, bytes_beyond(&stage.k[16 * g][0], columns_beyond<dim>(b_from, step)));
-          mma_slices<T>(s, 2 * g, q_frag[Tile::keeps_q ? step : 0], k_frag);
-        }
-        copy_share(step);
+      for (int g = 0; g < groups; ++g) {
+        std::uint32_t k_frag[4];
+        ptx::ldmatrix_x4(k_frag, bytes_beyond(&stage.k[16 * g][0], columns_beyond<dim>(b_from, step)));
+        mma_slices<T>(s, 2 * g, q_frag[Tile::keeps_q ? step : 0], k_frag);
       }
-    } else {
+      if (more) {
 #pragma unroll
-      for (int step = 0; step < steps; ++step) copy_share(step);
+        for (int n = copies_before<Tile>(step); n < copies_before<Tile>(step + 1); ++n) {
+          const int i = n % Tile::kinds, down = n / Tile::kinds;
+          ptx::cp_async_16(&next.k[down * Tile::pass][0] + to[i], bytes_beyond(k_next[i], std::int64_t{down} * k_pass));
+          ptx::cp_async_16(&next.v[down * Tile::pass][0] + to[i], bytes_beyond(v_next[i], std::int64_t{down} * v_pass));
+        }
+      }
     }
     stage_index = (stage_index & 1) ^ 1;
     with_copies(stage_index);
     ptx::cp_async_commit_group();
     if constexpr (Masked::value) {
       const int first_row = load(&smem.facts.first) + warp_row;
-      if constexpr (!by_token) {
-        mask_slices(s, shape, first_row, j * keys);
-      } else if (state == partial) {
+      if constexpr (by_token) {
         mask_seen(s, shape, tokens_of(smem.facts), first_row, j * keys);
+      } else {
+        mask_slices(s, shape, first_row, j * keys);
       }
       guard.take_out(stage.v);
-      if (state == dead) return;
     }
     // row maximum; rescale where it has grown too far
     lazy_rescale(s, scale_log2, to_base_2, states, acc);

@@ -68,10 +68,12 @@ run::Arrays backward_arrays(const problem::Backward& a) {
   const PlanSizes sizes = sizes_of(a);
   const std::vector<std::int64_t> parts = {slots_of(sizes), wide_keys, a.dim};
   return backward::sums_arrays(a) + plan_arrays(sizes, a.heads / a.kv_heads * ceil_div(a.seq_q, backward::tile_rows)) +
-         run::Arrays{run::scratch("part_dk", problem::Dtype::fp32, parts), run::scratch("part_dv", problem::Dtype::fp32, parts)};
+         run::Arrays{run::scratch("part_dk", problem::Dtype::fp32, parts),
+                     run::scratch("part_dv", problem::Dtype::fp32, parts)};
 }
 std::size_t backward_bytes(const problem::Backward& a) {
-  if (a.dim <= 64) return device::with_at_least<32, 64>(a.dim, [](auto dim) { return sizeof(SparseKeysSmem<Keys32Smem<__half, dim>>); });
+  if (a.dim <= 64)
+    return device::with_at_least<32, 64>(a.dim, [](auto dim) { return sizeof(SparseKeysSmem<Keys32Smem<__half, dim>>); });
   return device::with_at_least<96, 128>(a.dim, [](auto dim) { return sizeof(SparseKeysSmem<RolesSmem<__half, dim>>); });
 }
 

@@ -27,7 +27,7 @@ Mask device_mask(const Launch& l) {
           problem::words_of_row(mask, l.shape)};
 }
 
-constexpr int heads_together = 8;
+constexpr int heads_together = 8;                                                // at most 32: place_of has one for each lane
 inline int slots_of(const PlanSizes& sizes) { return 2 * sizes.most_splits(); }  // parts of split rows, at most
 
 inline PlanSizes query_sizes(const problem::Attention& a, int tile_queries, int tile_keys, bool splits) {
@@ -54,8 +54,11 @@ inline run::Arrays plan_arrays(const PlanSizes& sizes, int most_tiles) {  // of 
   const auto integers = [](std::string name, std::vector<std::int64_t> shape) {
     return run::scratch(std::move(name), run::Element::int32(), std::move(shape));
   };
-  run::Arrays arrays = {integers("tiles", {sizes.rows, most_tiles}), integers("lists", {sizes.rows, 4}), integers("counts", {sizes.rows}),
-                        integers("ranks", {sizes.rows, 4}), integers("work", {sizes.items, 8}),
+  run::Arrays arrays = {integers("tiles", {sizes.rows, most_tiles}),
+                        integers("lists", {sizes.rows, 4}),
+                        integers("counts", {sizes.rows}),
+                        integers("ranks", {sizes.rows, 4}),
+                        integers("work", {sizes.items, 8}),
                         integers("orders", {sizes.rows / sizes.rows_of_head, 4})};
   if (sizes.splits) arrays.push_back(integers("split_rows", {sizes.most_splits()}));
   return arrays;
@@ -68,8 +71,7 @@ void launch_plan(const Launch& l, const PlanSizes& sizes, const Mask& mask, cons
   TileList* lists = array(static_cast<TileList*>(nullptr), "lists");
   Rank* ranks = array(static_cast<Rank*>(nullptr), "ranks");
   HeadOrder* orders = array(static_cast<HeadOrder*>(nullptr), "orders");
-  int *tiles = array(static_cast<int*>(nullptr), "tiles"),
-      *counts = array(static_cast<int*>(nullptr), "counts"),
+  int *tiles = array(static_cast<int*>(nullptr), "tiles"), *counts = array(static_cast<int*>(nullptr), "counts"),
       *split_rows = sizes.splits ? array(static_cast<int*>(nullptr), "split_rows") : nullptr;
   const auto by_warps = static_cast<unsigned>(ceil_div(sizes.rows, count_warps));
   const int heads = sizes.rows / sizes.rows_of_head;

@@ -66,18 +66,23 @@ __global__ void __launch_bounds__(32 * count_warps) count_tiles(Shape shape, Mas
 __device__ inline int place_of(const PlanSizes& sizes, int heads, const Rank* ranks, const HeadOrder* orders, int row) {
   const int own_place = orders[row / sizes.rows_of_head].place, together = max(heads - sizes.together, 0);
   const int begin_place = min(own_place, together), end_place = own_place < together ? own_place + 1 : heads;
-  const int length = ranks[row].length;
-  int before = threadIdx.x % 32 == 0 ? orders[begin_place].first_item : 0;
-  for (int place = begin_place; place < end_place; ++place) {
-    const int first = orders[place].by_place * sizes.rows_of_head;
-#pragma unroll 4
-    for (int other = first + threadIdx.x % 32; other < first + sizes.rows_of_head; other += 32) {
-      const int4 theirs = load(reinterpret_cast<const int4*>(&ranks[other]));  // Rank
-      if (theirs.y > length || (theirs.y == length && other > row)) before += theirs.z;
-    }
+  const int length = ranks[row].length, lane = threadIdx.x % 32;
+  // [doc: count_what_goes_before]
+  // A lane knows one of these heads, so that no read of the loop waits for another.
+  const int count = end_place - begin_place, first_item = orders[begin_place].first_item;
+  const int head_of_lane = lane < count ? orders[begin_place + lane].by_place : 0;
+  int before = 0;
+#pragma unroll 8
+  for (int from = 0; from < count * sizes.rows_of_head; from += 32) {
+    const int n = from + lane, place = min(n / sizes.rows_of_head, count - 1);  // beyond the end, too, for the shuffle
+    const int other = __shfl_sync(all_lanes, head_of_lane, place) * sizes.rows_of_head + n - place * sizes.rows_of_head;
+    if (n >= count * sizes.rows_of_head) continue;
+    const int4 theirs = load(reinterpret_cast<const int4*>(&ranks[other]));  // Rank
+    if (theirs.y > length || (theirs.y == length && other > row)) before += theirs.z;
   }
+  // [/doc: count_what_goes_before]
   for (int distance = 16; distance > 0; distance /= 2) before += __shfl_xor_sync(all_lanes, before, distance);
-  return before;
+  return first_item + before;
 }
 
 // The lists, and the work items in their order. Grid: x over rows, count_warps a block.

@@ -117,7 +117,7 @@ void launch_tiled(const AttentionLaunch& l) {
   const Attention& a = l.shape;
   const PlanSizes sizes = sizes_of(a, true);
   const Mask mask = device_mask(l);
-  const Parts<> parts{l.arrays.get<float>("part_o"), l.arrays.get<SoftmaxState>("part_states")};
+  const Parts parts{l.arrays.get<float>("part_o"), l.arrays.get<SoftmaxState>("part_states")};
   run::with_device_shape(l, [&]<class Shape>(const Shape& shape) {
     launch_plan<QueryRow>(l, sizes, mask, shape);
     with_16_bit_type(a.dtype, [&]<class T>(T) {
@@ -127,11 +127,10 @@ void launch_tiled(const AttentionLaunch& l) {
             sparse_balanced<T, OneTile>,
             {.grid = static_cast<unsigned>(sizes.items), .block = tile_threads, .shared_bytes = sizeof(SparseSmem<T, OneTile>)},
             shape, mask, plan_of(l), l.q.as<const T>(), l.k.as<const T>(), l.v.as<const T>(), l.o.as<T>(), l.lse, parts);
-        runtime::launch(merge_parts<T, OneTile>,
-                        {.grid = dim3(static_cast<unsigned>(sizes.most_splits()), OneTile::rows / merge_warps),
-                         .block = 32 * merge_warps},
-                        l.device_shape(),
-                        sizes, l.arrays.get<int>("split_rows"), l.arrays.get<Rank>("ranks"), parts, l.o.as<T>(), l.lse);
+        runtime::launch(
+            merge_parts<T, OneTile>,
+            {.grid = dim3(static_cast<unsigned>(sizes.most_splits()), OneTile::rows / merge_warps), .block = 32 * merge_warps},
+            l.device_shape(), sizes, l.arrays.get<int>("split_rows"), l.arrays.get<Rank>("ranks"), parts, l.o.as<T>(), l.lse);
       });
     });
   });
@@ -170,7 +169,6 @@ std::size_t shared_bytes(const Attention& a) {
 std::vector<problem::KernelCost> costs(const Attention& a, Needs needs, const std::string& kernel) {
   std::vector<problem::KernelCost> all;
   if (needs != Needs::mask) all = {{"count_tiles"}, {"add_up"}, {"write_lists"}};
-  if (needs == Needs::order) 
   all.push_back(problem::flash_cost(a, kernel));
   if (kernel == "sparse_balanced") all.push_back({"merge_parts"});
   return run::with_options(a, all);

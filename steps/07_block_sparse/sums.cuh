@@ -108,8 +108,8 @@ __global__ void __launch_bounds__(threads) add_up(PlanSizes sizes, int heads,
   for (int begin = 0; begin < heads; begin += threads) {
     const int place = begin + thread, row = place < heads ? orders[place].by_place * sizes.rows_of_head : 0;
     int of_these = 0;
-    const int before = exclusive_sum(smem.of_warps,
-                                     place < heads ? items_before(row + sizes.rows_of_head) - items_before(row) : 0, of_these);
+    const int before =
+        exclusive_sum(smem.of_warps, place < heads ? items_before(row + sizes.rows_of_head) - items_before(row) : 0, of_these);
     if (place < heads) orders[place].first_item = items + before;
     items += of_these;
   }

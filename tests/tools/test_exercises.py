@@ -505,3 +505,149 @@ def test_each_change_of_the_mystery_removes_what_bounds_its_kernel(folder):
     assert moved("backward_recompute") < 0.1 * moved("row_softmax_gradient")  # on_chip
     assert wavefronts("gradient_of_keys", "gradient_of_queries") < 0.1 * wavefronts("backward_recompute")  # tensor_cores
     assert wavefronts("backward_tuned_128") < 0.6 * wavefronts("backward_pipeline")  # larger_tiles
+
+
+# ---- step 07: lists that are almost right, a fault that is half mended, wrong numbers, rows that are cut or merged wrongly ----
+
+STEP_07 = ROOT / "steps" / "07_block_sparse" / "exercises"
+LIST, LISTS_END, TIME, BALANCE = (STEP_07 / name for name in ("1_build_the_list", "2_a_fault_at_a_lists_end", "3_predict_time", "4_balance_a_bad_mask"))
+LIST_FAULTS = {  # what the grader says, what is right, what is wrong
+    "first_tile_first": ("its tiles are", "__popc(full_lanes & before)", "__popc(full_lanes & ~before) - 1"),
+    "lanes_up_to_this": ("its tiles are|race: |out-of-bounds write: ", "(1u << lane) - 1;", "(2u << lane) - 1;"),
+    "forgets_earlier_rounds": ("right, full and left are", "full_before |= full_lanes != 0;", "full_before = false;"),
+    "all_partial_ones_right": ("right, full and left are", "full_before ? 0 : partial_lanes & up_to_full", "(void(up_to_full), partial_lanes)"),
+    "lane_0_alone": ("right, full and left are", "list.full += __popc(full_lanes);", "list.full += full_lanes & 1;"),
+    "partial_as_full": ("right, full and left are", "__ballot_sync(all_lanes, state == full)", "__ballot_sync(all_lanes, state != dead)"),
+    "another_heads_mask": ("right, full and left are", "head / shape.heads, head % shape.heads,", "head / shape.heads, 0,"),
+    "rows_at_one_place": ("race: .* of 'tiles'", "TileList list{row * most,", "TileList list{0,"),
+    "rows_that_are_not": ("out-of-bounds write: .* of 'lists'", "  if (row >= sizes.rows) return;\n", ""),
+}
+COPY, MORE, AFTER = "at + 2);", "next >= 0,", "next = a.tile_after();"
+COPY_OF_THE_LIST, COPY_LEFT_OUT = "at + 2, left > 2 ? 4 : 0);", ("if (threadIdx.x == 0) ptx::", "if (threadIdx.x == 0 && left > 2) ptx::")
+WALK_MENDS = {  # what the grader says, what stands for what
+    "use_alone": ("out-of-bounds read: .* of 'tiles'", [(MORE, "left > 1,")]),
+    "size_0_alone": ("not for the least work", [(COPY, COPY_OF_THE_LIST)]),
+    "stays_inside": ("not for the least work", [(COPY, "at + min(2, left - 1));")]),
+    "one_too_far": ("(out-of-bounds|uninitialised) read: .* of 'tiles'", [(COPY, "at + 2, left > 1 ? 4 : 0);"), (MORE, "left > 1,")]),
+    "one_too_few": ("O: row", [(COPY, "at + 2, left > 3 ? 4 : 0);"), (MORE, "left > 1,")]),
+    "none_at_the_end": ("O: row", [(COPY, COPY_OF_THE_LIST), (MORE, "left > 2,")]),
+    "an_old_index": ("uninitialised read: .*after|not for the least work", [COPY_LEFT_OUT]),
+}
+RIGHT_MENDS = {
+    "guarded": [(COPY, COPY_OF_THE_LIST), (AFTER, "next = left > 1 ? a.tile_after() : -1;")],
+    "left_out": [COPY_LEFT_OUT, (AFTER, "next = left > 1 ? a.tile_after() : -1;")],
+}
+BALANCE_FAULTS = {
+    "never": ("a block visits .* times the mean", "return max(1, device::ceil_div(count, limit));", "return limit > 0 && count > 0 ? 1 : 1;"),
+    "rounded_down": ("a block visits .* times the mean", "max(1, device::ceil_div(count, limit))", "max(1, count / limit)"),
+    "limit_rounded_down": ("fewer would do", "max(1, device::ceil_div(4 * tiles, rows))", "max(1, 4 * tiles / rows)"),
+    "limit_of_the_mean": ("no balance needs more than", "device::ceil_div(4 * tiles, rows)", "device::ceil_div(tiles, rows)"),
+    "always_two": ("no balance needs more than", "max(1, device::ceil_div(count, limit))", "(void(limit), void(count), 2)"),
+    "no_part": ("a row has 0 parts", "max(1, device::ceil_div(count, limit))", "device::ceil_div(count, limit)"),
+    "first_part_alone": ("O: row", "p < parts;", "p < min(parts, 1);"),
+    "o_without_factors": ("O: row", "sum = merged.first * sum + merged.second * o[p * o_stride];", "sum += o[p * o_stride];"),
+    "l_without_factors": ("O: row", "row = merged.state;", "row = {merged.state.m, row.l + part.y};"),
+    "divided_early": ("O: row", "merged.second * o[p * o_stride]", "merged.second * o[p * o_stride] * device::inverse_sum(part.y)"),
+    "rows_of_nothing": ("element 0 is nan where no key is seen", "device::inverse_sum(row.l)", "1.0f / row.l"),
+    "base_2": ("LSE: row", "device::log_sum_exp(row)", "row.m + log2f(row.l)"),
+}
+
+
+@pytest.fixture(scope="module")
+def almost_right_lists():
+    with_faults(LIST, {name: (right, wrong) for name, (_, right, wrong) in LIST_FAULTS.items()})
+
+
+@pytest.fixture(scope="module")
+def half_mended_walks():
+    skip_if_worked_on(LISTS_END)
+    task = (LISTS_END / "task.cuh").read_text()
+
+    def mended(mends):
+        text = task
+        for right, wrong in mends:
+            assert text.count(right) == 1, right
+            text = text.replace(right, wrong)
+        return text
+
+    half = {name: mends for name, (_, mends) in WALK_MENDS.items()}
+    build_variants(LISTS_END, {name: mended(mends) for name, mends in (half | RIGHT_MENDS).items()})
+
+
+@pytest.fixture(scope="module")
+def almost_balanced():
+    with_faults(BALANCE, {name: (right, wrong) for name, (_, right, wrong) in BALANCE_FAULTS.items()})
+
+
+def rejected(folder, kernel, reason, capsys, solution=None):
+    capsys.readouterr()
+    assert not grader.grade_kernel(executable(folder, kernel), *grader.RUNS["07_block_sparse"], free_of_conflicts=False, solution=solution)
+    assert re.search(reason, said := capsys.readouterr().out), said
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("kernel", LIST_FAULTS)
+@of(LIST)
+def test_the_grader_rejects_lists_that_are_almost_right_and_says_where(almost_right_lists, capsys, folder, kernel):
+    rejected(folder, kernel, LIST_FAULTS[kernel][0], capsys)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("kernel", WALK_MENDS)
+@of(LISTS_END)
+def test_the_grader_rejects_half_a_mend_by_its_report_or_by_what_it_copies(half_mended_walks, capsys, folder, kernel):
+    rejected(folder, kernel, WALK_MENDS[kernel][0], capsys, executable(folder, "solution"))
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("kernel", RIGHT_MENDS)
+@of(LISTS_END)
+def test_the_grader_accepts_the_other_right_mends(half_mended_walks, folder, kernel):
+    solution = executable(folder, "solution")
+    assert grader.grade_kernel(executable(folder, kernel), *grader.RUNS["07_block_sparse"], free_of_conflicts=False, solution=solution)
+
+
+@pytest.mark.parametrize("seed", ["1", "2", "3"])
+@of(LISTS_END)
+def test_the_simulator_names_the_copy_of_the_index_and_the_results_are_right(folder, seed, tmp_path):
+    skip_if_worked_on(folder)
+    build_step(folder.parent.parent.name)
+    done = run_kernel(folder, "task", "--sim-seed", seed, "--json", tmp_path / "report.json")
+    assert done.returncode == 1
+    report = re.search(r"out-of-bounds read: read of 4 bytes, \d bytes past the end of 'tiles'.*\n.*\n.*?task\.cuh:(\d+)", done.stderr)
+    assert report, done.stderr
+    assert COPY in (folder / "task.cuh").read_text().splitlines()[int(report[1]) - 1]
+    (result,) = json.loads((tmp_path / "report.json").read_text())["results"]
+    assert all(tensor["pass"] for tensor in result["verdict"]["tensors"])
+
+
+@pytest.mark.long
+@of(TIME)
+def test_the_grader_rejects_tiles_that_forget_something(folder, capsys):
+    solution, expected = json.loads((folder / "solution.json").read_text()), grader.EXPECTED["07_block_sparse/3_predict_time"]()
+    assert grader.grade_numbers(solution, expected)
+    wrong = {
+        "band_tiles": [20, 7, 13],  # not causal; blocks; the last row's second tile left out
+        "sink_tiles": [24, 9],
+        "tokens_tiles": [12, 8, 20],  # as one query sees them; blocks; all
+        "dense_tiles": [32, 10],
+        "mma": [34816 // 4, 34816 // 2, 80 * 512],  # one warp; 16 rows a warp; all dense
+        "list_bytes": [4 * 68, 4 * 68 + 16 * 4, 68 + 16 * 16],  # without rows; of one head; bytes
+        "p": [68 / 128, 68, 0.5],  # of a launch that is not causal
+        "saves_least_of_197": ["band", "sink", "causal", "Tokens", 0],
+        "its_p": [0.43, 0.75, 1],  # pairs; the others
+    }
+    assert wrong.keys() == expected.keys()
+    for name, answers in wrong.items():
+        for answer in [*answers, None, "many", -1, ["tokens"]]:
+            capsys.readouterr()
+            assert not grader.grade_numbers({**solution, name: answer}, expected), (name, answer)
+            (line,) = re.findall(r"^wrong  .*$", capsys.readouterr().out, re.MULTILINE)
+            assert name != "saves_least_of_197" or line == f"wrong  {name}: {answer}"  # no hint
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("kernel", BALANCE_FAULTS)
+@of(BALANCE)
+def test_the_grader_rejects_rows_that_are_cut_or_merged_wrongly_and_says_why(almost_balanced, capsys, folder, kernel):
+    rejected(folder, kernel, BALANCE_FAULTS[kernel][0], capsys)

@@ -187,7 +187,7 @@ def test_folders_are_made(tiled_gemm, tmp_path):
 
 def test_the_committed_observations_are_what_the_simulator_makes_today(tmp_path):
     traces.write(tmp_path, BIN.parent)
-    assert len(list(tmp_path.iterdir())) == 7
+    assert len(list(tmp_path.iterdir())) == 9
     for made in tmp_path.iterdir():
         assert made.read_text() == (ROOT / "results" / "sim" / made.name).read_text(), f"{made.name}: tools/measure/traces.py"
 
@@ -239,6 +239,44 @@ def test_no_tile_in_shared_memory_is_written_before_its_last_reader_has_passed_a
             for place, spells in traced["places"].items():
                 for (*_, end), (_, written, *_) in pairwise(spells):
                     assert written is None or any(end <= barrier < written for barrier in barriers), f"{variant}: {place}"
+
+
+def test_the_lists_of_the_sparse_masks_are_those_that_their_rules_ask_for():
+    """Tiles of 128 queries (row) and 64 keys (tile): [right, full, tiles], the last tile first, the partial ones at both ends."""
+    masks = json.loads((ROOT / "results" / "sim" / "07_block_sparse_lists.json").read_text())["masks"]
+    for row in range(8):
+        own = [2 * row + 1, 2 * row]
+        right, full, tiles = masks["band:2, causal"][str(row)]
+        assert tiles == own + [2 * row - 1, 2 * row - 2] * (row > 0) and (right, full) == (2, len(tiles) - 2)
+        assert masks["sink:1+local:1"][str(row)] == [0, 4 if row else 2, own + [1, 0] * (row > 0)]
+        right, full, tiles = masks["sink:40t+local:200t, causal"][str(row)]
+        near = [tile for tile in range(2 * row + 1, -1, -1) if 64 * tile + 63 > 128 * row - 200 or tile == 0]
+        seen = lambda i, j: j <= i and (j < 40 or i - j < 200)
+        for tile in range(16):
+            pairs = [seen(i, j) for i in range(128 * row, 128 * row + 128) for j in range(64 * tile, 64 * tile + 64)]
+            state = "full" if all(pairs) else "partial" if any(pairs) else "dead"
+            place = tiles.index(tile) if tile in tiles else None
+            listed = "dead" if place is None else "full" if right <= place < right + full else "partial"
+            assert listed == state, (row, tile)
+        assert sorted(tiles, reverse=True) == near
+    for row in masks["random:0.35"].values():
+        assert row[:2] == [0, 6] and row[2] == sorted(row[2], reverse=True)  # 3 of 8 blocks of 128, none cut by an edge
+
+
+def test_the_order_of_work_begins_with_heavy_heads_and_long_lists_and_parts_hold_what_the_rows_held():
+    work = json.loads((ROOT / "results" / "sim" / "07_block_sparse_order.json").read_text())["work"]
+    mixed, full_row = work["mixed"], work["full row"]
+    assert [head for head, *_ in mixed["items"][:64:16]] == [3, 7, 11, 15]  # the dense heads
+    assert all(tiles == 32 for *_, tiles in mixed["items"][:64])
+    together = [tiles for head, _, tiles in mixed["items"][-8 * 16 :]]
+    assert together == sorted(together, reverse=True)
+    for problem in (mixed, full_row):
+        held = [sum(tiles for head, first, tiles in problem[kind]) for kind in ("items", "split")]
+        assert held[0] == held[1]
+    assert mixed["items"] == mixed["split"]  # no row is above four times the mean
+    lengths = [tiles for *_, tiles in full_row["items"]]
+    assert max(lengths) == 64 and max(tiles for *_, tiles in full_row["split"]) <= -(-4 * sum(lengths) // len(lengths))
+    assert len(full_row["split"]) == len(lengths) + 12  # the full row of each head in two parts
 
 
 def test_blocks_add_to_the_tiles_of_queries_that_they_see_in_order_and_one_tile_late():

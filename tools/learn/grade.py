@@ -72,7 +72,7 @@ SPARSE_SHAPES = [
     ["--seq-q", "300", "--causal", "--pattern", "band:2", "--block-k", "64"],
     ["--batch", "2", "--heads", "4", "--kv-heads", "2", "--seq-q", "150", "--seq-k", "270", "--pattern", "random:0.4,dense,sink:1+local:1,empty", "--block-k", "64"],
     ["--seq-q", "97", "--seq-k", "203", "--causal", "--pattern", "sink:3t+local:70t,dense"],
-    ["--heads", "8", "--seq-q", "70", "--seq-k", "330", "--pattern", "dense,empty,empty,empty,empty,empty,empty,empty"],
+    ["--heads", "7", "--seq-q", "70", "--seq-k", "330", "--pattern", "dense,empty,empty,empty,empty,empty,empty"],
     ["--heads", "1", "--seq-q", "256", "--seq-k", "2304", "--causal", "--window", "2049"],  # the 33rd tile of a row, and the last, are partial
     ["--heads", "1", "--seq-q", "2048", "--pattern", "full-row:0.05"],
 ]
@@ -251,8 +251,8 @@ def visited_tiles():
         return result["counters"][-1]["exact"]
 
     of_tile = counted(128, "--seq-k", "64")[mma]
-    masks = {"band": "band:2", "sink": "sink:1+local:2", "tokens": "sink:100t+local:200t", "dense": "dense"}
-    heads = {name: counted(768, "--causal", "--pattern", mask) for name, mask in masks.items()}
+    masks = {"band": "band:2", "sink": "sink:1+local:2", "tokens": "sink:50t+local:100t", "dense": "dense"}
+    heads = {name: counted(512, "--causal", "--pattern", mask) for name, mask in masks.items()}
     tiles = {f"{name}_tiles": head[mma] // of_tile for name, head in heads.items()}
     all_tiles, rows = sum(tiles.values()), sum(head["launch__grid_size"] for head in heads.values())  # a block has a row
     short = {"band": ["band:1"], "sink": ["sink:1+local:1"], "tokens": ["sink:32t+local:32t"], "causal": ["dense", "--causal"]}

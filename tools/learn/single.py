@@ -10,7 +10,6 @@ tools/learn/single_file/, a file for each family of problems. Exit status 2: bad
 """
 
 import argparse
-import functools
 import re
 import subprocess
 import sys
@@ -262,7 +261,7 @@ class Selection:
     """The declarations that are needed, found from names that are used."""
 
     def __init__(self, sources):
-        self.includes = {source.path: source.includes for source in sources}
+        self.includes, self.seen = {source.path: source.includes for source in sources}, {}
         self.all = [d for source in sources for d in source.declarations]
         self.by_name = defaultdict(list)
         for declaration in self.all:
@@ -270,10 +269,11 @@ class Selection:
                 self.by_name[name].append(declaration)
         self.chosen = {}  # by id
 
-    @functools.cache
     def seen_by(self, path):
         """The files that the compiler has seen where this one ends, as far as it includes them itself."""
-        return {path}.union(*(self.seen_by(include) for include in self.includes.get(path, []) if include in self.includes))
+        if path not in self.seen:
+            self.seen[path] = {path}.union(*(self.seen_by(include) for include in self.includes[path] if include in self.includes))
+        return self.seen[path]
 
     def visible(self, qualifier, name, namespaces, path):
         """What a name may mean, used in these namespaces of a file. The host's own names are found only as host::name, or among themselves. Two

@@ -100,7 +100,7 @@ def run_simulator(step, build):
     of the layer around it."""
     with tempfile.TemporaryDirectory() as folder:
         folder = Path(folder)
-        shapes = [FIXED[step][shape] for shape in ("smallest", "ragged") if shape in FIXED[step]] + REACHED.get(step, [])
+        shapes = [flags for shape, flags in FIXED[step].items() if shape.split(",")[0] in ("smallest", "ragged")] + REACHED.get(step, [])
         runs = [shape if "--variant" in shape else ["--variant", "all", *shape] for shape in shapes]
         if step in LAYERED:
             runs.append(small_layer(folder))

@@ -2,9 +2,10 @@
 
 The input is one attention layer of a small transformer, on an English paragraph (data/minilm_layer). Step 02 computes its Q, K and V,
 step 03 its softmax, the steps of attention what lies between Q, K, V and O, and step 06 the gradients of a loss with respect to Q, K
-and V. Step 07 does both on a longer input, under a mask of blocks (data/minilm_long). What each variant writes is checked by the step itself, and compared with the layer in double precision; gradients are compared
-with those of PyTorch's autograd. The simulator counts bytes and bank conflicts; it runs the variants that take it long on a part of the
-input, and the table says on which. A GPU runs all on the whole and adds times, and the counts are then those that results/ holds for it.
+and V. Step 07 does both on a longer input, under a mask of blocks (data/minilm_long). What each variant writes is checked by the step
+itself, and compared with the layer in double precision; gradients are compared with those of PyTorch's autograd, of step 07 with NumPy's.
+The simulator counts bytes and bank conflicts; it runs the variants that take it long on a part of the input, and the table says on which.
+A GPU runs all on the whole and adds times, and the counts are then those that results/ holds for it.
 Writes build/tour/ladder.png and build/tour/report.html. Exit status 1 if a check failed.
 """
 

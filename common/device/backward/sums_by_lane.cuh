@@ -1,5 +1,5 @@
-// Of 06_backward/05_fragment_order.cuh: dQ's sums in the order in which lanes hold them, and the kernel that makes dQ of them. A
-// block of 16 × 16 sums lies as `fragment_order` says.
+// Of 06_backward/05_fragment_order.cuh: dQ's sums in the order in which lanes hold them, and the kernel that makes dQ of them.
+// A block of 16 × 16 sums lies as `fragment_order` says.
 #pragma once
 
 #include "common/device/backward/rows.cuh"

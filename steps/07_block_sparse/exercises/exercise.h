@@ -28,8 +28,7 @@ inline run::AttentionStep exercise_step(std::string name, std::string question, 
   run::AttentionStep step;
   step.name = std::move(name);
   step.question = std::move(question);
-  step.default_shape = {
-      .heads = 2, .kv_heads = 2, .seq_q = 200, .seq_k = 200, .dim = Tile::dim, .dtype = problem::Dtype::fp16};
+  step.default_shape = {.heads = 2, .kv_heads = 2, .seq_q = 200, .seq_k = 200, .dim = Tile::dim, .dtype = problem::Dtype::fp16};
   step.default_variant = variant.name;
   step.variants = {std::move(variant)};
   return step;

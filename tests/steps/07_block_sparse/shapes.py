@@ -90,6 +90,8 @@ SANITIZED = [
 BENCHED = {  # beside peers, and with other masks: benchmarks/sparse_peers.py
     "16k": ["--heads", "32", "--seq-q", "16384", "--dim", "64", "--pattern", "random:0.25"],
     "16k-d128": ["--heads", "16", "--seq-q", "16384", "--dim", "128", "--pattern", "random:0.25"],
+    "16k, blocks of 64": ["--heads", "32", "--seq-q", "16384", "--dim", "64", "--pattern", "random:0.25", "--block-q", "64", "--block-k", "64"],
+    "16k-d128, blocks of 64": ["--heads", "16", "--seq-q", "16384", "--dim", "128", "--pattern", "random:0.25", "--block-q", "64", "--block-k", "64"],
     "16k backward": ["--backward", "--heads", "32", "--seq-q", "16384", "--dim", "64", "--pattern", "random:0.25"],
     "16k-d128 backward": ["--backward", "--heads", "16", "--seq-q", "16384", "--dim", "128", "--pattern", "random:0.25"],
 }

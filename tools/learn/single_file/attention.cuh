@@ -64,9 +64,13 @@ inline void require_supported(const AttentionSupport& supports, const Attention&
   require(supports.causal || !a.causal, "this kernel has no causal mask");
   require(supports.window || a.window == 0, "this kernel has no window");
   // [if sparse]
-  const auto has = [](const std::vector<int>& sizes, int size) { return std::find(sizes.begin(), sizes.end(), size) != sizes.end(); };
-  require(has(supports.sparse_q, a.sparse->block_q), "this kernel has no blocks of " + std::to_string(a.sparse->block_q) + " queries");
-  require(has(supports.sparse_k, a.sparse->block_k), "this kernel has no blocks of " + std::to_string(a.sparse->block_k) + " keys");
+  const auto has = [](const std::vector<int>& sizes, int size) {
+    return std::find(sizes.begin(), sizes.end(), size) != sizes.end();
+  };
+  require(has(supports.sparse_q, a.sparse->block_q),
+          "this kernel has no blocks of " + std::to_string(a.sparse->block_q) + " queries");
+  require(has(supports.sparse_k, a.sparse->block_k),
+          "this kernel has no blocks of " + std::to_string(a.sparse->block_k) + " keys");
   require(supports.sparse_tokens || !has(a.sparse->types, 3), "this kernel has no heads that stream by token");
   // [end]
   require(a.batch <= supports.max_batch && a.heads <= supports.max_heads, "too many batch entries or heads for this kernel");

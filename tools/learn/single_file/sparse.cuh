@@ -14,11 +14,11 @@
 namespace host {
 
 struct SparseMask {
-  int block_q = 128, block_k = 128;      // queries and keys of a block
-  int batches = 1;                       // the same mask for all batch entries
-  std::vector<std::int32_t> types{};     // [heads]: 0 dense, 1 blocks, 2 streaming by block, 3 streaming by token
-  std::vector<std::int32_t> streaming{}; // [heads, 2]: the first `sink` blocks or tokens, and those less than `local` away
-  std::vector<std::int32_t> live{};      // [heads, query blocks, words]: bit c of word w is block 32 w + c of keys
+  int block_q = 128, block_k = 128;       // queries and keys of a block
+  int batches = 1;                        // the same mask for all batch entries
+  std::vector<std::int32_t> types{};      // [heads]: 0 dense, 1 blocks, 2 streaming by block, 3 streaming by token
+  std::vector<std::int32_t> streaming{};  // [heads, 2]: the first `sink` blocks or tokens, and those less than `local` away
+  std::vector<std::int32_t> live{};       // [heads, query blocks, words]: bit c of word w is block 32 w + c of keys
   int seq_q = 0, seq_k = 0;
 
   int query_blocks() const { return (seq_q + block_q - 1) / block_q; }
@@ -31,7 +31,9 @@ struct SparseMask {
       return static_cast<std::uint32_t>(word) >> key_block % 32 & 1;
     }
     if (types[head] == 2) {  // the own blocks of a block of queries hold the keys beside them
-      const auto own_block = [&](int query) { return static_cast<int>(std::floor(static_cast<double>(query + ahead) / block_k)); };
+      const auto own_block = [&](int query) {
+        return static_cast<int>(std::floor(static_cast<double>(query + ahead) / block_k));
+      };
       const int first = own_block(block * block_q), last = own_block(std::min((block + 1) * block_q, seq_q) - 1);
       return key_block < sink || std::max({first - key_block, key_block - last, 0}) < local;
     }
@@ -51,7 +53,8 @@ int words_of_row(const SparseMask& mask, const Shape&) {
 // Makes a mask from a pattern, or from several with commas between them, which the heads take by turns:
 //   dense, random:SHARE of live blocks, band:N blocks, sink:S+local:L blocks, sink:St+local:Lt tokens
 inline void fill(SparseMask& mask, int heads, const std::string& pattern, std::mt19937_64& random) {
-  const std::regex comma(","), share(R"(random:(0|1|0?\.\d{1,9}))"), streams(R"((?:sink:(\d{1,7})(t?)\+local|band):(\d{1,7})(t?))");
+  const std::regex comma(","), share(R"(random:(0|1|0?\.\d{1,9}))"),
+      streams(R"((?:sink:(\d{1,7})(t?)\+local|band):(\d{1,7})(t?))");
   const std::vector<std::string> parts(std::sregex_token_iterator(pattern.begin(), pattern.end(), comma, -1), {});
   const std::int64_t words = std::int64_t{mask.query_blocks()} * mask.words();  // of a head
   mask.live.resize(static_cast<std::size_t>(heads * words));
@@ -72,7 +75,8 @@ inline void fill(SparseMask& mask, int heads, const std::string& pattern, std::m
       sink = match[1].matched ? std::stoi(match[1]) : 0;
       local = std::stoi(match[3]);
     } else {
-      require(part == "dense", "--pattern has '" + part + "', which is none of dense, random:P, band:N, sink:S+local:L, sink:St+local:Lt");
+      require(part == "dense",
+              "--pattern has '" + part + "', which is none of dense, random:P, band:N, sink:S+local:L, sink:St+local:Lt");
     }
     mask.types.push_back(type);
     mask.streaming.insert(mask.streaming.end(), {sink, local});

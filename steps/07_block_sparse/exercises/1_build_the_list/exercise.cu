@@ -22,7 +22,7 @@ __global__ void __launch_bounds__(tile_threads) walk_lists(AttentionShape shape,
   int n = 0;
   const auto attend_tile = [&](auto masked) {
     const int next = n + 1 < list.count() ? tiles[n + 1] : -1;
-    a.attend(tiles[n], next, masked, nothing_else);
+    a.attend(tiles[n], next, next >= 0, masked, nothing_else);
     ++n;
   };
 #pragma unroll 1
@@ -119,11 +119,14 @@ void launch(const run::AttentionLaunch& l) {
 }  // namespace
 
 run::AnyStep run::this_step() {
-  static const AttentionStep step = exercise_step(
-      "exercise_07_1", "Which tiles does a tile of queries visit?",
-      {.name = "yours",
-       .idea = "lists that you write",
-       .cost = [](const Attention& a) { return std::vector<problem::KernelCost>{{"build_lists"}, problem::flash_cost(a)}; },
-       .launch = launch});
+  static const AttentionStep step =
+      exercise_step("exercise_07_1", "Which tiles does a tile of queries visit?",
+                    {.name = "yours",
+                     .idea = "lists that you write",
+                     .cost =
+                         [](const Attention& a) {
+                           return std::vector<problem::KernelCost>{{"build_lists"}, problem::flash_cost(a)};
+                         },
+                     .launch = launch});
   return &step;
 }

@@ -4,7 +4,7 @@
 //
 //     tiles[first …]   the partial tiles to the right of the first full one, then the full tiles, then the other partial tiles;
 //                      in each of the three the last tile of the keys comes first
-//     lists[row]       first = row · most; right, full and left: how many of each. Without full tiles all partial ones are right
+//     lists[row]       first = row · most; right, full and left: how many of each. Without a full tile all tiles are right
 //
 // The kernel writes nothing else. Look at TileStates in mask.h, and not at lists.cuh, which has a solution.
 #pragma once

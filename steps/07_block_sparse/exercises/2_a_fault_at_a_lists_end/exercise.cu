@@ -28,9 +28,10 @@ run::AnyStep run::this_step() {
       {.name = "mended",
        .idea = "the index comes with the copies",
        .scratch = [](const Attention& a) { return plan_arrays(exercise_sizes(a), most_tiles(a)); },
-       .cost = [](const Attention& a) {
-         return std::vector<problem::KernelCost>{{"count_tiles"}, {"add_up"}, {"write_lists"}, problem::flash_cost(a)};
-       },
+       .cost =
+           [](const Attention& a) {
+             return std::vector<problem::KernelCost>{{"count_tiles"}, {"add_up"}, {"write_lists"}, problem::flash_cost(a)};
+           },
        .launch = launch});
   return &step;
 }

@@ -1,6 +1,6 @@
 // Exercise 2 of step 07, solved. The index two places on belongs to this list only if more than two tiles are left; the copy of
-// another one reads 0 bytes. It still writes, and what it writes is tile 0: so the number is taken for a tile only if more than
-// one tile is left, this one among them.
+// another one reads 0 bytes. It still writes, and what it writes is a 0, which is a tile, too. So there is a next tile only if
+// more than one tile is left, this one among them.
 #pragma once
 
 #include "steps/07_block_sparse/exercises/exercise.h"
@@ -28,13 +28,13 @@ __global__ void __launch_bounds__(tile_threads) walk_lists(AttentionShape shape,
   };
   if (j >= 0) a.begin(queries, q, k, v, j, copy_index);
   const auto attend_tile = [&](auto masked) {
-    a.attend(j, next, masked, [&](int stage) {
+    a.attend(j, next, left > 1, masked, [&](int stage) {
       ++at;
       --left;
       copy_index(stage);
     });
     j = next;
-    next = left > 1 ? a.tile_after() : -1;
+    next = a.tile_after();
   };
 #pragma unroll 1
   while (left > list.full + list.left) attend_tile(std::true_type{});

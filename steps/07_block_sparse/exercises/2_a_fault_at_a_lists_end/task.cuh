@@ -1,8 +1,8 @@
 // Exercise 2 of step 07: the index of the tile after the next comes with a tile's copies.
 //
-// That is the loop of 04_prefetch.cuh. The lists lie one behind the other in `tiles`. The kernel has a fault where a list ends:
-// O and LSE are right, and yet the simulator reports it. Mend it. The grader wants no report, and then not one byte more copied
-// than the solution copies.
+// That is the loop of 04_prefetch.cuh. The lists lie one behind the other in `tiles`. The kernel has a fault where a list ends.
+// At the default shape O and LSE are right, and yet the simulator has reports. Mend the fault. The grader wants no report, and
+// then not one byte more copied than the solution copies.
 #pragma once
 
 #include "steps/07_block_sparse/exercises/exercise.h"
@@ -30,7 +30,7 @@ __global__ void __launch_bounds__(tile_threads) walk_lists(AttentionShape shape,
   };
   if (j >= 0) a.begin(queries, q, k, v, j, copy_index);
   const auto attend_tile = [&](auto masked) {
-    a.attend(j, next, masked, [&](int stage) {
+    a.attend(j, next, next >= 0, masked, [&](int stage) {
       ++at;
       --left;
       copy_index(stage);

@@ -67,7 +67,7 @@ __global__ void __launch_bounds__(tile_threads) attend_parts(AttentionShape shap
   int n = 0;  // tiles that were visited
   const auto attend_tile = [&](auto masked) {
     const int next = n + 1 < item.count() ? tiles[n + 1] : -1;
-    a.attend(tiles[n], next, masked, nothing_else);
+    a.attend(tiles[n], next, next >= 0, masked, nothing_else);
     ++n;
   };
 #pragma unroll 1
@@ -85,11 +85,11 @@ __global__ void __launch_bounds__(tile_threads) attend_parts(AttentionShape shap
 
 // A thread has an element of O. Grid: x over rows, y over elements of a tile. Blocks of `threads`.
 __global__ void __launch_bounds__(threads) merge_rows(AttentionShape shape, PlanSizes sizes,
-                                                      const Cut* cuts,                  // [rows]
-                                                      const float* part_o,              // [items, tile queries, dim]
-                                                      const SoftmaxState* part_states,  // [items, tile queries]
-                                                      Heads<__half> o,                  // [batch, heads, seq_q, dim]
-                                                      float* lse) {                     // [batch, heads, seq_q]
+                                                      const Cut* cuts,                          // [rows]
+                                                      const float* part_o,                      // [items, tile queries, dim]
+                                                      const SoftmaxState* part_states,          // [items, tile queries]
+                                                      Heads<__half> o,                          // [batch, heads, seq_q, dim]
+                                                      float* lse) {                             // [batch, heads, seq_q]
   const int n = blockIdx.y * threads + threadIdx.x, i = n / Tile::dim, column = n % Tile::dim;  // i: of the tile
   const int query = static_cast<int>(blockIdx.x) % sizes.rows_of_head * Tile::rows + i;
   const int all_heads = static_cast<int>(blockIdx.x) / sizes.rows_of_head;
@@ -115,8 +115,8 @@ std::string imbalance(const std::vector<Cut>& cuts, const std::vector<int>& visi
   const int longest = *std::max_element(visited.begin(), visited.end()), limit = std::max(1, ceil_div(4 * tiles, rows));
   if (longest > limit) {
     std::ostringstream text;
-    text << "a block visits " << tiles_text(longest) << ", " << std::setprecision(3) << static_cast<double>(longest) * rows / tiles
-         << " times the mean of the rows: at most " << limit << " are allowed";
+    text << "a block visits " << tiles_text(longest) << ", " << std::setprecision(3)
+         << static_cast<double>(longest) * rows / tiles << " times the mean of the rows: at most " << limit << " are allowed";
     return text.str();
   }
   for (int row = 0; row < rows; ++row) {
@@ -165,10 +165,9 @@ void launch(const run::AttentionLaunch& l) {
   runtime::synchronize();
   const std::string wrong = imbalance(cut, downloaded<int>(visited));
   if (!wrong.empty()) return complain(wrong);
-  runtime::launch(
-      merge_rows,
-      {.grid = dim3(static_cast<unsigned>(sizes.rows), Tile::rows * Tile::dim / threads), .block = threads},
-      l.device_shape(), sizes, cuts.as<const Cut>(), part_o, part_states, l.o.as<__half>(), l.lse);
+  runtime::launch(merge_rows,
+                  {.grid = dim3(static_cast<unsigned>(sizes.rows), Tile::rows * Tile::dim / threads), .block = threads},
+                  l.device_shape(), sizes, cuts.as<const Cut>(), part_o, part_states, l.o.as<__half>(), l.lse);
   runtime::synchronize();  // the cuts live as long
 }
 
@@ -184,20 +183,17 @@ run::Arrays arrays(const Attention& a) {
 }  // namespace
 
 run::AnyStep run::this_step() {
-  static const AttentionStep step =
-      exercise_step("exercise_07_4", "What helps against one long row?",
-                    {.name = "yours",
-                     .idea = "rows in parts, as you cut and merge them",
-                     .scratch = arrays,
-                     .cost =
-                         [](const Attention& a) {
-                           return std::vector<problem::KernelCost>{{"count_tiles"},
-                                                                   {"add_up"},
-                                                                   {"write_lists"},
-                                                                   {"cut_rows"},
-                                                                   problem::flash_cost(a, "attend_parts"),
-                                                                   {"merge_rows"}};
-                         },
-                     .launch = launch});
+  static const AttentionStep step = exercise_step(
+      "exercise_07_4", "What helps against one long row?",
+      {.name = "yours",
+       .idea = "rows in parts, as you cut and merge them",
+       .scratch = arrays,
+       .cost =
+           [](const Attention& a) {
+             return std::vector<problem::KernelCost>{
+                 {"count_tiles"}, {"add_up"}, {"write_lists"}, {"cut_rows"}, problem::flash_cost(a, "attend_parts"),
+                 {"merge_rows"}};
+           },
+       .launch = launch});
   return &step;
 }

@@ -25,8 +25,8 @@ struct Merged {
   float o, lse;  // one element of O, and LSE, which is a natural logarithm
 };
 
-// Of a query's parts. Part p has found the state states[p · state_stride], to the base 2, and the element o[p · o_stride], which
-// is not divided by l.
+// Of a query's parts. Part p has found the state states[p · state_stride], to the base 2, and the element o[p · o_stride],
+// which is not divided by l.
 __device__ inline Merged merge(int parts, const SoftmaxState* states, int state_stride, const float* o, int o_stride) {
   (void)parts, (void)states, (void)state_stride, (void)o, (void)o_stride;
   return {0.0f, 0.0f};
