@@ -213,9 +213,8 @@ TEST_CASE("columns above four times the mean are split, and their parts added") 
     long_columns_pass(with_blocks(sink, 128, 64, [](int, int, int column) { return column < 2; }), 0.0f, turn);
     ++turn;
   }
-  for (const int dim : {64, 128}) {
-    for (const float odd : {INFINITY, std::nanf("")}) long_columns_pass(one_head_alive(dim, 330, 70, 3), odd, 3);
-  }
+  long_columns_pass(one_head_alive(64, 330, 70, 3), INFINITY, 3);
+  long_columns_pass(one_head_alive(128, 330, 70, 3), std::nanf(""), 3);
 }
 
 TEST_CASE("packed sequences under masks, forward and backward") {
