@@ -6,7 +6,8 @@ One sequence of 16384 tokens, fp16, blocks of 128 × 128. A cell is a pass, a he
 masks are of several kinds, and all of its contenders take turns. p of a mask is counted in the tiles that our kernels visit: of 128
 queries × 64 keys forward, 64 × 128 backward. Our times include the plan; its own kernels are timed apart, by PyTorch's profiler.
 FlexAttention gets the same blocks as a BlockMask, made before all times; only blocks on the diagonal of a causal mask are partial
-there. Operations are those of pairs that are seen.
+there. Random masks run a second time "by mask_mod": the same blocks, but the mask_mod, which every BlockMask has for its partial blocks,
+looks pairs up in a table, as one writes it who has a mask of blocks. Triton makes a slower kernel of it, though no full block calls it. Operations are those of pairs that are seen.
 
 torch.compile makes FlexAttention's kernels once for each pass, head dim and causal or not: masks are data to them. That takes part of the
 first cell's time; the report has the seconds (`compile_s`). Inputs are random normal. Each sparse result is checked in sampled rows of
@@ -49,6 +50,7 @@ from turns import Contender, entry, measure, ratios, spread
 
 BLOCK = 128
 OURS, FLEX, UNSPLIT = "ours", "FlexAttention", "ours without splitting"
+BY_MOD = "FlexAttention by mask_mod"  # the same blocks; its mask_mod looks each pair up in a table, as users write it
 VARIANTS = {False: "balanced", True: "backward"}  # of step 07: by pass
 UNSPLIT_VARIANT = "tokens"  # the rung before `balanced`
 DENSE, FA2, CUDNN = "dense, ours", "FlashAttention-2", "cuDNN"
@@ -234,8 +236,8 @@ def seen_causally(b, h, q, k):
     return q >= k
 
 
-def block_mask(torch, live, causal, device="cuda"):
-    """A BlockMask: blocks on a causal diagonal are partial, all others full."""
+def block_mask(torch, live, causal, device="cuda", mask_mod=None):
+    """A BlockMask: blocks on a causal diagonal are partial, all others full. Without a mask_mod it has the least that is right."""
     from torch.nn.attention.flex_attention import BlockMask, noop_mask
 
     diagonal = np.eye(live.shape[1], dtype=bool) & causal
@@ -246,8 +248,33 @@ def block_mask(torch, live, causal, device="cuda"):
         return (torch.from_numpy(np.ascontiguousarray(x[None], dtype=np.int32)).to(device) for x in (counts, order))
 
     return BlockMask.from_kv_blocks(
-        *ordered(live & diagonal), *ordered(live & ~diagonal), BLOCK_SIZE=BLOCK, mask_mod=seen_causally if causal else noop_mask
+        *ordered(live & diagonal), *ordered(live & ~diagonal), BLOCK_SIZE=BLOCK, mask_mod=mask_mod or (seen_causally if causal else noop_mask)
     )
+
+
+class Lookup:
+    """A mask_mod that looks a pair up in a table of blocks. One for a number of heads, and causal or not: FlexAttention compiles it once, and
+    the table is filled anew for each cell."""
+
+    def __init__(self):
+        self._made = {}
+
+    def __call__(self, torch, live, causal):
+        """[heads, blocks, blocks] into its table; the mask_mod."""
+        key = (live.shape[0], causal)
+        if key not in self._made:
+            table = torch.zeros(live.shape, dtype=torch.bool, device="cuda")
+
+            def seen(b, h, q, k):
+                return table[h, q // BLOCK, k // BLOCK] & (q >= k)
+
+            def seen_both_ways(b, h, q, k):
+                return table[h, q // BLOCK, k // BLOCK]
+
+            self._made[key] = (table, seen if causal else seen_both_ways)
+        table, mask_mod = self._made[key]
+        table.copy_(torch.from_numpy(np.ascontiguousarray(live)))
+        return mask_mod
 
 
 class Flex:
@@ -337,7 +364,7 @@ class Turns:
         entries = []
         for contender in self.contenders:
             kind = self.of_mask[contender.name]
-            same_work = [named[name] for name in (f"{FLEX}, {kind}",) if name in named and name != contender.name]
+            same_work = [named[name] for name in (f"{FLEX}, {kind}", f"{BY_MOD}, {kind}") if name in named and name != contender.name]
             made = entry(contender, same_work)
             if kind:
                 made["mask"] = kind
@@ -352,7 +379,7 @@ def times_over(contender, dense):
     return [rescaled / speed for speed in ratios(contender, dense)]
 
 
-def measure_cell(torch, libraries, flex, cell, options, seed):
+def measure_cell(torch, libraries, flex, lookup, cell, options, seed):
     """The cell as JSON. libraries: {step: Library}."""
     torch.manual_seed(seed)
     q, k, v, d_o = (torch.randn(cell.shape, device="cuda", dtype=torch.float16) for _ in range(4))
@@ -412,16 +439,21 @@ def measure_cell(torch, libraries, flex, cell, options, seed):
                 "plan_ms": plan_ms(torch, launch),
             }
             of_ours = [x.clone() for x in results if x.dim() == 4]
-            try:
-                before = time.monotonic()
-                launch = flex.prepare(block_mask(torch, live, cell.causal), q, k, v, d_o if cell.backward else None)
-                made = launch()
-                torch.cuda.synchronize()
-                compile_s += time.monotonic() - before
-                masks[kind]["flex_from_ours"] = difference = apart(of_ours, made)
-                turns.enter(FLEX, pairs, launch, max(truth.worst_ratio(*made), difference / APART[cell.backward]), kind)
-            except RuntimeError as error:
-                turns.refused[f"{FLEX}, {kind}"] = first_line(error)
+            for name in (FLEX, BY_MOD) if kind in ("random", "all") else (FLEX,):
+                try:
+                    before = time.monotonic()
+                    mask_mod = lookup(torch, live, cell.causal) if name == BY_MOD else None
+                    made_mask = block_mask(torch, live, cell.causal, mask_mod=mask_mod)
+                    launch = flex.prepare(made_mask, q, k, v, d_o if cell.backward else None)
+                    made = launch()
+                    torch.cuda.synchronize()
+                    compile_s += time.monotonic() - before
+                    difference = apart(of_ours, made)
+                    if name == FLEX:
+                        masks[kind]["flex_from_ours"] = difference
+                    turns.enter(name, pairs, launch, max(truth.worst_ratio(*made), difference / APART[cell.backward]), kind)
+                except RuntimeError as error:
+                    turns.refused[f"{name}, {kind}"] = first_line(error)
         measure(turns.contenders, Gpu(torch), options.rounds, options.repetitions, options.pause_ms, options.sustained_ms)
     problem = {**asdict(cell), "heads": cell.heads, "seq": cell.seq}
     return {"problem": problem, "masks": masks, "contenders": turns.as_json(), "refused": turns.refused, "compile_s": compile_s}
@@ -439,8 +471,9 @@ def figures(cells):
             if kind is None or contender["name"].startswith(FLEX):
                 continue
             values = {f"over {name}": of["median"] for name, of in contender["time_over"].items()} | {"p": cell["masks"][kind]["p"]}
-            if speed := contender["of"].get(f"{FLEX}, {kind}"):
-                values["of flex"] = speed["median"]
+            for key, name in (("of flex", FLEX), ("of flex by mod", BY_MOD)):
+                if speed := contender["of"].get(f"{name}, {kind}"):
+                    values[key] = speed["median"]
             found.append((cell["problem"], contender["name"], kind, values))
     return found
 
@@ -457,6 +490,10 @@ def of_flex(values):
     return values.get("of flex")
 
 
+def of_flex_by_mod(values):
+    return values.get("of flex by mod")
+
+
 def rules():
     """[(what, "at most" or "at least", target or None, of which (problem, kind), value of the figures, of which contender)]."""
 
@@ -467,7 +504,9 @@ def rules():
     sparse = lambda problem, kind: problem["causal"] and problem["share"] < 1
     of = lambda backward, dim=None: lambda problem: problem["backward"] == backward and dim in (None, problem["dim"])
     both = lambda one, other=lambda problem, kind: True: lambda problem, kind: one(problem) and other(problem, kind)
+    both_of = lambda one, other: lambda problem, kind: one(problem, kind) and other(problem, kind)
     is_kind = lambda wanted: lambda problem, kind: kind == wanted
+    looked_up = lambda problem, kind: kind in ("random", "all")  # the masks that have it by mask_mod, too
     easy = lambda problem, kind: problem["share"] <= 0.1 or sparse(problem, kind)
     return [
         made("forward: time over dense, less p, the most", "at most", 0.03, both(of(False), each_kind), excess),
@@ -483,6 +522,11 @@ def rules():
         made("forward, d 128: speed over FlexAttention's, the least", "at least", 0.97, both(of(False, 128)), of_flex),
         made("the same where p is at most 0.1, or causal and sparse", "at least", 1.10, both(of(False, 128), easy), of_flex),
         made("backward, d 128: speed over FlexAttention's, the least", "at least", 0.90, both(of(True, 128)), of_flex),
+        made("forward, d 64: speed over FlexAttention's by mask_mod, the least", "at least", 1.30, both(of(False, 64), looked_up), of_flex_by_mod),
+        made("backward, d 64: speed over FlexAttention's by mask_mod, the least", "at least", 1.15, both(of(True, 64), looked_up), of_flex_by_mod),
+        made("forward, d 128: speed over FlexAttention's by mask_mod, the least", "at least", 0.97, both(of(False, 128), looked_up), of_flex_by_mod),
+        made("by mask_mod, forward, d 128, where p is at most 0.1, or causal and sparse", "at least", 1.10, both(of(False, 128), both_of(easy, looked_up)), of_flex_by_mod),
+        made("backward, d 128: speed over FlexAttention's by mask_mod, the least", "at least", 0.90, both(of(True, 128), looked_up), of_flex_by_mod),
     ]
 
 
@@ -542,10 +586,11 @@ def main(arguments=None):
     libraries = {step: load(parser, options, step) for step in (*DENSE_STEPS.values(), STEP)}
     torch = import_torch()
     ran_on, flex, results = machine(torch, "sparse_peers", libraries[STEP].describe(), options), Flex(torch), {}
+    lookup = Lookup()
     try:
         for cell in cells:
             begin = time.monotonic()
-            results[cell.name] = measured = measure_cell(torch, libraries, flex, cell, options, 1 + CELLS.index(cell))
+            results[cell.name] = measured = measure_cell(torch, libraries, flex, lookup, cell, options, 1 + CELLS.index(cell))
             print(f"\n{cell.name} ({time.monotonic() - begin:.1f} s, of which FlexAttention's first calls took {measured['compile_s']:.1f})")
             for contender in measured["contenders"]:
                 over = contender.get("time_over", {}).get(DENSE)

@@ -116,8 +116,10 @@ void add_rounding(const AttentionSpec& spec, const RoundedScores& row, std::span
   }
   for (std::size_t j = 0; j < keys; ++j) {
     if (p[j] >= 2 * fp32_unit) continue;
+    const bool may_be_0 = p[j] < std::numeric_limits<float>::min() * row.kept[j];
     for (std::size_t d = 0; d < dim; ++d) {
-      lost[d] += std::min(p[j] * std::abs(v[row.head + row.keys[j] * dim + d]), fp32_unit * sizes[d]);
+      const double term = p[j] * std::abs(v[row.head + row.keys[j] * dim + d]);
+      lost[d] += may_be_0 ? term : std::min(term, fp32_unit * sizes[d]);
     }
   }
   for (std::size_t d = 0; d < dim; ++d) {

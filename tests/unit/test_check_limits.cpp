@@ -638,6 +638,26 @@ TEST_CASE("only rows whose finite scores may overflow in fp32 are exempt, and th
   CHECK_FALSE(truth.judge(o, honest.lse)[0].pass);
 }
 
+TEST_CASE("probabilities below the smallest normal number may be 0, where dropout leaves out all larger ones") {
+  bool found = false;
+  for (std::uint64_t seed = 0; seed < 40 && !found; ++seed) {
+    Attention a{.seq_q = 1, .seq_k = 2, .dim = 32, .scale = 1.0f, .dtype = Dtype::bf16, .dropout = 128, .dropout_seed = seed};
+    a = problem::resolve(a);
+    AttentionInputs in = problem::make_inputs(a, 1);
+    for (Tensor* x : {&in.q, &in.k}) std::fill(x->values.begin(), x->values.end(), 0.0f);
+    in.q.values[0] = 1;
+    in.k.values[0] = 88;  // e^−88 is below 2^−126
+    const run::AttentionTruth truth(a, in);
+    const Tensor zeros({1, 1, 1, 32}), lse({1, 1, 1}, 88.0f);
+    Tensor wrong = zeros;
+    wrong.values[5] = 1e-34f;
+    if (!truth.judge(zeros, lse)[0].pass) continue;  // the first key stays
+    found = true;
+    CHECK_FALSE(truth.judge(wrong, lse)[0].pass);
+  }
+  CHECK(found);
+}
+
 TEST_CASE("extreme scales, denormals, one key, one column: honest attention is accepted, and zeros and NaN are rejected") {
   for (const Dtype dtype : dtypes) {
     for (const float scale : {1e-45f, -1e-45f, 1e-38f, -0.5f, 1e3f, 1e30f, -1e30f}) {

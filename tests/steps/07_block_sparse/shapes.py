@@ -12,14 +12,10 @@ FIXED = {
     "smallest": ["--heads", "1", "--seq-q", "64", "--dim", "64"],
     "tour": ["--heads", "12", "--seq-q", "207", "--dim", "32", "--pattern", "band:2", "--block-q", "64", "--block-k", "64"],
     "ragged": RAGGED,
-    "random": ["--heads", "4", "--kv-heads", "2", "--seq-q", "300", "--dim", "64", "--pattern", "random:0.5", "--block-k", "64"],
     "types": ["--heads", "4", "--kv-heads", "2", "--seq-q", "300", "--dim", "64", *TYPES],
-    "dropout": [*RAGGED, *TYPES, "--dropout", "0.3"],
     "smallest, backward": ["--backward", "--heads", "1", "--seq-q", "64", "--dim", "32"],
     "ragged, backward": ["--backward", *RAGGED],
-    "random, backward": ["--backward", "--heads", "4", "--kv-heads", "2", "--seq-q", "300", "--dim", "64", "--pattern", "random:0.5", "--block-k", "64"],
     "types, backward": ["--backward", "--heads", "4", "--kv-heads", "2", "--seq-q", "300", "--dim", "128", *TYPES],
-    "dropout, backward": ["--backward", *RAGGED, *TYPES, "--dropout", "0.3"],
 }
 
 SPLIT = ["--pattern", "dense,empty,empty,empty,empty,empty,empty,empty", "--block-k", "64"]  # one head's rows and columns are long
@@ -45,6 +41,8 @@ REACHED = [  # every head dim and type; both heights of a tile; all types of hea
             ["--dropout", "0.3", "--heads", "2", "--seq-q", "20", "--seq-k", "140", "--dim", dim, "--scale", "-0.1", *SMALL_TYPES],
             ["--dropout", "0.3", "--input", f"NANS{dim}", "--causal", *SMALL_TYPES],
             ["--dropout", "0.3", "--cu-seqlens", "SUMS300", "--heads", "2", "--dim", dim, *SMALL_TYPES],
+            ["--dropout", "0.3", "--cu-seqlens", "SUMS300", "--heads", "8", "--dim", dim, *SPLIT],
+            ["--dropout", "0.3", "--cu-seqlens", "SUMS40", "--heads", "2", "--dim", dim, "--scale", "-0.1", *SMALL_TYPES],
             ["--dropout", "0.3", "--cu-seqlens", "SUMS11", "--input", f"NANS{dim}", "--causal", *SMALL_TYPES],
         ]
     ),
@@ -59,6 +57,8 @@ REACHED = [  # every head dim and type; both heights of a tile; all types of hea
           ["--heads", "2", "--kv-heads", "1", "--seq-q", "150", "--seq-k", "300", "--window", "200", *SMALL_TYPES],
           ["--heads", "2", "--kv-heads", "1", "--seq-q", "300", "--seq-k", "300", "--pattern", "random:0.5,dense"],  # full tiles
           ["--heads", "8", "--seq-q", "601", "--seq-k", "150", *SPLIT],
+          ["--heads", "8", "--seq-q", "601", "--seq-k", "150", *SPLIT, "--dropout", "0.3"],
+          *(["--heads", "8", "--cu-seqlens", "SUMS1200", *SPLIT, *dropout] for dropout in ([], ["--dropout", "0.3"])),
           ["--cu-seqlens", "SUMS300", "--heads", "2", *SMALL_TYPES],
           ["--cu-seqlens", "SUMS1200", "--heads", "1", "--pattern", "random:1"],
           ["--dropout", "0.3", "--heads", "2", "--kv-heads", "1", "--seq-q", "150", "--seq-k", "300", "--window", "200", *SMALL_TYPES],
@@ -69,11 +69,6 @@ REACHED = [  # every head dim and type; both heights of a tile; all types of hea
       for dtype in ("fp16", "bf16") for dim in (32, 64, 96, 128)
       for flags in (["--causal"], ["--cu-seqlens", "SUMS11"], ["--dropout", "0.3", "--causal"], ["--dropout", "0.3", "--cu-seqlens", "SUMS11"])),
 ]
-
-PROFILED = {
-    "16k random": ["--heads", "16", "--seq-q", "16384", "--dim", "128", "--pattern", "random:0.25"],
-    "16k random, backward": ["--backward", "--heads", "16", "--seq-q", "16384", "--dim", "128", "--pattern", "random:0.25"],
-}
 
 SANITIZED = [
     ["--batch", "2", "--heads", "4", "--kv-heads", "2", "--seq-q", "97", "--seq-k", "203", "--dim", "64", "--causal", *TYPES],
