@@ -69,8 +69,8 @@ DevicePlan made(const problem::Attention& a, const PlanSizes& sizes, int most_ti
     for (int i = 0; i < item.right + item.full + item.left; ++i) {
       const int entry = i == 0 ? item.entry : tiles[static_cast<std::size_t>(item.first + i)];
       if (sizes.by_keys) {
-        const int n = entry >> 3;  // as the kernels read it: key_plan.cuh
-        one.visits.push_back({one.head * (a.heads / a.kv_heads) + n / query_tiles, n % query_tiles, entry & 3});
+        const int of_group = entry >> 3;  // as the kernels read it: key_plan.cuh
+        one.visits.push_back({one.head * (a.heads / a.kv_heads) + of_group / query_tiles, of_group % query_tiles, entry & 3});
       } else {
         one.visits.push_back({one.head, entry, 0});
       }
