@@ -10,6 +10,7 @@ FIXED       small shapes, where the simulator's counters are compared with Nsigh
             causal where a step knows that
 NOT_MEASURED    variants that are newer than the committed measurements: the comparison with Nsight Compute leaves them out
 CHANGED     variants whose kernels changed since the committed measurements, which have them as they were: the same
+NOT_COMPARED    why `make sass` does not compare the step's accesses with the machine code; it says so
 REACHED     beyond these, what `make sass` runs, so that the simulator comes by every kernel and every line that accesses memory
 PROFILED    large shapes for Nsight Compute: where memory is what a real model makes of it
 SANITIZED   small, because sanitizers slow a kernel down a hundredfold, and with every irregularity
@@ -30,7 +31,7 @@ def listed(name):
 
 LAYERED = list(listed("LAYERED"))
 FORWARD, FORWARD_ENDS = listed("FORWARD"), listed("FORWARD_ENDS")
-NOT_MEASURED, CHANGED = listed("NOT_MEASURED"), listed("CHANGED")
+NOT_MEASURED, CHANGED, NOT_COMPARED = listed("NOT_MEASURED"), listed("CHANGED"), listed("NOT_COMPARED")
 FIXED, REACHED, PROFILED, SANITIZED, BENCHED = map(listed, ("FIXED", "REACHED", "PROFILED", "SANITIZED", "BENCHED"))
 
 

@@ -3,6 +3,7 @@
 A shape with --backward is of the backward pass; variants have other names there.
 """
 
+NOT_COMPARED = "the list of what REACHED has to run is not complete, nor measured by Nsight Compute; its counters are the simulator's alone"
 FORWARD_ENDS = "merge_parts"  # the last kernel of the forward pass that makes O and LSE for the backward pass
 
 RAGGED = ["--heads", "6", "--kv-heads", "2", "--seq-q", "97", "--seq-k", "203", "--dim", "64", "--causal"]
