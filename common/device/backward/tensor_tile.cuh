@@ -227,7 +227,7 @@ __device__ void store_rows(const Heads<T>& to, int batch, int head, int row, int
     T* to_row = to.row(batch, head, i < end ? i : 0);
 #pragma unroll
     for (int p = 0; p < frags; ++p) {
-      const float first = acc[p][2 * r], second = acc[p][2 * r + 1];  // registers of a lane: no hook sees them
+      const float first = acc[p][2 * r], second = acc[p][2 * r + 1];  // registers of a lane: nothing to check
       if (i < end) flag_non_finite(first + second, flag);             // not finite where one of the two is not
       store_if(i < end, reinterpret_cast<std::uint32_t*>(&to_row[8 * p + threadIdx.x % 4 * 2]),
                packed<T>(factor * first, factor * second));
