@@ -81,6 +81,26 @@ function(kernel_sources target)
   target_sources(${target} PRIVATE ${ARGN})
 endfunction()
 
+# add_plain_cuda(00_first_kernel FILE.cu): an executable of one file of plain CUDA, which includes nothing of ours. For the simulator,
+# cmake/plain_cuda.py makes C++ of what is none; its lines keep their numbers.
+find_package(Python3 REQUIRED COMPONENTS Interpreter)
+function(add_plain_cuda target source)
+  if(FLASHSTEPS_BACKEND STREQUAL "sim")
+    set(script ${PROJECT_SOURCE_DIR}/cmake/plain_cuda.py)
+    set(made ${CMAKE_CURRENT_BINARY_DIR}/${target}.cu)
+    add_custom_command(OUTPUT ${made} COMMAND ${Python3_EXECUTABLE} ${script} ${source} ${made}
+      DEPENDS ${source} ${script} ${PROJECT_SOURCE_DIR}/common/runtime/plain_cuda.h VERBATIM)
+    add_executable(${target})
+    kernel_sources(${target} ${made})
+    set_property(SOURCE ${made} APPEND PROPERTY COMPILE_OPTIONS -Wno-shadow)  # of names in the simulator's headers, which it does not include
+    target_link_libraries(${target} PRIVATE plain_cuda)
+  else()
+    add_executable(${target})
+    kernel_sources(${target} ${source})
+    target_link_libraries(${target} PRIVATE flashsteps_flags)
+  endif()
+endfunction()
+
 # add_step(05_flash_v2), for the folder steps/05_flash_v2:
 #   step_05_flash_v2   what the step offers, as a library: flash_v2::step(), which step.cu defines in the namespace that the folder
 #                      is named after. Another step may link it, and has the launches without the headers (link_step). Kernel files

@@ -374,6 +374,22 @@ void red_add(float* to, int elements, float a, float b, float c, float d) {
   }
 }
 
+namespace {
+
+bool host_accesses_are_checked = false;
+
+[[gnu::noinline]] void observe_host(std::uintptr_t address, simt::Kind kind, const void* pc) {
+  if (!Heap::contains(address)) return;
+  host_accesses_are_checked = false;
+  std::fprintf(stderr, "simulator: %s: host code %ss %s, which is device memory: a program on a GPU ends here\n", place_of(pc).c_str(),
+               verb(kind), describe_address(address).c_str());
+  std::_Exit(1);
+}
+
+}  // namespace
+
+void check_host_accesses() { host_accesses_are_checked = true; }
+
 void use_unordered_result() { current_lane->block->run_again(*current_lane); }
 
 }  // namespace simt
@@ -385,6 +401,8 @@ namespace {
 [[gnu::always_inline]] inline void hook(void* address, std::uint32_t bytes, simt::Kind kind, bool aligned, const void* pc) {
   if (simt::Lane* lane = simt::current_lane) {
     simt::observe(*lane, {reinterpret_cast<std::uintptr_t>(address), bytes, kind, aligned, pc});
+  } else if (simt::host_accesses_are_checked) {
+    simt::observe_host(reinterpret_cast<std::uintptr_t>(address), kind, pc);
   }
 }
 

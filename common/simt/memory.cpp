@@ -162,7 +162,7 @@ void release(void* pointer) {
 
 namespace {
 
-std::uint8_t* checked_shadow(void* pointer, std::size_t bytes) {
+std::uint8_t* checked_shadow(const void* pointer, std::size_t bytes) {
   const auto address = reinterpret_cast<std::uintptr_t>(pointer);
   const Allocation* allocation = nearest_allocation(address);
   if (allocation == nullptr || address < allocation->begin || address + bytes > allocation->begin + allocation->bytes) {
@@ -175,6 +175,11 @@ std::uint8_t* checked_shadow(void* pointer, std::size_t bytes) {
 
 void mark_written(void* pointer, std::size_t bytes) { std::memset(checked_shadow(pointer, bytes), allocated | written, bytes); }
 void mark_unwritten(void* pointer, std::size_t bytes) { std::memset(checked_shadow(pointer, bytes), allocated, bytes); }
+
+std::size_t written_bytes(const void* pointer, std::size_t bytes) {
+  const std::uint8_t* shadow = checked_shadow(pointer, bytes);
+  return static_cast<std::size_t>(std::find_if(shadow, shadow + bytes, [](std::uint8_t s) { return !(s & written); }) - shadow);
+}
 
 bool red_zones_intact(const void* pointer) {
   const Allocation* allocation = nearest_allocation(reinterpret_cast<std::uintptr_t>(pointer));

@@ -1,0 +1,176 @@
+"""Makes C++ for the simulator of a file of plain CUDA: plain_cuda.py IN.cu OUT.cpp
+
+What of CUDA is no C++ becomes a call on the line where it stands, so that line numbers stay:
+
+    kernel<<<grid, block, bytes, stream>>>(a, b)   plain::launch(kernel, plain::configured(…, grid, block, bytes, stream))(a, b)
+    __shared__ float partial[256];                 auto& partial = plain::shared<struct kernel>().partial;
+    extern __shared__ float all[];                 float* const all = plain::dynamic_shared<float>();
+    cudaMalloc(&x, bytes)                          plain::cudaMalloc("x", &x, bytes), and so the other calls of CUDA's runtime
+
+A kernel's __shared__ variables are the members of a struct that bears the kernel's name: so the simulator's reports say
+"row_sum::partial[3]". A call of CUDA's runtime that common/runtime/plain_cuda.h does not have is refused by name, with its line, and so
+is what else plain CUDA has and the simulator has not.
+"""
+
+import re
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+HEADER = "common/runtime/plain_cuda.h"
+OTHER_WORDS = {  # of CUDA, that a first kernel does not need
+    "__constant__": "constant memory",
+    "__managed__": "managed memory",
+    "__grid_constant__": "grid constants",
+    "__cluster_dims__": "clusters",
+    "cooperative_groups": "cooperative groups",
+    "texture": "textures",
+    "asm": "inline PTX",
+}
+
+
+class Refused(Exception):
+    """What the file has and the simulator does not serve; the text names it and its line."""
+
+
+@dataclass
+class Kernel:
+    name: str
+    begin: int  # of its declaration, a template line included
+    body: tuple  # (position of {, position after })
+    is_template: bool
+
+
+def blanked(text):
+    """The text with spaces for comments and strings, newlines kept: whatever is found in it is code."""
+    pattern = re.compile(r'//[^\n]*|/\*.*?\*/|"(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\\n])+\'', re.DOTALL)
+    return pattern.sub(lambda match: re.sub(r"[^\n]", " ", match[0]), text)
+
+
+def line_of(text, position):
+    return text.count("\n", 0, position) + 1
+
+
+def closing(code, position, opening, end):
+    """The position after the bracket that closes the one at `position`."""
+    depth = 0
+    for at in range(position, len(code)):
+        depth += (code[at] == opening) - (code[at] == end)
+        if depth == 0:
+            return at + 1
+    raise Refused(f"{line_of(code, position)}: this {opening} is never closed")
+
+
+def kernels(code):
+    """Every kernel that the file defines."""
+    found = []
+    head = re.compile(r"(template\s*<[^<>]*>\s*)?__global__\s+(?:static\s+)?void\s+(?:__launch_bounds__\s*\([^()]*\)\s*)?(\w+)\s*\(")
+    for match in head.finditer(code):
+        after = closing(code, match.end() - 1, "(", ")")
+        brace = re.compile(r"\s*\{").match(code, after)
+        if brace:
+            begin = brace.end() - 1
+            found.append(Kernel(match[2], match.start(), (begin, closing(code, begin, "{", "}")), match[1] is not None))
+    return found
+
+
+def shared_edits(code, kernel):
+    """[(begin, end, new text), …] for the __shared__ variables of a kernel, and whether it has any of fixed size."""
+    edits, members, extern = [], [], None
+    for match in re.compile(r"(extern\s+)?__shared__\s+([^;]*);").finditer(code, *kernel.body):
+        where = line_of(code, match.start())
+        declared = re.fullmatch(r"([\w:<>]+(?:\s+[\w:<>]+)*?)\s+(\w+)((?:\s*\[[^\]]*\])*)\s*", match[2])
+        if not declared:
+            raise Refused(f"{where}: __shared__ {' '.join(match[2].split())}: one variable a declaration, without an initial value")
+        kind, name, sizes = declared.groups()
+        if match[1]:
+            if extern or sizes.strip() != "[]":
+                raise Refused(f"{where}: a kernel has one extern __shared__ array, of the form extern __shared__ {kind} {name}[];")
+            extern = (match, kind, name)
+        else:
+            members.append(f"{kind} {name}{sizes};")
+            edits.append((match.start(), match.end(), f"auto& {name} = plain::shared<struct {kernel.name}>().{name};"))
+    if (members or extern) and kernel.is_template:
+        raise Refused(f"{line_of(code, kernel.begin)}: {kernel.name} is a template with __shared__ variables")
+    if members:
+        edits.append((kernel.begin, kernel.begin, f"struct {kernel.name} {{ {' '.join(members)} }}; "))
+    if extern:
+        match, kind, name = extern
+        behind = f"<{kind}, struct {kernel.name}>" if members else f"<{kind}>"
+        edits.append((match.start(), match.end(), f"{kind}* const {name} = plain::dynamic_shared{behind}();"))
+    return edits, bool(members)
+
+
+def launch_edits(code, has_shared):
+    """[(begin, end, new text), …] for the launches; has_shared: {kernel: whether it has __shared__ variables of fixed size}."""
+    edits = []
+    for match in re.finditer(r"(\w+)(\s*<[^<>;]*>)?\s*<<<", code):
+        end = code.find(">>>", match.end())
+        if end < 0:
+            raise Refused(f"{line_of(code, match.start())}: this <<< has no >>>")
+        name = match[1]
+        if name not in has_shared:
+            raise Refused(f"{line_of(code, match.start())}: {name} is launched, but it is no kernel of this file")
+        fixed = f"sizeof(struct {name})" if has_shared[name] else "0"
+        configuration = code[match.end() : end]
+        edits.append((match.start(), end + 3, f"plain::launch({name}{match[2] or ''}, plain::configured({fixed}, {configuration}))"))
+    return edits
+
+
+def provided():
+    """The calls of CUDA's runtime that the header declares."""
+    header = Path(__file__).resolve().parent.parent / HEADER
+    return set(re.findall(r"\b(cuda[A-Z]\w*[a-z])\(", blanked(header.read_text())))
+
+
+def call_edits(code):
+    """[(begin, end, new text), …] for the calls of CUDA's runtime. Refuses what the simulator does not have."""
+    known, edits = provided(), []
+    for match in re.finditer(r"(?<!::)\b(cuda[A-Z]\w*)\s*\(", code):
+        name = ""
+        if match[1] == "cudaMalloc":
+            pointer = re.compile(r"\s*(?:\([^()]*\)\s*)?&?\s*([^,]*)").match(code, match.end())[1]
+            name = f'"{" ".join(pointer.split())}", '
+        edits.append((match.start(), match.end(), f"plain::{match[1]}({name}"))
+        if match[1] not in known:
+            raise Refused(
+                f"{line_of(code, match.start())}: {match[1]} is none of the calls that the simulator has for plain CUDA: {', '.join(sorted(known))}"
+            )
+    for word, what in OTHER_WORDS.items():
+        match = re.search(rf"\b{word}\b", code)
+        if match:
+            raise Refused(f"{line_of(code, match.start())}: {word}: the simulator has no {what} for plain CUDA")
+    return edits
+
+
+def rewrite(text, name):
+    """The C++ of a file of plain CUDA whose name reports shall show. Raises Refused."""
+    code = blanked(text)
+    edits, has_shared = [], {}
+    for kernel in kernels(code):
+        of_kernel, has_shared[kernel.name] = shared_edits(code, kernel)
+        edits += of_kernel
+    inside = [edit for edit in edits if edit[0] != edit[1]]
+    for match in re.finditer(r"__shared__", code):
+        if not any(begin <= match.start() < end for begin, end, _ in inside):
+            raise Refused(f"{line_of(code, match.start())}: __shared__ stands outside a kernel")
+    edits += launch_edits(code, has_shared) + call_edits(code)
+    for match in re.finditer(r"#\s*include\s*<cuda_runtime(?:_api)?\.h>", code):
+        edits.append((match.start(), match.end(), ""))  # HEADER has its place
+    for begin, end, new in sorted(edits, reverse=True):
+        lost = text.count("\n", begin, end) - new.count("\n")
+        text = text[:begin] + new + "\n" * lost + text[end:]
+    return f'#include "{HEADER}"\n#line 1 "{name}"\n{text}'
+
+
+def main():
+    source, out = Path(sys.argv[1]), Path(sys.argv[2])
+    try:
+        made = rewrite(source.read_text(), source.resolve())
+    except Refused as refused:
+        sys.exit(f"{source}:{refused}")
+    out.write_text(made)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,190 @@
+"""Plain CUDA in the simulator: what becomes of a file (cmake/plain_cuda.py), what runs, what is noticed, and the first step itself."""
+
+import importlib.util
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+SCRIPT = ROOT / "cmake" / "plain_cuda.py"
+FIRST = ROOT / "steps" / "00_first_kernel" / "first_kernel.cu"
+FAULTS = "tests/simt/plain_cuda.cu"
+
+specification = importlib.util.spec_from_file_location("plain_cuda", SCRIPT)
+plain_cuda = importlib.util.module_from_spec(specification)
+sys.modules["plain_cuda"] = plain_cuda
+specification.loader.exec_module(plain_cuda)
+
+
+# ---- the text ----
+
+
+@pytest.mark.parametrize("file", [FIRST, ROOT / FAULTS])
+def test_lines_keep_their_numbers(file):
+    before = file.read_text().splitlines()
+    after = plain_cuda.rewrite(file.read_text(), "a.cu").splitlines()[2:]
+    assert len(after) == len(before)
+    for old, new in zip(before, after, strict=True):
+        if not any(word in old for word in ("<<<", "__shared__", "__global__", "cuda")):
+            assert new == old
+
+
+@pytest.mark.parametrize(
+    ("text", "wanted"),
+    [
+        ("k<<<g, b>>>(x);", "plain::launch(k, plain::configured(0, g, b))(x);"),
+        ("k<float>\n  <<<dim3(1,\n 2), b, 0, s>>>(x);", "plain::launch(k<float>, plain::configured(0, dim3(1,\n 2), b, 0, s))\n(x);"),
+        ('puts("k<<<1, 1>>>()");  // k<<<1, 1>>>()', 'puts("k<<<1, 1>>>()");  // k<<<1, 1>>>()'),
+        ("cudaMalloc(&values, 4);", 'plain::cudaMalloc("values", &values, 4);'),
+        ("cudaMalloc((void**)&values, 4);", 'plain::cudaMalloc("values", (void**)&values, 4);'),
+        ("cudaFree(values); int cudaFreedom;", "plain::cudaFree(values); int cudaFreedom;"),
+    ],
+)
+def test_what_is_no_cpp_becomes_a_call(text, wanted):
+    kernel = "template <class T> __global__ void k(T* x) { x[0] = 1; }\n"
+    assert plain_cuda.rewrite(kernel + text, "a.cu").split("\n", 3)[3] == wanted
+
+
+def test_shared_variables_are_members_of_a_struct_that_bears_the_kernels_name():
+    text = "__global__ void k(int* x) {\n  __shared__ float a[4][threads];\n  __shared__ int b;\n  extern __shared__ unsigned c[];\n}\nk<<<1, 2>>>(x);"
+    assert plain_cuda.rewrite(text, "a.cu").splitlines()[2:] == [
+        "struct k { float a[4][threads]; int b; }; __global__ void k(int* x) {",
+        "  auto& a = plain::shared<struct k>().a;",
+        "  auto& b = plain::shared<struct k>().b;",
+        "  unsigned* const c = plain::dynamic_shared<unsigned, struct k>();",
+        "}",
+        "plain::launch(k, plain::configured(sizeof(struct k), 1, 2))(x);",
+    ]
+
+
+KERNEL = "__global__ void k(int* x) {{\n{}\n}}"
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("int n;\ncudaMallocManaged(&x, 4);", "2: cudaMallocManaged is none of the calls that the simulator has for plain CUDA: cudaDevice"),
+        ("cudaEventElapsedTime(&ms, a, b);", "1: cudaEventElapsedTime is none of"),
+        ("\n__constant__ float c;", "2: __constant__: the simulator has no constant memory for plain CUDA"),
+        (KERNEL.format('asm("nop;");'), "2: asm: the simulator has no inline PTX"),
+        (KERNEL.format("__shared__ int a, b;"), "2: __shared__ int a, b: one variable a declaration"),
+        (KERNEL.format("__shared__ int a = 1;"), "2: __shared__ int a = 1: one variable"),
+        (KERNEL.format("extern __shared__ int a[4];"), "2: a kernel has one extern __shared__ array"),
+        (KERNEL.format("extern __shared__ int a[]; extern __shared__ int b[];"), "2: a kernel has one extern"),
+        ("__device__ void f() { __shared__ int a; }", "1: __shared__ stands outside a kernel"),
+        ("template <int n> __global__ void k() { __shared__ int a[n]; }", "1: k is a template with __shared__ variables"),
+        ("f<<<1, 1>>>();", "1: f is launched, but it is no kernel of this file"),
+        (KERNEL.format("") + "\nk<<<1, 1(x);", "4: this <<< has no >>>"),
+    ],
+)
+def test_what_cannot_be_served_is_refused_by_name_with_its_line(text, reason, tmp_path):
+    (tmp_path / "a.cu").write_text(text)
+    done = subprocess.run([sys.executable, SCRIPT, tmp_path / "a.cu", tmp_path / "out.cu"], capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert f"a.cu:{reason}" in done.stderr
+    assert not (tmp_path / "out.cu").exists()
+
+
+# ---- programs ----
+
+
+def run(program, *arguments, **environment):
+    return subprocess.run([program, *map(str, arguments)], capture_output=True, text=True, check=False, env=environment, timeout=60)
+
+
+def faulty(name, **environment):
+    return run(ROOT / "build" / "sim" / "tests" / "plain_cuda_faults", name, **environment)
+
+
+def test_a_right_program_runs():
+    done = faulty("right")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout == "126 0\n63 0\n0 0\ncudaSuccess\n"
+
+
+def line(text):
+    """Of the faulty programs' source, by a text that stands there once."""
+    (number,) = [number for number, code in enumerate((ROOT / FAULTS).read_text().splitlines(), 1) if text in code]
+    return number
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("no barrier", ["race", "reversed_without_a_barrier::copy["]),
+        ("too far", ["out-of-bounds write", f"{FAULTS}:{line('if (i <= n)')}", "numbers"]),
+        ("too little shared memory", ["out-of-bounds", "past the end of shared memory"]),
+        ("host reads", [f"{FAULTS}:{line('n.device[3]')}: host code reads", "numbers", "which is device memory"]),
+        ("host pointer", ["wild write", "which is neither device memory nor shared memory"]),
+        ("never written", ["uninitialised read: this copy reads 'numbers'", "byte 252 of the copy was never written"]),
+        ("never waited for", ["the program ended, and nothing had waited for it"]),
+    ],
+)
+def test_a_fault_is_told_and_the_exit_status_is_1(name, said):
+    done = faulty(name)
+    assert done.returncode == 1
+    for text in said:
+        assert text in done.stderr
+
+
+def test_a_finding_names_what_replays_it():
+    assert "replay: SIM_SEED=7" in faulty("no barrier", SIM_SEED="7").stderr
+    assert faulty("right", SIM_SEED="x").returncode == 2
+
+
+def test_nothing_is_done_before_somebody_waits():
+    done = faulty("no wait")
+    assert (done.returncode, done.stdout) == (0, "0 0\n7 70\n")
+
+
+def test_streams_wait_for_the_default_stream_and_not_for_each_other():
+    done = faulty("streams")
+    assert (done.returncode, done.stdout) == (0, "2 65\n3 66\n")
+
+
+def test_errors_are_cudas():
+    done = faulty("errors")
+    assert done.stdout.splitlines() == [
+        "cudaErrorInvalidConfiguration: invalid configuration argument",
+        "cudaErrorInvalidConfiguration: invalid configuration argument",
+        "cudaSuccess: no error",
+        "cudaErrorInvalidConfiguration: invalid configuration argument",
+        "cudaErrorInvalidValue: invalid argument",
+        "cudaErrorInvalidValue: invalid argument",
+        "cudaErrorInvalidValue: invalid argument",
+        "cudaErrorInvalidMemcpyDirection: invalid copy direction for memcpy",
+        "cudaErrorInvalidValue: invalid argument",
+        "cudaSuccess: no error",
+        "cudaErrorInvalidValue: invalid argument",
+        "cudaSuccess: no error",
+        "cudaErrorInvalidResourceHandle: invalid resource handle",
+        "cudaErrorMemoryAllocation: out of memory",
+    ]
+    assert "the destination of this copy is no device memory, as cudaMemcpyHostToDevice says" in done.stderr
+    assert "256 bytes are more than 'numbers' has from the destination on, which is 252" in done.stderr
+    assert "this is not the start of device memory" in done.stderr
+
+
+# ---- the first step ----
+
+
+@pytest.mark.parametrize("arguments", [(), (1,), (257, 1, 1), (1000, 3, 255), (5, 2, 257)])
+def test_the_first_step_is_right(arguments):
+    done = run(ROOT / "build" / "sim" / "bin" / "00_first_kernel", *arguments)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.count(", 0 wrong\n") == 2
+    assert "ms for a launch and its kernel" in done.stdout
+
+
+@pytest.mark.parametrize("arguments", [(0,), ("x",), (1, 2), (1, -2, 3), (1, 2, 3, 4)])
+def test_the_first_step_refuses_what_it_cannot_do(arguments):
+    done = run(ROOT / "build" / "sim" / "bin" / "00_first_kernel", *arguments)
+    assert done.returncode == 2
+    assert "must be a number" in done.stderr or "usage" in done.stderr
+
+
+def test_the_first_step_includes_nothing_of_ours():
+    includes = [text for text in FIRST.read_text().splitlines() if text.startswith("#include")]
+    assert includes and all(text.startswith("#include <") for text in includes)
