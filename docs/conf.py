@@ -11,6 +11,8 @@ language = "en-GB"
 extensions = ["myst_parser", "sphinx_copybutton", "tools.book.bookext"]
 root_doc = "index"
 
+myst_enable_extensions = ["dollarmath"]  # $…$ and $$ … $$, as on a forge; bookext.py makes MathML of it, so that no script is needed
+html_math_renderer = "mathml"
 myst_heading_anchors = 4  # [text](page.md#some-heading) works as it does on a forge
 highlight_language = "none"
 

@@ -1,6 +1,6 @@
 """The book: .venv/bin/python tools/book check | update | build
 
-check    quoted code, tables, pictures, links, contents and glossary; exit status 1 and a list where something is wrong
+check    quoted code, tables, pictures, links, contents, glossary, words and predictions; exit status 1 and a list where something is wrong
 update   rewrites quoted code, tables and pictures from their sources
 build    check, then the site in build/docs (Sphinx; warnings are errors)
 """
@@ -15,9 +15,10 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 from tools.book.blocks import check_blocks, update_blocks
 from tools.book.pages import check_contents, check_glossary, check_links
 from tools.book.pictures import check_pictures, update_pictures
+from tools.book.prose import check_predictions, check_words
 
 ROOT = Path(__file__).resolve().parents[2]
-CHECKS = [check_blocks, check_pictures, check_links, check_contents, check_glossary]
+CHECKS = [check_blocks, check_pictures, check_links, check_contents, check_glossary, check_words, check_predictions]
 
 
 def report(problems):

@@ -1,10 +1,10 @@
-"""The parts of a page that are generated: quoted code (quotes.py) and tables of results (tables.py)."""
+"""The parts of a page that are generated: quoted code (quotes.py), tables of results (tables.py) and of predictions (prose.py)."""
 
 import difflib
 import re
 import shlex
 
-from tools.book import quotes, tables
+from tools.book import prose, quotes, tables  # noqa: F401 (prose registers tables)
 from tools.book.pages import Problem, files
 
 FENCE = re.compile(r" {0,3}(`{3,}|~{3,})")
@@ -27,7 +27,7 @@ def after_fence(lines, begin):
 
 def quoted(root, lines, begin, comment):
     """The generated lines below a code comment, and the line after those that they replace."""
-    wanted = quotes.fence(quotes.resolve(root, comment["path"], comment["name"]))
+    wanted = quotes.fence(quotes.resolve(root, comment["path"], comment["name"], comment["lines"]))
     has_fence = begin + 1 < len(lines) and FENCE.match(lines[begin + 1])
     return wanted, after_fence(lines, begin + 1) if has_fence else begin + 1
 

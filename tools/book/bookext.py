@@ -2,7 +2,8 @@
 
 - the table of contents is the list in docs/index.md;
 - a quotation stands beside the prose before it, where the window is wide, under a line that names its source;
-- links to files and folders outside docs/ lead to pages of the site that show them.
+- links to files and folders outside docs/ lead to pages of the site that show them;
+- equations are MathML, which browsers show without a script.
 """
 
 import html
@@ -10,18 +11,20 @@ import json
 from pathlib import Path
 
 from docutils import nodes
+from latex2mathml.converter import convert
 from pygments import highlight
 from pygments.formatters import HtmlFormatter
 from pygments.lexers import get_lexer_for_filename
 from pygments.lexers.special import TextLexer
 from pygments.util import ClassNotFound
 from sphinx import addnodes
+from sphinx.errors import ExtensionError
 from sphinx.transforms import SphinxTransform
 
 from tools.book import pages, quotes
 
 ROOT = Path(__file__).resolve().parents[2]
-PROSE = (nodes.paragraph, nodes.bullet_list, nodes.enumerated_list, nodes.literal_block)
+PROSE = (nodes.paragraph, nodes.bullet_list, nodes.enumerated_list, nodes.literal_block, nodes.math_block)
 LARGEST_SHOWN = 200_000  # bytes of a file that gets a page
 
 
@@ -117,7 +120,7 @@ class Beside(SphinxTransform):
     def place(self, comment):
         parent, position = comment.parent, comment.parent.index(comment)
         block = parent[position + 1]
-        quote = quotes.resolve(ROOT, *quoted_below(comment).group("path", "name"))
+        quote = quotes.resolve(ROOT, *quoted_below(comment).group("path", "name", "lines"))
         code = [caption(self.app, self.env.docname, quote), block]
         before = parent[position - 1] if position > 0 else None
         if (
@@ -215,8 +218,30 @@ def source_pages(app):
             yield page, {"title": name, "body": body, "parents": [], "toc": ""}, "page.html"
 
 
+# ---- equations ----
+
+
+def mathml(latex, display):
+    """An equation as MathML. What the converter passes through without understanding it is an error that shows the equation."""
+    markup = convert(latex.replace("{aligned}", "{align*}"), display=display)
+    if "<mi>&</mi>" in markup or "\\" in markup:
+        raise ExtensionError(f"this equation has a part that the converter does not know: {latex}")
+    return markup
+
+
+def inline_equation(translator, node):
+    translator.body.append(mathml(node.astext(), "inline"))
+    raise nodes.SkipNode
+
+
+def equation(translator, node):
+    translator.body.append(f'<div class="math">{mathml(node.astext(), "block")}</div>')
+    raise nodes.SkipNode
+
+
 def setup(app):
     app.shown_sources = set()
+    app.add_html_math_renderer("mathml", (inline_equation, None), (equation, None))
     app.connect("source-read", add_toctrees)
     app.connect("doctree-read", lambda app, doctree: shorten_glossary_toc(app, app.env.docname, doctree))
     app.connect("html-collect-pages", source_pages)

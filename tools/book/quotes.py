@@ -10,14 +10,18 @@ belong to it), or a region that the file marks with lines of their own:
     // [doc: reduction]
     // [/doc: reduction]
 
-Without # the whole file is quoted. Marker lines never appear in the quotation, and common indentation is taken away.
+Without # the whole file is quoted. A part of a long region is quoted by its lines, counted from the region's first:
+
+    <!-- code: steps/01_naive_mha/02_row_per_thread.cuh#pv_row_per_thread lines 3-9 -->
+
+Marker lines never appear in the quotation, and common indentation is taken away.
 """
 
 import re
 import textwrap
 from dataclasses import dataclass
 
-COMMENT = re.compile(r"<!-- code: (?P<path>[^\s#]+)(?:#(?P<name>[\w-]+))? -->")
+COMMENT = re.compile(r"<!-- code: (?P<path>[^\s#]+)(?:#(?P<name>[\w-]+))?(?: lines (?P<lines>\d+-\d+))? -->")
 MARKER = re.compile(r"\s*(?://|#)\s*\[(?P<end>/?)doc: (?P<name>[\w-]+)\]\s*")
 LANGUAGES = {
     ".cu": "cuda",
@@ -100,8 +104,8 @@ def definition(lines, name):
     return begin, end
 
 
-def resolve(root, path, name):
-    """The quotation of that region. Raises QuoteError where there is no such file or region."""
+def resolve(root, path, name, part=None):
+    """The quotation of that region, or of the lines "FIRST-LAST" of it. Raises QuoteError where there is no such file, region or line."""
     file = root / path
     if not file.is_file():
         raise QuoteError(f"{path} does not exist")
@@ -111,12 +115,18 @@ def resolve(root, path, name):
         region = marked_region(lines, name) or definition(lines, name)
     if region is None:
         raise QuoteError(f"{path} has no region “{name}” and defines nothing of that name")
-    kept = [line for line in lines[slice(*region)] if not MARKER.fullmatch(line)]
-    text = textwrap.dedent("\n".join(kept)).strip("\n")
+    kept = [number for number in range(*region) if not MARKER.fullmatch(lines[number])]
+    if part is not None:
+        first, last = map(int, part.split("-"))
+        if not 1 <= first <= last <= len(kept):
+            raise QuoteError(f"{path}: the region “{name}” has the lines 1-{len(kept)}, not {part}")
+        kept = kept[first - 1 : last]
+    text = textwrap.dedent("\n".join(lines[number] for number in kept)).strip("\n")
     if not text:
         raise QuoteError(f"{path}: the region “{name}” is empty")
     language = LANGUAGES.get(file.suffix, "text")
-    return Quote(path, name, text, region[0] + 1, region[1], language)
+    begin, end = region if part is None else (kept[0], kept[-1] + 1)
+    return Quote(path, name, text, begin + 1, end, language)
 
 
 def fence(quote):
