@@ -1,4 +1,4 @@
-// The roof of mma.sync as a contender: the kernel of step 00 that only multiplies, with random operands and no more operations
+// The roof of mma.sync as a contender: the kernel of benchmarks/ceilings that only multiplies, with random operands and no more operations
 // than asked for.
 #pragma once
 
@@ -9,7 +9,7 @@
 
 #include "common/problem/dtype.h"
 #include "common/runtime/launch.h"
-#include "steps/00_ceilings/02_arithmetic.cuh"
+#include "benchmarks/ceilings/arithmetic.cuh"
 
 namespace benchmarks {
 

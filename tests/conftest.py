@@ -16,7 +16,7 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))  # the tests import the tools
 BIN = Path(os.environ.get("FLASHSTEPS_BIN", ROOT / "build" / "sim" / "bin"))
 SCHEMA = json.loads((ROOT / "docs" / "result.schema.json").read_text())
-# Those with variants: 00_ceilings has a command line of its own.
+# Those with variants: 00_first_kernel is plain CUDA.
 STEPS = sorted(path.name for path in BIN.glob("[0-9][0-9]_*") if os.access(path, os.X_OK) and path.name[:2] != "00")
 
 

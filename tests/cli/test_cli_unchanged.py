@@ -69,7 +69,6 @@ LINES = [
     "05_flash_v2 --variant all --heads 1 --seq-q 64 --dim 32 --counters --output OUT",
     "04_flash_v1 --variant all --heads 1 --seq-q 64 --dim 32 --counters --json OUT/report.json",
     "03_online_softmax --variant all --rows 8 --cols 64 --trace OUT/trace.jsonl",
-    "00_ceilings",
     # --list
     *(f"{step} --list" for step in ("01_naive_mha", "02_tiled_gemm", "03_online_softmax", "04_flash_v1", "05_flash_v2")),
     "05_flash_v2 --list --dim 200 --dtype bf16",

@@ -318,7 +318,7 @@ def test_the_programs_know_the_ceilings_that_the_book_shows():
         assert f"{value / 1e12:g}e12" in source
 
 
-# As 00_ceilings writes it, and `make gpu-check` stores it.
+# As ceilings writes it, and `make gpu-check` stores it.
 MEASURED = {
     "machine": {"date": "2026-12-01T10:00:00+00:00"},
     "device": "NVIDIA H200",

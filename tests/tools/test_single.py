@@ -68,7 +68,7 @@ def test_a_file_holds_one_variant_and_nothing_of_the_project(step, name):
 
 def test_bad_requests_are_refused_by_name():
     assert "there is no step 77; there are: 01_naive_mha" in write("77", "tuned", status=2)
-    assert "00_ceilings has no table of variants with a reference" in write("00", "copy", status=2)
+    assert "there is no step 00; there are: 01_naive_mha" in write("00", "add", status=2)
     assert "05_flash_v2 has no variant fast; it has: " in write("05", "fast", status=2)
     assert "which step and which variant?" in write(status=2)
     done = subprocess.run(["make", "single", "STEP=05"], cwd=ROOT, capture_output=True, text=True, check=False)

@@ -129,7 +129,7 @@ RESULTS = "results/h200"
 
 @table("bursts")
 def bursts_table(root):
-    """What 00_ceilings reached in a burst and without a pause."""
+    """What benchmarks/ceilings reached in a burst and without a pause."""
     if not (root / RESULTS / "ceilings.json").exists():
         return "No run of these kernels is committed yet; `make gpu-check` makes one."
     rows = []

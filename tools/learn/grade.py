@@ -25,7 +25,7 @@ from tools.measure.profiling.machine import machine
 BUILD = ROOT / "build" / "sim"
 MEASURED_BANDWIDTH = 4.25e12  # bytes/s of a copy on an H200, read plus written
 SCHEDULERS = 4  # of a multiprocessor
-MMA_CYCLES = 6.1  # of a scheduler, for an m16n8k16: docs/00_ceilings.md
+MMA_CYCLES = 6.1  # of a scheduler, for an m16n8k16: docs/ceilings.md
 
 # What a kernel must pass, by its step: shapes, and schedules of each.
 ATTENTION_SHAPES = [
@@ -104,7 +104,7 @@ def counters_of(*command):
 
 
 def computed_roofs():
-    """What exercise 1 of step 00 asks for, from the description of an H200: the rates that its clock allows, and what follows from two
+    """What exercise 4 of step 00 asks for, from the description of an H200: the rates that its clock allows, and what follows from two
     that were measured."""
     h200 = json.loads((ROOT / "docs" / "machine" / "h200.json").read_text())
     clock = h200["sm_clock_mhz"] * 1e6
@@ -270,7 +270,7 @@ def visited_tiles():
 
 
 EXPECTED = {
-    "00_ceilings/1_predict_the_roofs": computed_roofs,
+    "00_first_kernel/4_predict_the_roofs": computed_roofs,
     "01_naive_mha/1_predict_bytes": predicted_bytes,
     "02_tiled_gemm/1_predict_conflicts": counted_conflicts,
     "05_flash_v2/1_predict_counts": counted_tiles,

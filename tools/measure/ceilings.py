@@ -1,4 +1,4 @@
-"""Takes what 00_ceilings measured into the committed ceilings, from which floors, tables and pictures are made:
+"""Takes what benchmarks/ceilings measured into the committed ceilings, from which floors, tables and pictures are made:
 
     .venv/bin/python tools/measure/ceilings.py results/h200/ceilings.json docs/machine/h200.json
 

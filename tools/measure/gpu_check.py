@@ -2,7 +2,7 @@
 
 Runs what is built in build/gpu and writes into --out:
     summary.json    of each part: the machine, the sources, and what passed
-    ceilings.json   what the GPU can do at most, by 00_ceilings (tools/measure/ceilings.py takes it into docs/machine/)
+    ceilings.json   what the GPU can do at most, by benchmarks/ceilings (tools/measure/ceilings.py takes it into docs/machine/)
     bench.json      the benchmarks' JSON, one entry per step and shape (docs/result.schema.json)
     gemm_peers.json step 02 beside cuBLAS and the roof of mma.sync, in turns (benchmarks/gemm_peers.cu)
     softmax_peers.json  step 03 beside a copy of the same bytes, in turns (benchmarks/softmax_peers.cu)
@@ -154,7 +154,7 @@ def run_tests(check):
     check.passed["fragments as in the simulator"] = fragments == (ROOT / "results" / "sim" / "fragments.json").read_text()
 
 
-def run_sanitizers(check, steps, tests=("conformance", "00_ceilings")):
+def run_sanitizers(check, steps, tests=("conformance", "ceilings")):
     programs = {test: [check.build / "tests" / f"test_{test}"] for test in tests}
     for step, shapes in of(steps, SANITIZED).items():
         for shape in shapes:
@@ -171,10 +171,10 @@ def run_sanitizers(check, steps, tests=("conformance", "00_ceilings")):
 
 
 def run_ceilings(check, about):
-    """ceilings.json: what 00_ceilings measures, and on which machine."""
+    """ceilings.json: what benchmarks/ceilings measures, and on which machine."""
     path = check.out / "ceilings.json"
     path.unlink(missing_ok=True)
-    print(check.run("bench 00_ceilings", [check.build / "bin" / "00_ceilings", "--json", path]))
+    print(check.run("bench ceilings", [check.build / "benchmarks" / "ceilings", "--json", path]))
     if path.exists():
         path.write_text(json.dumps({"machine": about, **json.loads(path.read_text())}, indent=1) + "\n")
 

@@ -1,11 +1,11 @@
-// Step 00: a ceiling is worth as much as its amount. Every kernel does the operations, or moves the bytes, that its time is
+// A ceiling is worth as much as its amount. Every kernel does the operations, or moves the bytes, that its time is
 // divided into.
 #include <map>
 #include <string>
 #include <vector>
 
 #include "common/runtime/runtime.h"
-#include "steps/00_ceilings/ceilings.h"
+#include "benchmarks/ceilings/ceilings.h"
 #include "tests/catch.h"
 
 namespace {

@@ -1,12 +1,12 @@
-// Step 00, host side: sizes and launches.
+// The ceilings, host side: sizes and launches.
 #include <cmath>
 #include <random>
 
 #include "common/runtime/launch.h"
-#include "steps/00_ceilings/01_memory.cuh"
-#include "steps/00_ceilings/02_arithmetic.cuh"
-#include "steps/00_ceilings/ceilings.h"
-#include "steps/00_ceilings/expected.h"
+#include "benchmarks/ceilings/memory.cuh"
+#include "benchmarks/ceilings/arithmetic.cuh"
+#include "benchmarks/ceilings/ceilings.h"
+#include "benchmarks/ceilings/expected.h"
 
 namespace ceilings {
 namespace {

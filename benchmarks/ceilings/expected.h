@@ -1,4 +1,4 @@
-// Step 00, host side: what a launch must leave behind if it did so many operations, or moved so many bytes, on a known input.
+// The ceilings, host side: what a launch must leave behind if it did so many operations, or moved so many bytes, on a known input.
 // None of these asks how often the kernel went round its loop.
 #pragma once
 
@@ -7,7 +7,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "steps/00_ceilings/02_arithmetic.cuh"
+#include "benchmarks/ceilings/arithmetic.cuh"
 
 namespace ceilings {
 

@@ -1,4 +1,4 @@
-// 00_ceilings, memory: how fast bytes move.
+// Ceilings, memory: how fast bytes move.
 //
 // A copy and a read of global memory, with nothing else to do: 16 bytes a lane, neighbours side by side, many loads in flight.
 // Buffers are far larger than L2.

@@ -1,4 +1,4 @@
-// 00_ceilings [--json FILE]: measures what this GPU can do at most. The simulator has no time: it shows what an H200 measured.
+// ceilings [--json FILE]: measures what this GPU can do at most. The simulator has no time: it shows what an H200 measured.
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <chrono>
@@ -14,7 +14,7 @@
 #include "common/run/cli/options.h"
 #include "common/run/harness/text.h"
 #include "common/runtime/runtime.h"
-#include "steps/00_ceilings/ceilings.h"
+#include "benchmarks/ceilings/ceilings.h"
 
 namespace {
 
@@ -87,7 +87,7 @@ Json committed() {
 }
 
 void print(const Json& entries, const std::string& device) {
-  std::cout << "00_ceilings: " << device << "\n\n";
+  std::cout << "ceilings: " << device << "\n\n";
   run::Table table({"ceiling", "10^12 a second", "sustained", "SM clock, MHz", "what"});
   for (const auto& [name, entry] : entries.items()) {
     const auto cell = [&](const char* key, double unit, int digits) {
@@ -101,7 +101,7 @@ void print(const Json& entries, const std::string& device) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  CLI::App app("What can this machine do at most?", "00_ceilings");
+  CLI::App app("What can this machine do at most?", "ceilings");
   std::optional<std::filesystem::path> json;
   app.add_option("--json", json, "write the figures to FILE")->type_name("FILE");
   return run::run_command_line(app, argc, argv, [&] {

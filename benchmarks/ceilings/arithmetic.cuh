@@ -1,4 +1,4 @@
-// 00_ceilings, arithmetic: how fast numbers are multiplied.
+// Ceilings, arithmetic: how fast numbers are multiplied.
 //
 // Operands come from memory once, so that the compiler knows nothing about them, and then stay in registers. They are random:
 // multiplying zeros takes less power, and a GPU with power to spare keeps its clock.

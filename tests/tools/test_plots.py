@@ -1,0 +1,133 @@
+"""The numbers that the book's pictures compute themselves, beside what kernels, formulas and measurements say; and that no text is cut."""
+
+import importlib
+import json
+from itertools import combinations, pairwise
+
+import pytest
+from conftest import ROOT
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.text import Text
+
+from tools.book import book_picture
+from tools.book.plots import (
+    barrier_race,
+    chip,
+    flash_loops,
+    flash_order,
+    gemm_tiles,
+    naive_matrices,
+    roofline_path,
+    sectors,
+)
+from tools.learn import io_counts
+
+
+def h200():
+    return json.loads((ROOT / "docs" / "machine" / "h200.json").read_text())
+
+
+def reported(step, shape):
+    """{variant: result} of results/h200/bench.json."""
+    reports = json.loads((ROOT / "results" / "h200" / "bench.json").read_text())
+    (found,) = [report["results"] for report in reports if (report["step"], report["shape"]) == (step, shape)]
+    return {result["variant"]: result for result in found}
+
+
+def test_sectors_and_lines_are_counted_from_the_lanes_addresses():
+    fp32, half2, column = map(sectors.counts, sectors.PATTERNS)
+    assert fp32 == (32, 4, 1, 1.0)
+    assert half2 == (64, 4, 1, 1.0)
+    assert column == (32, 32, 32, 0.125)
+    shifted = sectors.Pattern("", "", 4, 8, 4)  # each lane also reads its neighbour's word: one sector and one line more
+    assert sectors.counts(shifted)[1:3] == (5, 2)
+
+
+@pytest.mark.parametrize("shape", ["tour", "4k"])
+def test_the_matrices_of_step_01_have_the_bytes_that_its_kernels_report(shape):
+    result = reported("01_naive_mha", shape)["row_per_thread"]
+    problem = result["problem"]
+    drawn = {"tour": naive_matrices.TOUR, "4k": naive_matrices.LARGE}[shape]
+    assert drawn == (problem["heads"], problem["seq_q"], problem["dim"]) and problem["seq_q"] == problem["seq_k"]
+    found = naive_matrices.kernels(*drawn)
+    assert {kernel["kernel"].partition("_")[0]: (kernel["bytes_read"], kernel["bytes_written"]) for kernel in result["kernels"]} == found
+
+
+def test_the_loops_of_v1_and_v2_move_what_the_formulas_say(monkeypatch):
+    n, d, tile = flash_loops.N, flash_loops.D, flash_loops.TILE
+    monkeypatch.setattr(io_counts, "block_sizes", lambda words, d: (tile, tile))
+    (v1_order, v1), (v2_order, v2) = flash_loops.v1_loops(), flash_loops.v2_loops()
+    assert sum(v1.values()) == io_counts.v1_bytes(n, d, 48)
+    assert sum(v2.values()) == io_counts.v2_bytes(n, d, tile)
+    assert sorted(v1_order) == sorted(v2_order) and len(set(v1_order)) == (n // tile) ** 2
+    assert v2["O read"] == v2["l, m read"] == v2["l, m written"] == 0
+
+
+def test_the_tiles_of_the_tuned_product_fit_into_each_other():
+    tile = gemm_tiles.tile_of_source()
+    assert (tile["rows"], tile["columns"], tile["warp"], tile["threads"]) == (128, 256, 64, 256)
+    assert tile["rows"] * tile["columns"] == tile["warps"] * tile["warp"] ** 2
+    assert tile["warp"] % gemm_tiles.MMA[0] == tile["warp"] % gemm_tiles.MMA[1] == gemm_tiles.C % tile["rows"] == gemm_tiles.C % tile["columns"] == 0
+
+
+def test_bars_of_the_order_are_as_wide_as_the_work_of_their_tiles():
+    variants = json.loads((ROOT / "results" / "sim" / "05_flash_v2_order.json").read_text())["variants"]
+    for name, steps in variants.items():
+        drawn = flash_order.spells(steps)
+        widths = {(kind, tile): 0 for kind, tile, *_ in drawn if tile is not None}
+        for kind, tile, begin, end in drawn:
+            if tile is not None:
+                widths[kind, tile] += end - begin
+        # 16 queries × 64 keys of a warp, d = 64: mma of 16 × 8 × 16; 32 scores in a lane, 2 × 2 shuffles; copies of 16 bytes by 128 threads
+        assert widths == {(kind, tile): {"S": 32, "P": 32, "X": 32 + 4, "K": 4, "V": 4}[kind] for kind in "SPXKV" for tile in range(4)}, name
+        assert all(before[3] == after[2] for before, after in pairwise(drawn))
+
+
+def test_a_barrier_makes_the_result_independent_of_the_order():
+    found = {barrier: {barrier_race.run(order, barrier).value for order in barrier_race.ORDERS.values()} for barrier in (False, True)}
+    assert found == {False: {barrier_race.OLD, barrier_race.NEW}, True: {barrier_race.NEW}}
+
+
+def test_an_sm_gets_from_shared_memory_at_most_a_pass_of_128_bytes_in_a_cycle():
+    assert 120 < chip.per_cycle(h200()["read_bytes_per_second"]["shared"], h200()) <= 128
+
+
+def test_no_measured_point_lies_above_the_roofline_and_the_roofs_are_those_of_the_latest_run():
+    ceilings = h200()["ceilings"]
+    bandwidth, peak = ceilings["copy_bytes_per_second"]["value"], ceilings["mma_sync_flops_per_second"]["value"]
+    found = roofline_path.committed()
+    assert {step: len(path) for step, path in found.items()} == {"01_naive_mha": 4, "02_tiled_gemm": 13, "04_flash_v1": 6, "05_flash_v2": 2}
+    for path in found.values():
+        for point in path:
+            assert point.tflops * 1e12 <= min(peak, point.intensity * bandwidth), point
+    for step, path in found.items():
+        times = reported(step, roofline_path.SHAPE)
+        assert [point.tflops for point in path] == [times[point.variant]["tflops"] for point in path]
+    latest = json.loads((ROOT / "results" / "h200" / "ceilings.json").read_text())["ceilings"]
+    for name in ("copy_bytes_per_second", "mma_sync_flops_per_second", "fma_flops_per_second"):
+        assert latest[name]["value"] == pytest.approx(ceilings[name]["value"], rel=0.02)
+
+
+PICTURES = [
+    "attention_speed", "backward_speed", "barrier_race", "chip", "flash_loops", "flash_order", "gemm_tiles", "naive_matrices", "roofline_path", "sectors",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("name", PICTURES)
+def test_texts_of_a_picture_are_whole_apart_and_large_enough_for_a_phone(name):
+    script = importlib.import_module(f"tools.book.plots.{name}")
+    figure = getattr(script, "from_committed_numbers", getattr(script, "draw", None))()
+    canvas = FigureCanvasAgg(figure)
+    canvas.draw()
+    ticks = {text for axes in figure.axes for axis in (axes.xaxis, axes.yaxis) for text in axis.findobj(Text) if text is not axis.label}
+    boxes = {}
+    for text in figure.findobj(Text):
+        if text.get_text().strip() and text.get_visible() and text not in ticks:
+            box = boxes[text] = text.get_window_extent(canvas.get_renderer())
+            assert 0 <= box.x0 and box.x1 <= figure.bbox.width and 0 <= box.y0 and box.y1 <= figure.bbox.height, text.get_text()
+            on_phone = text.get_fontsize() * 350 * 0.75 / (figure.get_size_inches()[0] * 72)  # 350 pixels of 0.75 points
+            assert on_phone > 6.7, text.get_text()
+    for (one, box), (other, next_box) in combinations(boxes.items(), 2):
+        wide, high = min(box.x1, next_box.x1) - max(box.x0, next_box.x0), min(box.y1, next_box.y1) - max(box.y0, next_box.y0)
+        assert wide < 1 or high < 2, (one.get_text(), other.get_text())
+    book_picture.plt.close(figure)
