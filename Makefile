@@ -25,7 +25,7 @@ tour:
 	@tools/build $(PRESET) && $(PYTHON) tools/measure/tour.py $(PRESET)
 
 # The tests of STEP bear its name as a label.
-STEPS := $(sort $(notdir $(patsubst %/step.cu,%,$(wildcard steps/*/step.cu))))
+STEPS := $(notdir $(sort $(wildcard steps/[0-9][0-9]_*)))
 CTEST = ctest --preset $(PRESET) --parallel 2 --no-tests=error $(if $(STEP),--label-regex '^$(the_step)$$')
 the_step = $(or $(filter $(STEP) $(STEP)_%,$(STEPS)),$(error there is no step $(STEP); there are: $(STEPS)))
 

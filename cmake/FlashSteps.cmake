@@ -81,22 +81,25 @@ function(kernel_sources target)
   target_sources(${target} PRIVATE ${ARGN})
 endfunction()
 
-# add_plain_cuda(00_first_kernel FILE.cu): an executable of one file of plain CUDA, which includes nothing of ours. For the simulator,
-# cmake/plain_cuda.py makes C++ of what is none; its lines keep their numbers.
+# add_plain_cuda(00_first_kernel FILE.cu…): an executable of plain CUDA, which includes nothing of ours; several files are as one. For the
+# simulator, cmake/plain_cuda.py makes C++ of what is none; lines keep their numbers.
 find_package(Python3 REQUIRED COMPONENTS Interpreter)
-function(add_plain_cuda target source)
+function(add_plain_cuda target)
   if(FLASHSTEPS_BACKEND STREQUAL "sim")
     set(script ${PROJECT_SOURCE_DIR}/cmake/plain_cuda.py)
     set(made ${CMAKE_CURRENT_BINARY_DIR}/${target}.cu)
-    add_custom_command(OUTPUT ${made} COMMAND ${Python3_EXECUTABLE} ${script} ${source} ${made}
-      DEPENDS ${source} ${script} ${PROJECT_SOURCE_DIR}/common/runtime/plain_cuda.h VERBATIM)
+    add_custom_command(OUTPUT ${made} COMMAND ${Python3_EXECUTABLE} ${script} ${made} ${ARGN}
+      DEPENDS ${ARGN} ${script} ${PROJECT_SOURCE_DIR}/common/runtime/plain_cuda.h VERBATIM)
     add_executable(${target})
     kernel_sources(${target} ${made})
     set_property(SOURCE ${made} APPEND PROPERTY COMPILE_OPTIONS -Wno-shadow)  # of names in the simulator's headers, which it does not include
     target_link_libraries(${target} PRIVATE plain_cuda)
   else()
+    list(JOIN ARGN "\"\n#include \"" all)
+    set(made ${CMAKE_CURRENT_BINARY_DIR}/${target}.cu)
+    file(CONFIGURE OUTPUT ${made} CONTENT "#include \"${all}\"\n")
     add_executable(${target})
-    kernel_sources(${target} ${source})
+    kernel_sources(${target} ${made})
     target_link_libraries(${target} PRIVATE flashsteps_flags)
   endif()
 endfunction()
@@ -166,6 +169,7 @@ endfunction()
 # Every folder steps/NN_name/exercises/N_name:
 #   with a task.cuh    exercises/exercise_NN_name_N_name_task from what the reader writes, and …_solution from ours. CI holds the grader to
 #                      both: it must reject the task as we ship it, and accept the solution
+#   with a task.cu     the same for plain CUDA: with the exercise's check.cu behind it, which has main()
 #   without one        asks for numbers or names; if it has an exercise.cu, the grader counts them with exercises/exercise_NN_name_N_name
 function(add_exercises step)
   file(GLOB exercises CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/steps/${step}/exercises/*/exercise.cu)
@@ -178,6 +182,16 @@ function(add_exercises step)
     elseif(FLASHSTEPS_BACKEND STREQUAL "sim")
       exercise_executable(${step} exercise_${step}_${name} ${exercise})
     endif()
+  endforeach()
+  file(GLOB checks CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/steps/${step}/exercises/*/check.cu)
+  foreach(check IN LISTS checks)
+    get_filename_component(folder ${check} DIRECTORY)
+    get_filename_component(name ${folder} NAME)
+    foreach(kernel task solution)
+      set(target exercise_${step}_${name}_${kernel})
+      add_plain_cuda(${target} ${folder}/${kernel}.cu ${check})
+      set_target_properties(${target} PROPERTIES EXCLUDE_FROM_ALL TRUE RUNTIME_OUTPUT_DIRECTORY "${PROJECT_BINARY_DIR}/exercises")
+    endforeach()
   endforeach()
 endfunction()
 

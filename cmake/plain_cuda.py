@@ -1,4 +1,4 @@
-"""Makes C++ for the simulator of a file of plain CUDA: plain_cuda.py IN.cu OUT.cpp
+"""Makes C++ for the simulator of files of plain CUDA, as if they were one: plain_cuda.py OUT.cu IN.cu…
 
 What of CUDA is no C++ becomes a call on the line where it stands, so that line numbers stay:
 
@@ -144,7 +144,7 @@ def call_edits(code):
 
 
 def rewrite(text, name):
-    """The C++ of a file of plain CUDA whose name reports shall show. Raises Refused."""
+    """The C++ of a file of plain CUDA whose name reports shall show, without HEADER. Raises Refused."""
     code = blanked(text)
     edits, has_shared = [], {}
     for kernel in kernels(code):
@@ -160,16 +160,18 @@ def rewrite(text, name):
     for begin, end, new in sorted(edits, reverse=True):
         lost = text.count("\n", begin, end) - new.count("\n")
         text = text[:begin] + new + "\n" * lost + text[end:]
-    return f'#include "{HEADER}"\n#line 1 "{name}"\n{text}'
+    return f'#line 1 "{name}"\n{text}'
 
 
 def main():
-    source, out = Path(sys.argv[1]), Path(sys.argv[2])
-    try:
-        made = rewrite(source.read_text(), source.resolve())
-    except Refused as refused:
-        sys.exit(f"{source}:{refused}")
-    out.write_text(made)
+    out, *sources = map(Path, sys.argv[1:])
+    made = [f'#include "{HEADER}"\n']
+    for source in sources:
+        try:
+            made.append(rewrite(source.read_text(), source.resolve()))
+        except Refused as refused:
+            sys.exit(f"{source}:{refused}")
+    out.write_text("".join(made))
 
 
 if __name__ == "__main__":

@@ -4,8 +4,10 @@
 #include <cstdlib>
 #include <cstring>
 #include <deque>
+#include <fstream>
 #include <map>
 #include <memory>
+#include <nlohmann/json.hpp>
 #include <string>
 #include <utility>
 
@@ -55,9 +57,28 @@ void show_findings() {
   }
 }
 
-// At the program's end: what was never waited for, and the exit status.
+// What SIM_COUNTERS asks for: the counters of all launches, as JSON.
+void write_counters(const char* file) {
+  nlohmann::ordered_json launches = nlohmann::ordered_json::array();
+  for (const simt::KernelCounters& k : simt::take_counters()) {
+    std::uint64_t loaded = 0, stored = 0;
+    for (const simt::LineCounters& line : k.lines) {
+      if (line.form == simt::Form::global || line.form == simt::Form::reduction) (line.store ? stored : loaded) += line.sectors;
+    }
+    launches.push_back({{"kernel", k.kernel},
+                        {"blocks", std::uint64_t{k.grid.x} * k.grid.y * k.grid.z},
+                        {"threads", std::uint64_t{k.block.x} * k.block.y * k.block.z},
+                        {"barriers", k.barriers},
+                        {"sectors_loaded", loaded},
+                        {"sectors_stored", stored}});
+  }
+  std::ofstream(file) << launches.dump(1) << '\n';
+}
+
+// At the program's end: what was never waited for, the counters, and the exit status.
 void finish() {
   State& s = state();
+  if (const char* file = std::getenv("SIM_COUNTERS")) write_counters(file);
   std::fflush(stdout);
   for (const Work& work : s.work) complain(work.what + ": the program ended, and nothing had waited for it");
   if (s.complaints != 0) std::_Exit(1);
@@ -79,6 +100,7 @@ State& state() {
   static State* const one = [] {
     simt::Options options;
     options.seed = seed_of_environment();
+    options.counters = std::getenv("SIM_COUNTERS") != nullptr;
     simt::configure(options);
     simt::check_host_accesses();
     std::atexit(finish);

@@ -5,7 +5,8 @@
 // cudaStreamSynchronize, cudaDeviceSynchronize), and not before. So a program that forgets to wait sees here what it may see on a GPU.
 // Streams other than the default one are independent of each other; the default stream waits for all, and all wait for it.
 //
-// At the program's end, what the simulator found is on stderr, and the exit status is 1 if there was anything.
+// At the program's end, what the simulator found is on stderr, and the exit status is 1 if there was anything. The environment may ask for
+// another schedule, SIM_SEED=7, and for the counters of each launch in a file, SIM_COUNTERS=counters.json.
 #pragma once
 
 #include <driver_types.h>

@@ -20,6 +20,7 @@ from tools.mutate.rebuild import Rebuild
 BUILD = ROOT / "build" / "sim"
 EXERCISES = sorted(folder for folder in ROOT.glob("steps/*/exercises/*") if folder.is_dir())
 KERNELS = [folder for folder in EXERCISES if (folder / "task.cuh").exists()]
+PLAIN = [folder for folder in EXERCISES if (folder / "task.cu").exists()]  # plain CUDA: step 00
 
 
 def name_of(folder):
@@ -38,7 +39,7 @@ def executable(folder, kernel):
 @functools.cache
 def build_step(step):
     """Builds what every exercise of a step hands out, and its solution: all at once."""
-    targets = [executable(folder, which).name for folder in KERNELS if folder.parent.parent.name == step for which in ("task", "solution")]
+    targets = [executable(folder, which).name for folder in KERNELS + PLAIN if folder.parent.parent.name == step for which in ("task", "solution")]
     if targets:
         build = ["cmake", "--build", BUILD, "--parallel", str(os.cpu_count()), "--target", *targets]
         done = subprocess.run(build, capture_output=True, text=True, check=False)
@@ -70,15 +71,16 @@ def test_the_grader_accepts_the_solution(folder):
     done = grade(folder, "--solution", "--quick")
     assert done.returncode == 0, done.stdout + done.stderr
     assert "passed" in done.stdout
-    assert done.stdout.count("right  ") == 2 or folder not in KERNELS
+    assert done.stdout.count("right  ") == 2 or folder not in KERNELS + PLAIN
 
 
 @pytest.mark.long
-@of(*KERNELS)
+@of(*KERNELS, *PLAIN)
 def test_the_grader_accepts_the_solution_at_every_shape(folder):
     done = grade(folder, "--solution")
     assert done.returncode == 0, done.stdout + done.stderr
-    assert done.stdout.count("right  ") == len(grader.RUNS[folder.parent.parent.name][0])
+    shapes = grader.PLAIN_SIZES[folder.name] if folder in PLAIN else grader.RUNS[folder.parent.parent.name][0]
+    assert done.stdout.count("right  ") == len(shapes)
 
 
 def build_variants(folder, texts):
@@ -100,6 +102,52 @@ def build_variants(folder, texts):
 
 def run_kernel(folder, kernel, *args):
     return subprocess.run([executable(folder, kernel), *args], cwd=ROOT, capture_output=True, text=True, timeout=120, check=False)
+
+
+# ---- step 00: plain CUDA that is right, but not what was asked for, or wrong ----
+
+PLAIN_FAULTS = {
+    ("1_write_a_vector_kernel", "one block"): ("axpy_kernel<<<(n + threads - 1) / threads, threads>>>", "axpy_kernel<<<1, 32>>>", "the grid|must be"),
+    ("1_write_a_vector_kernel", "no tail"): ("(n + threads - 1) / threads", "(n / threads > 0 ? n / threads : 1)", r"y\[\d+\] of"),
+    ("1_write_a_vector_kernel", "no guard"): ("if (i < n) ", "", "out-of-bounds"),
+    ("1_write_a_vector_kernel", "strided"): ("const int i = blockIdx.x * blockDim.x + threadIdx.x;", "const int i = threadIdx.x * gridDim.x + blockIdx.x;", "do neighbouring lanes"),
+    ("1_write_a_vector_kernel", "loop"): (
+        "  const int i = blockIdx.x * blockDim.x + threadIdx.x;\n  if (i < n) y[i]",
+        "  if (blockIdx.x == 0)\n    for (int i = threadIdx.x; i < n; i += blockDim.x) y[i]",
+        None,  # right, and no more sectors: idle blocks are allowed
+    ),
+    ("2_write_a_row_maximum", "zero"): ("float mine = -INFINITY;", "float mine = 0;", "the maximum of row"),
+    ("2_write_a_row_maximum", "no first barrier"): ("  __syncthreads();  // all partial", "  // all partial", "race|uninitialised"),
+    ("2_write_a_row_maximum", "one thread"): ("for (int j = thread; j < cols; j += threads)", "for (int j = 0; j < cols; ++j)", "sectors of 32 bytes are read where"),
+    ("2_write_a_row_maximum", "stretches"): (
+        "for (int j = thread; j < cols; j += threads)",
+        "const int part = (cols + threads - 1) / threads;\n  for (int j = thread * part; j < cols && j < (thread + 1) * part; ++j)",
+        "sectors of 32 bytes are read where",
+    ),
+    ("3_a_race_on_device_memory", "lost"): ("atomicAdd(&counts[value], 1)", "counts[value] += 1", "race"),
+    ("3_a_race_on_device_memory", "one of four"): ("byte < 4", "byte < 3", "among"),
+}
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(("exercise", "fault"), PLAIN_FAULTS)
+@of(ROOT / "steps" / "00_first_kernel")
+def test_the_grader_rejects_plain_cuda_that_is_not_what_was_asked_for(folder, exercise, fault, tmp_path, capsys):
+    right, wrong, reason = PLAIN_FAULTS[exercise, fault]
+    exercise = folder / "exercises" / exercise
+    build_step(folder.name)
+    text = (exercise / "solution.cu").read_text()
+    assert text.count(right) == 1
+    (tmp_path / "faulty.cu").write_text(text.replace(right, wrong))
+    solution, program = executable(exercise, "solution"), executable(exercise, fault.replace(" ", "_"))
+    made = program.with_suffix(".cu")
+    subprocess.run([sys.executable, ROOT / "cmake" / "plain_cuda.py", made, tmp_path / "faulty.cu", exercise / "check.cu"], check=True)
+    rebuild = Rebuild(BUILD, BUILD / "steps" / f"{solution.name}.cu", f"exercises/{solution.name}")
+    assert (rebuild.compile(made, program.with_suffix(".o")) or rebuild.link(program.with_suffix(".o"), program)) is None
+    passed = grader.grade_plain(program, solution, grader.PLAIN_SIZES[exercise.name])
+    said = capsys.readouterr().out
+    assert passed == (reason is None), said
+    assert reason is None or re.search(reason, said), said
 
 
 # ---- exercise 4 of step 01: each of its five faults alone ----

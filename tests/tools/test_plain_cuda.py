@@ -24,7 +24,7 @@ specification.loader.exec_module(plain_cuda)
 @pytest.mark.parametrize("file", [FIRST, ROOT / FAULTS])
 def test_lines_keep_their_numbers(file):
     before = file.read_text().splitlines()
-    after = plain_cuda.rewrite(file.read_text(), "a.cu").splitlines()[2:]
+    after = plain_cuda.rewrite(file.read_text(), "a.cu").splitlines()[1:]
     assert len(after) == len(before)
     for old, new in zip(before, after, strict=True):
         if not any(word in old for word in ("<<<", "__shared__", "__global__", "cuda")):
@@ -44,12 +44,12 @@ def test_lines_keep_their_numbers(file):
 )
 def test_what_is_no_cpp_becomes_a_call(text, wanted):
     kernel = "template <class T> __global__ void k(T* x) { x[0] = 1; }\n"
-    assert plain_cuda.rewrite(kernel + text, "a.cu").split("\n", 3)[3] == wanted
+    assert plain_cuda.rewrite(kernel + text, "a.cu").split("\n", 2)[2] == wanted
 
 
 def test_shared_variables_are_members_of_a_struct_that_bears_the_kernels_name():
     text = "__global__ void k(int* x) {\n  __shared__ float a[4][threads];\n  __shared__ int b;\n  extern __shared__ unsigned c[];\n}\nk<<<1, 2>>>(x);"
-    assert plain_cuda.rewrite(text, "a.cu").splitlines()[2:] == [
+    assert plain_cuda.rewrite(text, "a.cu").splitlines()[1:] == [
         "struct k { float a[4][threads]; int b; }; __global__ void k(int* x) {",
         "  auto& a = plain::shared<struct k>().a;",
         "  auto& b = plain::shared<struct k>().b;",
@@ -81,7 +81,7 @@ KERNEL = "__global__ void k(int* x) {{\n{}\n}}"
 )
 def test_what_cannot_be_served_is_refused_by_name_with_its_line(text, reason, tmp_path):
     (tmp_path / "a.cu").write_text(text)
-    done = subprocess.run([sys.executable, SCRIPT, tmp_path / "a.cu", tmp_path / "out.cu"], capture_output=True, text=True, check=False)
+    done = subprocess.run([sys.executable, SCRIPT, tmp_path / "out.cu", tmp_path / "a.cu"], capture_output=True, text=True, check=False)
     assert done.returncode == 1
     assert f"a.cu:{reason}" in done.stderr
     assert not (tmp_path / "out.cu").exists()

@@ -56,4 +56,4 @@ def test_the_entries_of_a_step_bear_its_name(entries):
 def test_an_unknown_step_is_refused_by_name():
     done = subprocess.run(["make", "test", "STEP=99"], cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode != 0
-    assert "there is no step 99; there are: 01_naive_mha " in done.stderr
+    assert "there is no step 99; there are: 00_first_kernel 01_naive_mha " in done.stderr

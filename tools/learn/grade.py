@@ -3,13 +3,15 @@
 An exercise is a folder steps/NN_name/exercises/N_name. With an answers.json it asks for numbers, which are compared with what the
 step's executable predicts, the simulator counts, or the machine's description says; or for names out of a list, which are compared with
 what Nsight Compute counted on a GPU (results/). With a task.cuh it asks for a kernel, which must pass the checker and the
-simulator at every shape below and under several schedules; for some the counters are looked at, too. Exit status 0: passed.
+simulator at every shape below and under several schedules; for some the counters are looked at, too. With a task.cu it asks for plain
+CUDA (step 00), whose sectors, blocks and barriers are counted. Exit status 0: passed.
 """
 
 import argparse
 import functools
 import json
 import math
+import os
 import subprocess
 import sys
 import tempfile
@@ -79,6 +81,11 @@ SPARSE_SHAPES = [
 SEEDS = [["--sim-seed", seed] for seed in ("1", "2", "3")]
 COMPLETIONS = [["--sim-async", mode, *seed] for mode, seed in zip(("late", "eager", "random"), SEEDS)]
 RUNS = {"01_naive_mha": (ATTENTION_SHAPES, SEEDS), "03_online_softmax": (SOFTMAX_SHAPES, SEEDS), "04_flash_v1": (ATTENTION_SHAPES, SEEDS), "02_tiled_gemm": (GEMM_SHAPES, COMPLETIONS), "05_flash_v2": (FLASH_SHAPES, COMPLETIONS), "06_backward": (BACKWARD_SHAPES, SEEDS), "07_block_sparse": (SPARSE_SHAPES, COMPLETIONS)}
+PLAIN_SIZES = {  # of plain CUDA: what the exercise's check takes
+    "1_write_a_vector_kernel": [["1000"], ["1"], ["128"], ["100003"]],
+    "2_write_a_row_maximum": [["7", "300"], ["1", "1"], ["3", "128"], ["40", "1003"]],
+    "3_a_race_on_device_memory": [["1000"], ["1"], ["128"], ["20011"]],
+}
 FREE_OF_CONFLICTS = {"02_tiled_gemm/3_write_the_b_load"}  # of these, shared memory may serve no wavefront more than it must
 NO_MORE_WORK = {"05_flash_v2/3_write_the_peeling", "07_block_sparse/2_a_fault_at_a_lists_end"}  # and these may count nothing that the solution does not
 
@@ -408,6 +415,52 @@ def grade_kernel(binary, shapes, schedules, free_of_conflicts, solution=None):
     return True
 
 
+def run_plain(program, size, seed):
+    """(result of a program of plain CUDA, counters of its launches)."""
+    with tempfile.TemporaryDirectory() as folder:
+        counters = Path(folder) / "counters.json"
+        environment = os.environ | {"SIM_SEED": str(seed), "SIM_COUNTERS": str(counters)}
+        done = subprocess.run([program, *size], check=False, cwd=ROOT, capture_output=True, text=True, timeout=120, env=environment)
+        return done, json.loads(counters.read_text()) if counters.exists() else []
+
+
+def why_not_plain(launches, of_solution):
+    """What the launches do that the solution's need not, or do not do at all; None if all is well."""
+    if not launches:
+        return "no kernel was launched"
+    total = lambda key, them: sum(launch[key] for launch in them)
+    for key, what in (("sectors_loaded", "sectors of 32 bytes are read"), ("sectors_stored", "sectors of 32 bytes are written")):
+        there, enough = total(key, launches), total(key, of_solution)
+        if there > 1.1 * enough:
+            return f"{there} {what} where {enough} would do: do neighbouring lanes touch neighbours, and each element once?"
+        if there < 0.9 * enough:
+            return f"{there} {what}, {enough} must be"
+    threads = sum(launch["blocks"] * launch["threads"] for launch in launches)
+    enough = sum(launch["blocks"] * launch["threads"] for launch in of_solution)
+    if threads < enough / 16:
+        return f"{threads} threads do all the work; the machine has room for {enough} and more"
+    if total("barriers", of_solution) and not total("barriers", launches):
+        return "no barrier was passed: how do the threads of a block get each other's results?"
+    return None
+
+
+def grade_plain(program, solution, sizes):
+    """Runs plain CUDA at every size, under three schedules; stops at the first that fails and shows why."""
+    for size in sizes:
+        for seed in (1, 2, 3):
+            try:
+                done, launches = run_plain(program, size, seed)
+            except subprocess.TimeoutExpired:
+                print(f"wrong  {' '.join(size)}: it did not end within two minutes")
+                return False
+            why = f"{done.stdout}{done.stderr}" if done.returncode != 0 else why_not_plain(launches, run_plain(solution, size, seed)[1])
+            if why:
+                print(f"wrong  {' '.join(size)}: {why}\nRun it yourself: SIM_SEED={seed} {program.relative_to(ROOT)} {' '.join(size)}")
+                return False
+        print(f"right  {' '.join(size)}, 3 schedules")
+    return True
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("step", help="two digits: 01")
@@ -436,6 +489,13 @@ def main():
             right = False
         else:
             right = grade_numbers(answers, EXPECTED[exercise]())
+    elif (folder / "task.cu").exists():
+        programs = [f"exercise_{step}_{folder.name}_{kernel}" for kernel in (which, "solution")]
+        built = subprocess.run(["cmake", "--build", BUILD, "--target", *programs], check=False, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        if built.returncode != 0:
+            print(f"It does not compile:\n{built.stdout}")
+        sizes = PLAIN_SIZES[folder.name][: 2 if args.quick else None]
+        right = built.returncode == 0 and grade_plain(*(BUILD / "exercises" / program for program in programs), sizes)
     else:
         target, solution = (f"exercise_{step}_{folder.name}_{kernel}" for kernel in (which, "solution"))
         compared = exercise in NO_MORE_WORK

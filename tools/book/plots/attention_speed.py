@@ -11,7 +11,7 @@ import matplotlib.pyplot as plt
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[3]))
 
-from tools.book.book_picture import ROOT, save
+from tools.book.book_picture import ROOT, SMALL, WIDTH, save
 
 ROOF = "roof of mma.sync"
 STYLES = {
@@ -50,26 +50,28 @@ def draw_panel(axes, found, variants, roof):
             label = f"ours: {name}" if name in variants else name
             axes.errorbar(lengths, medians, [below, above], markersize=4.5, capsize=2, label=label, **style)
     if not found:
-        axes.text(0.5, 0.45, "no run is committed yet", transform=axes.transAxes, ha="center", fontsize=9, color="dimgrey")
+        axes.text(0.5, 0.45, "no run is committed yet", transform=axes.transAxes, ha="center", fontsize=SMALL, color="dimgrey")
     axes.set_xscale("log", base=2)
     axes.set_xticks(sorted(heights), [f"{seq // 1024}k" if seq >= 1024 else str(seq) for seq in sorted(heights)])
     axes.minorticks_off()
     axes.spines[["top", "right"]].set_visible(False)
-    axes.tick_params(labelsize=8)
+    axes.tick_params(labelsize=SMALL)
 
 
 def draw(report, roof, what="Attention forward"):
     """The figure. `report` as benchmarks/attention_peers.py or backward_peers.py writes it."""
-    figure, axes = plt.subplots(1, 4, figsize=(11, 3.4), sharey=True, layout="constrained")
-    for axis, (dim, causal) in zip(axes, PANELS):
+    figure, axes = plt.subplots(2, 2, figsize=(WIDTH, 6), sharex=True, sharey=True, layout="constrained")
+    for axis, (dim, causal) in zip(axes.flat, PANELS, strict=True):
         draw_panel(axis, of_panel(report["cells"], dim, causal), report["variants"], roof)
-        axis.set_title(f"d {dim}{', causal' if causal else ''}", fontsize=9.5)
-        axis.set_xlabel("tokens in a sequence", fontsize=8.5)
-    axes[0].set_ylim(bottom=0)  # of all panels, now that the highest point is known
-    axes[0].set_ylabel("TFLOP/s, bursts", fontsize=8.5)
-    handles, labels = axes[0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside lower center", ncols=len(labels), fontsize=8.5, frameon=False)
-    figure.suptitle(f"{what} on an H200: fp16, 16k tokens in all, heads × dim = 2048", fontsize=10)
+        axis.set_title(f"d {dim}{', causal' if causal else ''}", fontsize=SMALL)
+    axes[0, 0].set_ylim(bottom=0)  # of all panels, now that the highest point is known
+    for axis in axes[:, 0]:
+        axis.set_ylabel("TFLOP/s, bursts", fontsize=SMALL)
+    for axis in axes[1]:
+        axis.set_xlabel("tokens in a sequence", fontsize=SMALL)
+    handles, labels = axes[0, 0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside lower center", ncols=2, fontsize=SMALL, frameon=False)
+    figure.suptitle(f"{what} on an H200: fp16,\n16k tokens in all, heads × dim = 2048", fontsize=SMALL)
     return figure
 
 
