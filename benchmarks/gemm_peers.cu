@@ -1,7 +1,7 @@
 // gemm_peers [--m --n --k --dtype --variant …]: step 02 beside cuBLAS and beside the roof of mma.sync, in one run.
 //
-// All take turns (turns.h). The roof is the kernel of benchmarks/ceilings that only multiplies, with as many operations as the product has.
-// Every product is checked, as in the steps: row by row, against float64.
+// All take turns (turns.h). The roof is the kernel of benchmarks/ceilings that only multiplies, with as many operations as the
+// product has. Every product is checked, as in the steps: row by row, against float64.
 #include <cublas_v2.h>
 #include <cuda_runtime.h>
 

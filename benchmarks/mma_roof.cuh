@@ -1,5 +1,5 @@
-// The roof of mma.sync as a contender: the kernel of benchmarks/ceilings that only multiplies, with random operands and no more operations
-// than asked for.
+// The roof of mma.sync as a contender: the kernel of benchmarks/ceilings that only multiplies, with random operands and no more
+// operations than asked for.
 #pragma once
 
 #include <algorithm>
@@ -7,9 +7,9 @@
 #include <random>
 #include <vector>
 
+#include "benchmarks/ceilings/arithmetic.cuh"
 #include "common/problem/dtype.h"
 #include "common/runtime/launch.h"
-#include "benchmarks/ceilings/arithmetic.cuh"
 
 namespace benchmarks {
 

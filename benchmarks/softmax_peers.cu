@@ -1,11 +1,12 @@
 // softmax_peers [--rows --cols --dtype --variant …]: step 03 beside a copy of the same bytes, in one run.
 //
-// All take turns (turns.h), in bursts of 20 launches. The copy is the kernel of benchmarks/ceilings, of x into y: what a launch costs
-// beyond its bytes, it pays, too, once. Every softmax is checked, as in the steps: row by row, against float64.
+// All take turns (turns.h), in bursts of 20 launches. The copy is the kernel of benchmarks/ceilings, of x into y: what a launch
+// costs beyond its bytes, it pays, too, once. Every softmax is checked, as in the steps: row by row, against float64.
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <memory>
 
+#include "benchmarks/ceilings/memory.cuh"
 #include "benchmarks/turns.h"
 #include "common/problem/softmax.h"
 #include "common/run/family/any_step.h"
@@ -14,7 +15,6 @@
 #include "common/run/harness/rows_buffer.h"
 #include "common/run/harness/text.h"
 #include "common/runtime/launch.h"
-#include "benchmarks/ceilings/memory.cuh"
 
 namespace {
 

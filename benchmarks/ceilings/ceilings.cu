@@ -2,11 +2,11 @@
 #include <cmath>
 #include <random>
 
-#include "common/runtime/launch.h"
-#include "benchmarks/ceilings/memory.cuh"
 #include "benchmarks/ceilings/arithmetic.cuh"
 #include "benchmarks/ceilings/ceilings.h"
 #include "benchmarks/ceilings/expected.h"
+#include "benchmarks/ceilings/memory.cuh"
+#include "common/runtime/launch.h"
 
 namespace ceilings {
 namespace {

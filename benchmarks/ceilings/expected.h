@@ -1,5 +1,5 @@
-// The ceilings, host side: what a launch must leave behind if it did so many operations, or moved so many bytes, on a known input.
-// None of these asks how often the kernel went round its loop.
+// The ceilings, host side: what a launch must leave behind if it did so many operations, or moved so many bytes, on a known
+// input. None of these asks how often the kernel went round its loop.
 #pragma once
 
 #include <algorithm>

@@ -11,10 +11,10 @@
 #include <optional>
 #include <thread>
 
+#include "benchmarks/ceilings/ceilings.h"
 #include "common/run/cli/options.h"
 #include "common/run/harness/text.h"
 #include "common/runtime/runtime.h"
-#include "benchmarks/ceilings/ceilings.h"
 
 namespace {
 

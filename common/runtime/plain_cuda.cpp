@@ -52,7 +52,8 @@ void show_findings() {
   for (const simt::Finding& finding : simt::take_findings()) {
     std::string text = finding.text;
     const std::string flag = "--sim-seed ";
-    for (std::size_t at = text.find(flag); at != std::string::npos; at = text.find(flag)) text.replace(at, flag.size(), "SIM_SEED=");
+    for (std::size_t at = text.find(flag); at != std::string::npos; at = text.find(flag))
+      text.replace(at, flag.size(), "SIM_SEED=");
     complain(text + (finding.count > 1 ? "\n  seen " + std::to_string(finding.count) + " times" : ""));
   }
 }
@@ -153,7 +154,8 @@ void wait_for(cudaStream_t stream) {
 bool is_stream(cudaStream_t stream) { return stream == nullptr || state().streams.contains(stream); }
 
 // Whether a side of a copy is what the copy's kind says: a device address with that many bytes behind it, or a host address.
-bool side_is_right(const char* side, const void* pointer, std::size_t bytes, bool device, const char* kind, const Where& where) {
+bool side_is_right(const char* side, const void* pointer, std::size_t bytes, bool device, const char* kind,
+                   const Where& where) {
   const auto* memory = memory_at(pointer);
   if (device && memory == nullptr) {
     failed(cudaErrorInvalidValue, place(where) + ": the " + side + " of this copy is no device memory, as " + kind + " says");
@@ -176,15 +178,21 @@ bool side_is_right(const char* side, const void* pointer, std::size_t bytes, boo
 
 const char* name_of(cudaMemcpyKind kind) {
   switch (kind) {
-    case cudaMemcpyHostToHost: return "cudaMemcpyHostToHost";
-    case cudaMemcpyHostToDevice: return "cudaMemcpyHostToDevice";
-    case cudaMemcpyDeviceToHost: return "cudaMemcpyDeviceToHost";
-    case cudaMemcpyDeviceToDevice: return "cudaMemcpyDeviceToDevice";
-    default: return "cudaMemcpyDefault";
+    case cudaMemcpyHostToHost:
+      return "cudaMemcpyHostToHost";
+    case cudaMemcpyHostToDevice:
+      return "cudaMemcpyHostToDevice";
+    case cudaMemcpyDeviceToHost:
+      return "cudaMemcpyDeviceToHost";
+    case cudaMemcpyDeviceToDevice:
+      return "cudaMemcpyDeviceToDevice";
+    default:
+      return "cudaMemcpyDefault";
   }
 }
 
-cudaError_t copy(void* to, const void* from, std::size_t bytes, cudaMemcpyKind kind, cudaStream_t stream, bool wait, const Where& where) {
+cudaError_t copy(void* to, const void* from, std::size_t bytes, cudaMemcpyKind kind, cudaStream_t stream, bool wait,
+                 const Where& where) {
   bool to_device = kind == cudaMemcpyHostToDevice || kind == cudaMemcpyDeviceToDevice;
   bool from_device = kind == cudaMemcpyDeviceToHost || kind == cudaMemcpyDeviceToDevice;
   if (kind == cudaMemcpyDefault) {
@@ -199,17 +207,18 @@ cudaError_t copy(void* to, const void* from, std::size_t bytes, cudaMemcpyKind k
       !side_is_right("source", from, bytes, from_device, name_of(kind), where)) {
     return cudaErrorInvalidValue;
   }
-  state().work.push_back({stream, place(where) + ": this copy", [=, from_name = from_device ? memory_at(from)->second.name : ""] {
-                            if (from_device) {
-                              const std::size_t written = simt::written_bytes(from, bytes);
-                              if (written < bytes) {
-                                complain(place(where) + ": uninitialised read: this copy reads '" + from_name + "', of which byte " +
-                                         std::to_string(written) + " of the copy was never written");
-                              }
-                            }
-                            if (to_device) simt::mark_written(to, bytes);
-                            std::memmove(to, from, bytes);
-                          }});
+  state().work.push_back(
+      {stream, place(where) + ": this copy", [=, from_name = from_device ? memory_at(from)->second.name : ""] {
+         if (from_device) {
+           const std::size_t written = simt::written_bytes(from, bytes);
+           if (written < bytes) {
+             complain(place(where) + ": uninitialised read: this copy reads '" + from_name + "', of which byte " +
+                      std::to_string(written) + " of the copy was never written");
+           }
+         }
+         if (to_device) simt::mark_written(to, bytes);
+         std::memmove(to, from, bytes);
+       }});
   if (wait) wait_for(nullptr);
   return cudaSuccess;
 }
@@ -233,8 +242,8 @@ void enqueue(const Launch& launch, std::function<void(const Launch&)> run) {
   const std::size_t threads = std::size_t{block.x} * block.y * block.z;
   if (!is_stream(stream)) {
     failed(cudaErrorInvalidResourceHandle);
-  } else if (threads == 0 || threads > simt::max_threads_per_block || block.z > 64 || grid.x == 0 || grid.y == 0 || grid.z == 0 ||
-             grid.x > 0x7fffffffu || grid.y > 65535 || grid.z > 65535) {
+  } else if (threads == 0 || threads > simt::max_threads_per_block || block.z > 64 || grid.x == 0 || grid.y == 0 ||
+             grid.z == 0 || grid.x > 0x7fffffffu || grid.y > 65535 || grid.z > 65535) {
     failed(cudaErrorInvalidConfiguration);
   } else if (fixed + dynamic > most_shared) {
     failed(cudaErrorInvalidValue, std::to_string(fixed + dynamic) + " bytes of shared memory are more than the " +

@@ -1,12 +1,13 @@
-// CUDA's runtime for a file of plain CUDA in the simulator (cmake/plain_cuda.py makes the C++): the calls that a first program needs.
-// They do what the CUDA Runtime API says of them, and tell on stderr what a GPU program would suffer from in silence.
+// CUDA's runtime for a file of plain CUDA in the simulator (cmake/plain_cuda.py makes the C++): the calls that a first program
+// needs. They do what the CUDA Runtime API says of them, and tell on stderr what a GPU program would suffer from in silence.
 //
 // A launch, and a copy with Async in its name, return at once: the work is done when something waits for it (cudaMemcpy,
-// cudaStreamSynchronize, cudaDeviceSynchronize), and not before. So a program that forgets to wait sees here what it may see on a GPU.
-// Streams other than the default one are independent of each other; the default stream waits for all, and all wait for it.
+// cudaStreamSynchronize, cudaDeviceSynchronize), and not before. So a program that forgets to wait sees here what it may see on
+// a GPU. Streams other than the default one are independent of each other; the default stream waits for all, and all wait for
+// it.
 //
-// At the program's end, what the simulator found is on stderr, and the exit status is 1 if there was anything. The environment may ask for
-// another schedule, SIM_SEED=7, and for the counters of each launch in a file, SIM_COUNTERS=counters.json.
+// At the program's end, what the simulator found is on stderr, and the exit status is 1 if there was anything. The environment
+// may ask for another schedule, SIM_SEED=7, and for the counters of each launch in a file, SIM_COUNTERS=counters.json.
 #pragma once
 
 #include <driver_types.h>
@@ -34,7 +35,8 @@ struct Launch {
   std::size_t dynamic_bytes;  // of the extern __shared__ array
   cudaStream_t stream;
 };
-inline Launch configured(std::size_t fixed_bytes, dim3 grid, dim3 block, std::size_t dynamic_bytes = 0, cudaStream_t stream = nullptr) {
+inline Launch configured(std::size_t fixed_bytes, dim3 grid, dim3 block, std::size_t dynamic_bytes = 0,
+                         cudaStream_t stream = nullptr) {
   return {fixed_bytes, grid, block, dynamic_bytes, stream};
 }
 
@@ -77,7 +79,8 @@ cudaError_t cudaMalloc(const char* name, T** pointer, std::size_t bytes) {
   return allocate(name, reinterpret_cast<void**>(pointer), bytes);
 }
 cudaError_t cudaFree(void* pointer, const Where& where = Where::current());
-cudaError_t cudaMemcpy(void* to, const void* from, std::size_t bytes, cudaMemcpyKind kind, const Where& where = Where::current());
+cudaError_t cudaMemcpy(void* to, const void* from, std::size_t bytes, cudaMemcpyKind kind,
+                       const Where& where = Where::current());
 cudaError_t cudaMemcpyAsync(void* to, const void* from, std::size_t bytes, cudaMemcpyKind kind, cudaStream_t stream = nullptr,
                             const Where& where = Where::current());
 cudaError_t cudaMemset(void* to, int value, std::size_t bytes, const Where& where = Where::current());

@@ -381,8 +381,8 @@ bool host_accesses_are_checked = false;
 [[gnu::noinline]] void observe_host(std::uintptr_t address, simt::Kind kind, const void* pc) {
   if (!Heap::contains(address)) return;
   host_accesses_are_checked = false;
-  std::fprintf(stderr, "simulator: %s: host code %ss %s, which is device memory: a program on a GPU ends here\n", place_of(pc).c_str(),
-               verb(kind), describe_address(address).c_str());
+  std::fprintf(stderr, "simulator: %s: host code %ss %s, which is device memory: a program on a GPU ends here\n",
+               place_of(pc).c_str(), verb(kind), describe_address(address).c_str());
   std::_Exit(1);
 }
 

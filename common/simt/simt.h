@@ -55,8 +55,8 @@ void mark_unwritten(void* pointer, std::size_t bytes);
 // How many of the bytes, from the first on, were written by the host or by a kernel. They must lie within one allocation.
 std::size_t written_bytes(const void* pointer, std::size_t bytes);
 
-// From now on, host code in a kernel's source file that reads or writes device memory ends the program, as it does where the memory is
-// on a GPU: stderr says what and where, and the exit status is 1.
+// From now on, host code in a kernel's source file that reads or writes device memory ends the program, as it does where the
+// memory is on a GPU: stderr says what and where, and the exit status is 1.
 void check_host_accesses();
 
 // The red zones around an allocation hold what they held when it was made. (Stores there are findings too; this also sees

@@ -4,8 +4,8 @@
 #include <string>
 #include <vector>
 
-#include "common/runtime/runtime.h"
 #include "benchmarks/ceilings/ceilings.h"
+#include "common/runtime/runtime.h"
 #include "tests/catch.h"
 
 namespace {

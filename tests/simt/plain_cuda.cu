@@ -1,4 +1,5 @@
-// A program of plain CUDA with the faults of a first program, one for each name that main() takes. tests/tools/test_plain_cuda.py runs it.
+// A program of plain CUDA with the faults of a first program, one for each name that main() takes.
+// tests/tools/test_plain_cuda.py runs it.
 #include <cuda_runtime.h>
 
 #include <cstdio>
@@ -149,7 +150,9 @@ const std::map<std::string, std::function<void(Numbers&)>> programs = {
      }},
     {"errors",
      [](Numbers& n) {
-       const auto show = [](cudaError_t status) { std::printf("%s: %s\n", cudaGetErrorName(status), cudaGetErrorString(status)); };
+       const auto show = [](cudaError_t status) {
+         std::printf("%s: %s\n", cudaGetErrorName(status), cudaGetErrorString(status));
+       };
        fill<<<1, 1025>>>(n.device, threads, 0);
        show(cudaPeekAtLastError());
        show(cudaGetLastError());

@@ -1,5 +1,5 @@
-// Exercise 3 of step 00, solved: reading a counter, adding to it and writing it are three things, between which another thread may do the
-// same. atomicAdd makes one of them.
+// Exercise 3 of step 00, solved: reading a counter, adding to it and writing it are three things, between which another thread
+// may do the same. atomicAdd makes one of them.
 #include <cuda_runtime.h>
 
 constexpr int threads = 128;

@@ -1,7 +1,8 @@
-// Exercise 3 of step 00: how often does each value occur? The kernel counts bytes into 256 counters of device memory, and it is wrong.
+// Exercise 3 of step 00: how often does each value occur? The kernel counts bytes into 256 counters of device memory, and it is
+// wrong.
 //
-// Run it as it is: the simulator names the race. The counts may come out right all the same. Mend it, so that every block may count at the
-// same time and no count is lost. Then it must still read each byte once.
+// Run it as it is: the simulator names the race. The counts may come out right all the same. Mend it, so that every block may
+// count at the same time and no count is lost. Then it must still read each byte once.
 #include <cuda_runtime.h>
 
 constexpr int threads = 128;
