@@ -10,8 +10,8 @@
 //   Smem     stage[4]   each with a[128][k] and b[256][k], swizzled; k is 64 (192 KB), or 32 (96 KB) for GPUs with less
 //
 // What to expect: at most 0.67 of the roof, because instructions beside the mma are now the limit, no longer shared memory:
-// 1408 wavefronts for each k-tile, beside 1536 cycles of tensor cores. There are 4.8 instructions beside each mma, nearly all
-// for the addresses of copies: 128 mma take 128 · 6.09 + 32 · 1.0 + 584 · 0.6 = 1162 cycles. The speed will be lower, because
+// 1408 wavefronts for each k-tile, beside 1562 cycles of tensor cores. There are 4.8 instructions beside each mma, nearly all
+// for the addresses of copies: 128 mma take 128 · 6.1 + 32 · 1.0 + 584 · 0.6 = 1163 cycles. The speed will be lower, because
 // each step's mma wait for the step's own ldmatrix, and there are only 8 warps on an SM to fill that wait: `pipeline` had 16.
 #pragma once
 

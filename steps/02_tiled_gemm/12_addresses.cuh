@@ -2,7 +2,7 @@
 // Predecessor: 11_wide_epilogue.cuh
 //
 // Every instruction beside an mma.sync delays the mma: an ldmatrix.x4 by about one cycle, an integer instruction by 0.6
-// (measured). `wide_epilogue` has 5.0 instructions beside each mma. Most of them work out the addresses and bounds of 12 copies
+// (assumed). `wide_epilogue` has 5.0 instructions beside each mma. Most of them work out the addresses and bounds of 12 copies
 // and of 32 ldmatrix, anew for each k-tile, although from one k-tile to the next all of them move in the same way.
 //
 //   offsets       each thread keeps a 32-bit offset for each row that it copies, and one pointer for each matrix moves on. For
@@ -13,8 +13,8 @@
 //   lane     12 offsets, and the two addresses, beside 192 registers of accumulator and fragments
 //   Smem     as in `wide_epilogue`
 //
-// What to expect: 0.89 of the roof, because 0.7 instructions remain beside each mma: 128 mma take 128 · 6.09 + 32 · 1.0 + 63 ·
-// 0.6 = 849 cycles, and four waves of blocks are 0.97 full. The share is lower if the 12 copies of each warp, issued together,
+// What to expect: 0.89 of the roof, because 0.7 instructions remain beside each mma: 128 mma take 128 · 6.1 + 32 · 1.0 + 63 ·
+// 0.6 = 851 cycles, and four waves of blocks are 0.97 full. The share is lower if the 12 copies of each warp, issued together,
 // fill the queue to shared memory: they are 384 wavefronts for 8 warps, and the ldmatrix of the next step queue up behind them.
 #pragma once
 

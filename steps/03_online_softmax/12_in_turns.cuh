@@ -17,7 +17,7 @@
 // Parts are drawn by ticket, for the same reason as in `held_parts`, but from two queues: the parts of some rows are for
 // registers, those of the next rows for shared memory, and so on. So the accesses are the same whichever block comes first. A
 // block begins every part that it has drawn before it waits again; so no block waits for ever, as long as the device has room
-// for as many blocks as a row has parts (page 03 has the proof). The host makes sure of that.
+// for as many blocks as a row has parts (page 03b has the proof). The host makes sure of that.
 //
 //   states[rows][parts]   each part's (m, l); l = −1: not there yet
 //   tickets[2]            how many parts have been drawn for registers, and how many for shared memory

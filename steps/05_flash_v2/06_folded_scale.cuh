@@ -7,7 +7,7 @@
 //
 //   Smem   as in `pipeline`
 //
-// What to expect: one multiplication less for each of a lane's 32 scores: 32 of about 250 instructions a tile at dim 64.
+// What to expect: one multiplication less for each of a lane's 32 scores: 32 of about 440 instructions a tile at dim 64.
 #pragma once
 
 #include "common/device/flash_v2/scale.cuh"

@@ -2,7 +2,7 @@
 // Predecessor: 09_addresses.cuh
 //
 // Every instruction beside an mma takes time from the tensor core (step 02 measured it). In `registers` a warp of 16 rows loads
-// a fragment of K or V for two mma. Here a warp has 32 rows, two slices of 16, and each fragment of K and V feeds four mma.
+// a fragment of K or V for one mma. Here a warp has 32 rows, two slices of 16, and each fragment of K and V feeds two mma.
 //
 //   block   128 queries, 4 warps; two blocks on an SM
 //   Smem    q[128][dim]   up to dim 64 the fragments of Q stay in registers. At dim 128 the accumulator of O needs these

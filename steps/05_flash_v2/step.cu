@@ -185,7 +185,7 @@ const std::vector<AttentionVariant> variants = {
                            "flash_overlap"),
     tiled<Addresses, 32, 64, 128>("addresses", "addresses of copies and fragments one operation away", whole,
                                   "flash_addresses"),
-    tiled<Rows32, 32, 64, 128>("rows_32", "32 rows a warp: each fragment of K and V feeds four mma", whole, "flash_rows_32"),
+    tiled<Rows32, 32, 64, 128>("rows_32", "32 rows a warp: each fragment of K and V feeds two mma", whole, "flash_rows_32"),
     tiled<LazyRescale, 32, 64, 128>("lazy_rescale", "O is rescaled only where a row's maximum has grown by more than 8", whole,
                                     "flash_lazy_rescale"),
     {.name = "tuned",

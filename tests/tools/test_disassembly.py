@@ -68,16 +68,26 @@ def test_no_access_of_our_kernels_escapes():
 KERNEL = r"^__global__ void (?:__launch_bounds__\((?:[^()]|\([^()]*\))*\)\s+)?(\w+)\("
 
 
+def declared_in(files):
+    """{kernel: the file that declares it}."""
+    return {name: str(file.relative_to(ROOT)) for file in files for name in re.findall(KERNEL, file.read_text(), re.MULTILINE)}
+
+
 @pytest.mark.long
 def test_every_kernel_of_the_steps_is_checked():
-    for step in sorted(ROOT.glob("steps/[0-9][0-9]_*")):
-        declared = {name for file in step.glob("*.cuh") for name in re.findall(KERNEL, file.read_text(), re.MULTILINE)}
-        objects = [path for source, path in x86_code.kernel_objects(BUILD) if Path(source).parent == step]
-        kernels = [kernel for path in objects for kernel in x86_code.Code(path).kernels().values()]
-        shared = {"find_sequences", "write_mask"} if re.search("with_device_shape", "".join(path.read_text() for path in step.glob("*.[ch]*"))) else set()
-        assert declared | shared == {code_listing.base_name(kernel.name) for kernel in kernels}
-        files = {kernel.instructions[0].place.split(":")[0] for kernel in kernels}
-        assert files - {f"common/device/{kernel}.cuh" for kernel in shared} <= {str(file.relative_to(ROOT)) for file in step.glob("*.cuh")}
+    shared = declared_in((ROOT / "common" / "device").rglob("*.cuh"))
+    launched = set()
+    for step in sorted(ROOT.glob("steps/[0-9][0-9]_*/step.cu")):
+        declared = declared_in(step.parent.glob("*.cuh"))
+        objects = [path for source, path in x86_code.kernel_objects(BUILD) if Path(source).parent == step.parent]
+        kernels = {code_listing.base_name(kernel.name): kernel for path in objects for kernel in x86_code.Code(path).kernels().values()}
+        assert set(declared) <= set(kernels) <= set(declared) | set(shared)
+        launched |= set(kernels) - set(declared)
+        for name, kernel in kernels.items():
+            file = kernel.instructions[0].place.split(":")[0]
+            assert file == (declared | shared)[name] if name not in declared else file in declared.values()
+    assert launched == set(shared)
+
 
 
 def test_the_kernel_that_escapes_on_purpose_is_found():

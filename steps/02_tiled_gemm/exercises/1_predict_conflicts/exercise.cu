@@ -67,6 +67,7 @@ run::AnyStep run::this_step() {
       variants.push_back(exercise::variant("stride_" + std::to_string(stride), {stride, 1}));
     }
     variants.push_back(exercise::variant("swizzled_64", {64, 4}));
+    variants.push_back(exercise::variant("half_swizzled_128", {128, 4}));
     variants.push_back(exercise::variant("swizzled_128", {128, 8}));
     return tiled_gemm::exercise_step("exercise_02_1", "How many wavefronts does an ldmatrix take?", 16, 16, 16, variants);
   }();
