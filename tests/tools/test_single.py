@@ -28,7 +28,7 @@ ON_THE_SIMULATOR = {
     ("02", "tensor_cores"): (["--m", "40", "--n", "70", "--k", "72"], ("packed<T>(", "packed<T>(1.05f * ")),
     ("03", "tuned"): (["--rows", "9", "--cols", "300", "--dtype", "fp16"], ("from_float<T>(", "from_float<T>(1.05f * ")),
     ("07", "two_loops"): ([*SPARSE, "--pattern", "random:0.5,sink:1+local:1,band:2"], WRONG_BIT),
-    ("06", "transposed"): (["--heads", "4", "--kv-heads", "2", "--seq-q", "70", "--seq-k", "90", "--causal", "1"], ("device::exp2_fast(", "1.05f * device::exp2_fast(")),
+    ("06", "transposed"): (["--heads", "4", "--kv-heads", "2", "--seq-q", "70", "--seq-k", "90", "--causal", "1"], ("exponentiate(s, &rows.lse2[row + part], scale_log2)", "exponentiate(s, &rows.lse2[row + part], 1.05f * scale_log2)")),
 }
 
 
@@ -308,7 +308,11 @@ def test_nvcc_compiles_every_file_without_a_warning(tmp_path):
         step, name = variant
         source = tmp_path / f"{step[:2]}_{name}.cu"
         line = write(step[:2], name, "--out", source).splitlines()[-1].split()
-        command = [NVCC, *line[1:-3], "-Xcompiler=-Wall,-Wextra", "-c", source, "-o", source.with_suffix(".o")]
+        # Without optimisation and for PTX only, in a tenth of the time: the same kernels are compiled to the end by `make gpu`.
+        flags = [flag for flag in line[1:-3] if flag != "-O2" and not flag.startswith("-arch=")]
+        (target,) = (flag.removeprefix("-arch=sm_") for flag in line if flag.startswith("-arch="))
+        quick = ["-G", f"-gencode=arch=compute_{target},code=compute_{target}"]
+        command = [NVCC, *flags, *quick, "-Xcompiler=-Wall,-Wextra", "-c", source, "-o", source.with_suffix(".o")]
         done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
         return f"{source.name}: {done.stdout}{done.stderr}" if done.returncode or "warning" in done.stderr else None
 
