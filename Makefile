@@ -2,13 +2,15 @@
 #
 #   make tour               build for this machine, run every step on real input, show the ladder
 #   make test [STEP=01]     build, run a test of every promise (or one step's, its parity and its exercises)
-#   make test-all [STEP=01] what make test leaves out, too: whole shape lists in every type, more seeds, parity at the tour's shapes
-#   make exercise STEP=01 N=2   grade what you wrote in steps/01_*/exercises/2_*
+#   make test-all [STEP=01] what make test leaves out, too: whole shape lists in every type, more seeds, parity at the tour's
+#                           shapes, the book in a browser
+#   make exercise STEP=01 N=2   grade what you wrote in steps/01_*/exercises/2_* [JSON=1: print one JSON object with the points]
+#   make handout OUT=dir    a copy of the project without solutions/, for a class
 #   make single STEP=05 VARIANT=tuned   write that variant as one .cu file, with a main() that checks it, and print the line that builds it
 #                           [OUT=path; without it, build/single/05_tuned.cu]
 #   make mutate STEP=01     break the step's kernels on purpose and see what notices (docs/mutation.md: ONLY, SAMPLE, UPDATE, TIER)
 #   make docs               the book as a site, in build/docs
-#   make sim | make gpu     build that preset, nothing more (also sim-debug, gpu-debug)
+#   make sim | make gpu     only build that preset (also sim-debug, gpu-debug) [STEP=01: only that step's program]
 #   make sass [STEP=01]     what nvcc made of each kernel, whether that is what the step plans, and which of the simulator's counts are
 #                           exact; needs nvcc, but no GPU [UPDATE=1: write results/machine_code, from which the book's tables are made]
 #   make profile STEP=01    what each kernel did, and what bounds it: by Nsight Compute on a GPU, by the simulator elsewhere
@@ -19,7 +21,7 @@
 PRESET := $(shell tools/preset)
 PYTHON := .venv/bin/python
 
-.PHONY: tour test test-all exercise single mutate docs notebooks lint sass profile gpu-check sim sim-debug gpu gpu-debug
+.PHONY: tour test test-all exercise handout single mutate docs notebooks lint sass profile gpu-check sim sim-debug gpu gpu-debug
 
 tour:
 	@tools/build $(PRESET) && $(PYTHON) tools/measure/tour.py $(PRESET)
@@ -33,10 +35,13 @@ test:
 	@tools/build $(PRESET) && $(CTEST) --label-exclude '^long$$'
 
 test-all:
-	@tools/build $(PRESET) && $(CTEST)
+	@$(if $(STEP),,tools/bootstrap --browser && )tools/build $(PRESET) && $(CTEST)
 
 exercise:
-	@tools/build sim && $(PYTHON) tools/learn/grade.py $(STEP) $(N)
+	@tools/build sim $(the_step) $(if $(JSON),>&2) && $(PYTHON) tools/learn/grade.py '$(STEP)' '$(N)' $(if $(JSON),--json)
+
+handout:
+	@python3 tools/learn/handout.py '$(OUT)'
 
 single:
 	@python3 tools/learn/single.py '$(STEP)' '$(VARIANT)' $(if $(OUT),--out '$(OUT)')
@@ -67,4 +72,4 @@ gpu-check:
 	  $(if $(STEP),--step '$(STEP)')
 
 sim sim-debug gpu gpu-debug:
-	@tools/build $@
+	@tools/build $@ $(if $(STEP),$(the_step))

@@ -20,6 +20,7 @@ html_theme = "furo"
 html_title = "FlashSteps"
 html_static_path = ["_static"]
 html_css_files = ["book.css"]
+html_favicon = "_static/favicon.svg"  # without one, browsers ask for /favicon.ico
 html_show_sourcelink = False
 html_copy_source = False
 html_show_copyright = False

@@ -2,7 +2,6 @@
 
 import importlib.util
 import json
-import subprocess
 import sys
 from pathlib import Path
 
@@ -11,7 +10,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 
-from tools.book import blocks, pages, pictures, quotes, tables
+from tools.book import blocks, pages, pictures, prose, quotes, tables
 from tools.measure import ceilings
 
 KERNEL = """\
@@ -246,7 +245,9 @@ def test_tables_of_times_come_from_the_benchmarks(repository):
     assert "| median (TFLOP/s) | tour:<br>12 heads, 207 tokens, d = 32 | 4k:<br>" in text
     assert "| `fast` | 500 µs (2) | 500 µs (2) |" in text
     assert tables.make(repository, "times", ["02_gemm"]) == ""
-    assert "| [01](docs/01_naive_mha.md) | `slow` | 2 ms | 2 ms |" in tables.make(repository, "ladder", [])
+    assert "| [01](01_naive_mha.md) | `slow` | 2 ms | 2 ms |" in tables.make(repository, "ladder", [])
+    assert tables.make(repository, "ladder", ["01_naive_mha"]).splitlines()[2] == "| `slow` | 2 ms | 2 ms |"
+    assert tables.make(repository, "ladder", ["02_gemm"]) == ""
 
 
 def test_a_problem_is_described_with_what_is_special_about_it(repository):
@@ -477,7 +478,100 @@ def test_steps_that_were_measured_at_the_same_problems_share_a_table_of_the_ladd
     first, second = tables.make(repository, "ladder", []).split("\n\n")
     assert first.splitlines()[0] == "| step | variant | 12 heads, 207 tokens, d = 32 |"
     assert [line.split("]")[0] for line in first.splitlines()[2:]] == ["| [01", "| [01", "| [04", "| [04"]
-    assert second.splitlines()[0::2] == ["| step | variant | 12 heads, 207 tokens, d = 32, fp16 |", "| [05](docs/05_flash_v2.md) | `slow` | 2 ms |"]
+    assert second.splitlines()[0::2] == ["| step | variant | 12 heads, 207 tokens, d = 32, fp16 |", "| [05](05_flash_v2.md) | `slow` | 2 ms |"]
+
+
+# ---- the README ----
+
+
+def write_peers(repository, program, cells, **rest):
+    """A benchmark beside PyTorch's kernels: {cell: {contender: {another one: our speed over its}}}."""
+    entry = lambda name, of: {"name": name, "verdict": "ok", "of": {other: {"median": over} for other, over in of.items()}}
+    made = {cell: {"contenders": [entry(name, of) for name, of in contenders.items()]} for cell, contenders in cells.items()}
+    (repository / "results" / "h200" / f"{program}.json").write_text(json.dumps({"variants": ["fast"], "cells": made, **rest}))
+
+
+def test_the_readmes_ladder_has_a_row_for_each_step_with_its_best_variant_and_others(repository):
+    for step in ("00_first", "01_naive_mha", "02_tiled_gemm", "05_flash_v2", "07_block_sparse"):
+        (repository / "steps" / step).mkdir()
+    write(repository, "# 01 · Naive\n\nText.\n", "docs/01_naive_mha.md")
+    short = lambda: tables.make(repository, "ladder_short", []).splitlines()[2:]
+    assert short()[0] == "| [00_first](docs/00_first.md) | - | - | - | - |"
+    assert short()[4] == "| [07_block_sparse](docs/07_block_sparse.md) | - | - | - | - |"
+    reports = []
+    for step, shapes in [("01_naive_mha", ["tour", "4k", "64k"]), ("05_flash_v2", ["4k"]), ("07_block_sparse", ["16k", "16k-d128"])]:
+        write_bench(repository, *shapes, step=step)
+        reports += json.loads((repository / "results" / "h200" / "bench.json").read_text())
+    reports[1]["results"][1]["times_ms"]["median"] = 0.125  # of "4k", which counts
+    (repository / "results" / "h200" / "bench.json").write_text(json.dumps(reports))
+    both = {"FlashAttention-2": 2.0, "cuDNN": 0.5}
+    write_peers(repository, "attention_peers", {"a": {"fast": both, "cuDNN": {}}, "b": {"fast": {"FlashAttention-2": 0.5}}})
+    ours = {"FlexAttention, band": 4.0, "FlexAttention by mask_mod, band": 9.0}
+    write_peers(repository, "sparse_peers", {"a": {"ours, band": ours, "ours without splitting, band": {"FlexAttention, band": 9.0}}})
+    squares = {"4096³ fp16": 0.5, "4095 × 4096 fp16": 5.0, "8192³ fp16": 0.5}
+    measured = {shape: {"contenders": [{"name": "tuned", "of_cublas": {"median": share}}]} for shape, share in squares.items()}
+    (repository / "results" / "h200" / "gemm_peers.json").write_text(json.dumps({"shapes": measured}))
+    assert short()[1:] == [
+        "| [01 · Naive](docs/01_naive_mha.md) | `fast` | 12 heads, 207 tokens, d = 32 | 125 µs | - |",
+        "| [02_tiled_gemm](docs/02_tiled_gemm.md) | - | - | - | cuBLAS at 4096³ and 8192³: 0.50 (0.50–0.50) |",
+        "| [05_flash_v2](docs/05_flash_v2.md) | `fast` | 12 heads, 207 tokens, d = 32 | 500 µs | FlashAttention-2: 1.00 (0.50–2.00); cuDNN: 0.50 (0.50–0.50) |",
+        "| [07_block_sparse](docs/07_block_sparse.md) | `fast` | 12 heads, 207 tokens, d = 32 | 500 µs | FlexAttention: 4.00 (4.00–4.00) |",
+    ]
+
+
+def test_a_run_beside_others_says_where_it_was_made(repository):
+    machine = {"name": "NVIDIA H200", "driver_version": "580.1", "nvcc": "13.0", "torch": "2.11.0+cu130", "cudnn": 91900, "date": "2026-11-22T20:41:58+00:00"}
+    (repository / "results" / "h200").mkdir(parents=True)
+    write_peers(repository, "attention_peers", {}, machine=machine)
+    assert tables.make(repository, "measured_on", ["attention_peers"]) == (
+        "One NVIDIA H200, 2026-11-22: CUDA 13.0, driver 580.1, PyTorch 2.11.0, cuDNN 9.19.0. The numbers: `results/h200/attention_peers.json`."
+    )
+
+
+def test_what_a_program_printed_is_shown_whole_or_in_part(repository):
+    write(repository, "one\n  two\nthree\n", "docs/said.txt")
+    page = write(repository, "<!-- results: printed docs/said.txt 2 -->\n<!-- /results -->\n")
+    blocks.update_blocks(repository)
+    assert page.read_text() == "<!-- results: printed docs/said.txt 2 -->\n\n```text\none\n  two\n```\n\n<!-- /results -->\n"
+    assert blocks.check_blocks(repository) == [] and blocks.update_blocks(repository) == ([], [])
+    assert tables.make(repository, "printed", ["docs/said.txt"]).count("\n") == 4
+    write(repository, "```\n", "docs/fence.txt")
+    for arguments, reason in [("no.txt", "does not exist"), ("said.txt 4", "which has 3"), ("said.txt x", "x is not"), ("fence.txt", "a fence")]:
+        with pytest.raises(tables.TableError, match=reason):
+            tables.make(repository, "printed", f"docs/{arguments}".split())
+
+
+def test_what_the_readme_says_of_others_that_are_faster_holds_in_the_committed_runs():
+    readme = (ROOT / "README.md").read_text()
+    losses = " ".join(readme[readme.index("## Where others are faster") :].split("\n## ")[0].split())
+    peers = {}
+    for program in ("attention_peers", "backward_peers"):
+        report = json.loads((ROOT / "results" / "h200" / f"{program}.json").read_text())
+        assert not [c["name"] for cell in report["cells"].values() for c in cell["contenders"] if "3" in c["name"]]
+        for cell in report["cells"].values():
+            peers.update({(program, cell["problem"]["dim"], i): c["of"] for i, c in enumerate(cell["contenders"], len(peers)) if c["name"] == "tuned"})
+    assert "FlashAttention-3 was not measured" in losses
+    ahead = {dim for (_, dim, _), of in peers.items() if of["FlashAttention-2"]["median"] < 1}
+    assert ahead == {256} and "At head dim 256, FlashAttention-2 is ahead of steps 05 and 06" in losses
+    assert all(of["FlashAttention-2"]["median"] < 1 for (_, dim, _), of in peers.items() if dim == 256)
+    assert all(of["cuDNN"]["median"] < 1 for (program, dim, _), of in peers.items() if dim >= 64)
+    flex = {}
+    for cell in json.loads((ROOT / "results" / "h200" / "sparse_peers.json").read_text())["cells"].values():
+        for contender in cell["contenders"]:
+            if contender["name"].startswith("ours, "):
+                over = [of["median"] for name, of in contender["of"].items() if name.startswith("FlexAttention, ")]
+                flex.setdefault((cell["problem"]["backward"], cell["problem"]["dim"]), []).extend(over)
+    most = lambda values: sum(value < 1 for value in values) > len(values) / 2
+    assert "under most masks in the forward pass, and under most masks at head dim 128 in the backward pass" in losses
+    assert most(flex[False, 64] + flex[False, 128]) and most(flex[True, 128]) and min(flex[True, 64]) > 1
+
+
+def test_the_index_shows_the_core_path_before_the_contents_which_list_every_page():
+    index = (ROOT / "docs" / "index.md").read_text()
+    path, _, rest = index.partition("## Contents")
+    assert "## The core path" in path and "<!-- results: reading -->" in path and "results:" not in rest
+    first = pages.contents(index)[0][1]
+    assert first == ["00_first_kernel.md", "00_how_a_gpu_runs.md"]
 
 
 LADDER = {
@@ -618,6 +712,7 @@ def test_measured_ceilings_are_taken_over_and_those_of_other_programs_stay():
         ("[x](other.md#gone)", "names a heading"),
         ("[x](#gone)", "names a heading"),
         ("[x](../../elsewhere)", "leaves the repository"),
+        ("[x](../../actions/workflows/ci.yml)", "leaves the repository"),  # only README.md is shown where this leads anywhere
     ],
 )
 def test_dead_links_are_found(repository, link, reason):
@@ -626,6 +721,14 @@ def test_dead_links_are_found(repository, link, reason):
     problems = pages.check_links(repository)
     assert [reason in problem.text for problem in problems] == ([True] if reason else [])
     assert all(problem.where.startswith("docs/page.md:") for problem in problems)
+
+
+@pytest.mark.parametrize(("workflow", "reason"), [("ci.yml", []), ("gone.yml", ["README.md:1: there is no workflow gone.yml"])])
+def test_the_readme_may_link_to_the_forges_page_of_a_workflow_that_exists(repository, workflow, reason):
+    (repository / ".github" / "workflows").mkdir(parents=True)
+    write(repository, "", ".github/workflows/ci.yml")
+    write(repository, f"![CI](../../actions/workflows/{workflow}/badge.svg)\n", "README.md")
+    assert [str(problem) for problem in pages.check_links(repository)] == reason
 
 
 def test_dead_links_of_notebooks_are_found(repository):
@@ -722,41 +825,17 @@ def test_the_committed_notebooks_hold_no_outputs(notebooks):
 
 @pytest.mark.parametrize(
     "check",
-    [blocks.check_blocks, pages.check_links, pages.check_contents, pages.check_glossary, pictures.check_pictures],
+    [blocks.check_blocks, pages.check_links, pages.check_contents, pages.check_glossary, pictures.check_pictures, prose.check_words, prose.check_predictions],
 )
 def test_the_committed_book_passes(check):
     assert [str(problem) for problem in check(ROOT)] == []
 
 
-@pytest.fixture(scope="module")
-def site(tmp_path_factory):
-    """The book as a site; warnings are errors."""
-    out = tmp_path_factory.mktemp("site")
-    command = [
-        sys.executable,
-        "-m",
-        "sphinx",
-        "-q",
-        "-n",
-        "-W",
-        "-E",
-        "-b",
-        "html",
-        "-d",
-        out / "cache",
-        ROOT / "docs",
-        out,
-    ]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    return out
-
-
 def test_a_quotation_stands_beside_its_prose_under_a_link_to_its_source(site):
     text = (site / "00_how_a_gpu_runs.html").read_text()
     row = text[text.index('<div class="beside') :]
-    assert row.index('class="prose') < row.index('class="code') < row.index("pv_uncoalesced")
-    assert 'href="code/steps/01_naive_mha/03_element_per_thread.cuh.html#L-' in row
+    assert row.index('class="prose') < row.index('class="code') < row.index("weight")
+    assert 'href="code/steps/01_naive_mha/01_projections.cuh.html#L-' in row
 
 
 def test_links_to_sources_lead_to_pages_that_show_them(site):

@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from tools.measure import deleted_barrier
+
 ROOT = Path(__file__).resolve().parents[2]
 SCRIPT = ROOT / "cmake" / "plain_cuda.py"
 FIRST = ROOT / "steps" / "00_first_kernel" / "first_kernel.cu"
@@ -167,24 +169,59 @@ def test_errors_are_cudas():
     assert "this is not the start of device memory" in done.stderr
 
 
-# ---- the first step ----
+# ---- the first step: its ctest entry runs what has its name ----
+
+of_the_step = pytest.mark.parametrize("step", ["00_first_kernel"])
 
 
+@of_the_step
 @pytest.mark.parametrize("arguments", [(), (1,), (257, 1, 1), (1000, 3, 255), (5, 2, 257)])
-def test_the_first_step_is_right(arguments):
-    done = run(ROOT / "build" / "sim" / "bin" / "00_first_kernel", *arguments)
+def test_the_first_step_is_right(step, arguments):
+    done = run(ROOT / "build" / "sim" / "bin" / step, *arguments)
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.count(", 0 wrong\n") == 2
     assert "ms for a launch and its kernel" in done.stdout
 
 
+@of_the_step
 @pytest.mark.parametrize("arguments", [(0,), ("x",), (1, 2), (1, -2, 3), (1, 2, 3, 4)])
-def test_the_first_step_refuses_what_it_cannot_do(arguments):
-    done = run(ROOT / "build" / "sim" / "bin" / "00_first_kernel", *arguments)
+def test_the_first_step_refuses_what_it_cannot_do(step, arguments):
+    done = run(ROOT / "build" / "sim" / "bin" / step, *arguments)
     assert done.returncode == 2
     assert "must be a number" in done.stderr or "usage" in done.stderr
 
 
-def test_the_first_step_includes_nothing_of_ours():
+@of_the_step
+def test_the_first_step_includes_nothing_of_ours(step):
     includes = [text for text in FIRST.read_text().splitlines() if text.startswith("#include")]
     assert includes and all(text.startswith("#include <") for text in includes)
+
+
+@of_the_step
+def test_without_its_barrier_the_first_step_is_wrong_and_the_simulator_says_what_is_committed(step, tmp_path):
+    status, stdout, stderr = deleted_barrier.run(tmp_path)
+    assert status == 1 and "row_sum:  1 rows of 1000, 1 wrong\n" in stdout
+    reports = deleted_barrier.reports(stderr)
+    assert "".join(reports) == deleted_barrier.OUT.read_text()
+    (said, *_) = reports
+    assert said.startswith("simulator: race: read after write of row_sum::partial[")
+    for text in ("partial[thread] = mine", "partial[thread] += "):
+        assert f"{deleted_barrier.SOURCE}:{number_of(text)} " in said
+
+
+def number_of(text):
+    """The line of the first step where a text stands for the first time."""
+    return next(number for number, code in enumerate(FIRST.read_text().splitlines(), 1) if text in code)
+
+
+@of_the_step
+def test_the_readme_says_how_to_delete_that_barrier(step, tmp_path):
+    delete, build_and_run = deleted_barrier.commands()
+    readme = (ROOT / "README.md").read_text()
+    assert delete in readme and build_and_run in readme and f"git checkout {deleted_barrier.SOURCE}" in readme
+    copy = tmp_path / deleted_barrier.SOURCE
+    copy.parent.mkdir(parents=True)
+    copy.write_text(FIRST.read_text())
+    subprocess.run(delete, shell=True, cwd=tmp_path, check=True)
+    assert copy.read_text() == deleted_barrier.without_it(FIRST.read_text())
+    assert copy.read_text() != FIRST.read_text() and "row_sum" in FIRST.read_text()[: deleted_barrier.place(FIRST.read_text())]

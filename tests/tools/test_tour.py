@@ -240,6 +240,7 @@ def test_a_row_says_what_was_predicted_what_was_counted_and_how_right_it_is(ran)
         "bank conflicts": "30",
         "conflicts / output": "15.00",
         "GPU time, µs": "-",
+        "H200 time, µs": "-",
         "of the roof": "-",
         "host time, s": "1.50",
         "error / allowed": "0.50",
@@ -290,9 +291,79 @@ def test_table_report_and_picture_say_what_ran_on_a_part(ran, layer, monkeypatch
     monkeypatch.setattr(tour.plt.Axes, "set_yticks", lambda axes, places, names=(), **rest: labels.extend(names))
     tour.draw(rows, layer, None)
     assert labels == ["09 fast", "09 fast (3 of 12 heads)"]
-    tour.write_report(table, "the simulator", layer, note)
+    tour.write_report(rows, "the simulator", layer, note)
     page = (tour.OUT / "report.html").read_text()
     assert "<td>3 of 12 heads</td>" in page and "not scaled" in page
+
+
+# ---- the report's story ----
+
+
+def test_every_step_has_a_chapter_with_its_pages_title_and_question_and_a_short_paragraph():
+    told = tour.story()
+    steps = sorted(path.name for path in (tour.ROOT / "steps").glob("[0-9][0-9]_*"))
+    assert list(told) == [step[:2] for step in steps]
+    for step in steps:
+        chapter, page = told[step[:2]], (tour.ROOT / "docs" / f"{step}.md").read_text()
+        assert page.startswith(f"# {chapter.title}\n") and chapter.question.endswith("?")
+        assert f"]({step}.md)" in chapter.idea and "\n\n" not in chapter.idea and 40 < len(chapter.idea.split()) < 120
+
+
+def test_the_report_tells_the_steps_in_order_with_their_questions_ideas_and_counts(ran, layer):
+    rows = [ran(), ran(part="3 of 12 heads")]
+    rows = [tour.replace(row, step="05_flash_v2", variant=name, requested=asked) for row, name, asked in zip(rows, ["scalar", "tuned"], [80, 20])]
+    tour.draw(rows, layer, None)
+    tour.write_report([tour.replace(rows[0], step="99_new"), *rows], "the simulator", layer, "a note", "add: 3 elements & 0 wrong\n")
+    page = (tour.OUT / "report.html").read_text()
+    told = tour.story()
+    texts = ["<h2>00 · A first kernel</h2>", told["00"].question, "<pre>add: 3 elements &amp; 0 wrong\n</pre>", "<h2>99_new</h2>", "<td>scalar</td>"]
+    texts += ["<h2>05 · FlashAttention-2, forward</h2>", told["05"].question, 'href="../../docs/05_flash_v2.md"', "<td>tuned</td>", "a note"]
+    places = [page.index(text) for text in texts]
+    assert places == sorted(places)
+    assert "For each number of <code>y</code>, <code>scalar</code> asked global memory for 40.0 bytes, and <code>tuned</code> asked for 10.0 bytes." in page
+
+
+def test_counts_are_told_of_each_result_of_a_step_and_only_where_something_was_counted(ran):
+    forward, backward = ran(), ran(gradients={"dq": [[1.0, -4.0]], "dk": [[1.0, -4.0]]})
+    named = lambda row, name, asked: tour.replace(row, variant=name, requested=asked)
+    assert tour.said_of_counts([forward, named(forward, "b", None)]) == ""
+    said = tour.said_of_counts([named(forward, "a", 2), named(forward, "b", 4), named(backward, "c", 8), named(backward, "d", 4)])
+    assert said == (
+        "For each number of `y`, `a` asked global memory for 1.0 bytes, and no variant asked for fewer. "
+        "For each number of `dq` and `dk`, `c` asked global memory for 2.0 bytes, and `d` asked for 1.0 bytes."
+    )
+
+
+def test_without_a_gpu_the_committed_times_of_an_h200_stand_beside_the_counts(ran, layer, monkeypatch):
+    problem = {"family": "softmax", "rows": 8, "cols": 9, "dtype": "fp16"}
+    report = {"results": [{"variant": "fast", "problem": problem, "verdict": {"pass": True}, "times_ms": {"median": 0.25}}]}
+    monkeypatch.setattr(tour, "committed", lambda: {("09_some", "tour"): report, ("09_some", "4k"): report})
+    row = ran()
+    assert row.cells()["H200 time, µs"] == "250" and row.cells()["GPU time, µs"] == "-"
+    assert "not measured on this machine" in tour.note_on([row])
+    assert tour.table_of_step("09_some", [row])[0]["H200 time, 8 × 9, fp16"] == "250 µs"
+    measured = ran(backend="gpu", name="NVIDIA H200")
+    assert measured.cells()["H200 time, µs"] == "-" and tour.note_on([measured]) == ""
+    assert not [column for column in tour.table_of_step("09_some", [measured])[0] if "H200" in column]
+
+
+def test_the_committed_times_are_of_the_tours_problems(layer):
+    stops = {stop.step: stop for stop in tour.stops(layer) if stop.inputs and not stop.mask}
+    there = {step for step, shape in tour.committed() if shape == "tour"}
+    assert there and there <= set(stops)
+    for step in there:
+        problem = tour.committed()[step, "tour"]["results"][0]["problem"]
+        assert problem["dtype"] == stops[step].dtype
+        shape = next(iter(stops[step].inputs.values())).shape
+        assert shape == tuple(problem[name] for name in (("rows", "cols") if problem["family"] == "softmax" else ("heads", "seq_q", "dim")))
+
+
+@pytest.mark.parametrize(("status", "right"), [(0, True), (1, False)])
+def test_the_program_of_step_00_is_run_and_what_it_printed_is_kept(tmp_path, status, right):
+    binary = tmp_path / tour.FIRST
+    binary.write_text(f"#!/bin/sh\necho add: 1; echo simulator: race >&2; exit {status}\n")
+    binary.chmod(0o755)
+    assert tour.run_first(binary) == (right, "add: 1\nsimulator: race\n")
 
 
 @pytest.mark.parametrize(

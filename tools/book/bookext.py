@@ -8,6 +8,7 @@
 
 import html
 import json
+import re
 from pathlib import Path
 
 from docutils import nodes
@@ -25,6 +26,7 @@ from tools.book import pages, quotes
 
 ROOT = Path(__file__).resolve().parents[2]
 PROSE = (nodes.paragraph, nodes.bullet_list, nodes.enumerated_list, nodes.literal_block, nodes.math_block)
+NARROW_CODE, NARROW_EQUATION = 40, 25  # characters of a line that fit into the column of prose
 LARGEST_SHOWN = 200_000  # bytes of a file that gets a page
 
 
@@ -75,6 +77,8 @@ class SourceLinks(SphinxTransform):
             self.document.findall(lambda n: isinstance(n, addnodes.download_reference | addnodes.pending_xref))
         ):
             target = node.get("reftarget", "").partition("#")[0]
+            if node.get("refdomain") == "doc":  # a page without its suffix
+                target += ".md"
             path = (folder / target).resolve() if target and not pages.is_external(target) else ROOT
             if (
                 path == ROOT
@@ -108,8 +112,20 @@ def caption(app, docname, quote):
     return nodes.paragraph("", "", link, classes=["source"])
 
 
+def fits_beside(node):
+    """Whether a node can stand in the narrow column: prose, short code, a short equation; no picture."""
+    if isinstance(node, nodes.paragraph):
+        return not all(isinstance(child, nodes.image) for child in node.children)
+    if isinstance(node, nodes.literal_block):
+        return max(map(len, node.astext().splitlines()), default=0) <= NARROW_CODE
+    if isinstance(node, nodes.math_block):
+        rows = mathml(node.astext(), "block").split("</mtr>")
+        return max(len(re.sub(r"<[^>]*>|\s", "", row)) for row in rows) <= NARROW_EQUATION
+    return isinstance(node, PROSE)
+
+
 class Beside(SphinxTransform):
-    """Puts each quotation and the prose before it, back to a heading or anything wide, side by side."""
+    """Puts each quotation and the prose before it, back to a heading or anything wide, side by side. Without prose it stands alone."""
 
     default_priority = 6
 
@@ -130,8 +146,11 @@ class Beside(SphinxTransform):
             del parent[position : position + 2]
             return
         first = position
-        while first > 0 and isinstance(parent[first - 1], PROSE):
+        while first > 0 and fits_beside(parent[first - 1]):
             first -= 1
+        if first == position:
+            parent[position : position + 2] = code
+            return
         prose = nodes.container("", *parent[first:position], classes=["prose"])
         row = nodes.container("", prose, nodes.container("", *code, classes=["code"]), classes=["beside"])
         parent[first : position + 2] = [row]

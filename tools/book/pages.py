@@ -12,6 +12,8 @@ from markdown_it import MarkdownIt
 PARSER = MarkdownIt("commonmark").enable("table")
 HTML_LINK = re.compile(r"""<(?:img|a)\b[^>]*?\b(?:src|href)=["']([^"']+)["']""")
 NOT_OURS = {"build", "__pycache__"}
+# A forge's own page of a workflow, and its badge, as README.md may link to them: from where the forge shows that file.
+WORKFLOW = re.compile(r"\.\./\.\./actions/workflows/([\w.-]+\.yml)(?:/badge\.svg)?")
 
 
 @dataclass(frozen=True)
@@ -88,6 +90,9 @@ def check_link(root, page, target):
     """Why a link of that page leads nowhere; None if it leads somewhere."""
     if is_external(target):
         return None
+    workflow = WORKFLOW.fullmatch(target)
+    if workflow and page.parent == root:
+        return None if (root / ".github" / "workflows" / workflow[1]).is_file() else f"there is no workflow {workflow[1]}"
     path, _, anchor = target.partition("#")
     file = (page.parent / path).resolve() if path else page
     if not file.is_relative_to(root):

@@ -25,14 +25,14 @@ WORDS_A_MINUTE, LINES_A_MINUTE = 130, 10  # of a reader who wants to understand:
 
 
 def without_generated(text):
-    """A page without its code, its generated tables and its comments."""
+    """A page without its code, its generated tables, its pictures and its comments."""
     text = re.sub(r"^<!-- results: .*?^<!-- /results -->$", "", text, flags=re.DOTALL | re.MULTILINE)
     text = re.sub(r"^( {0,3})(`{3,}|~{3,}).*?^ {0,3}\2`*\s*$", "", text, flags=re.DOTALL | re.MULTILINE)
-    return re.sub(r"<!--.*?-->|</?\w+>", "", text, flags=re.DOTALL)
+    return re.sub(r"<!--.*?-->|!\[[^\]]*\]\([^)]*\)|</?\w+>", "", text, flags=re.DOTALL)
 
 
 def words(text):
-    """How many words a page has, formulas included; code, generated tables, the rules of tables and markup are none."""
+    """How many words a page has, formulas included; code, generated tables, what stands for a picture, and markup are none."""
     return sum(any(letter.isalnum() for letter in word) for word in without_generated(text).split())
 
 

@@ -9,6 +9,7 @@ results/ or docs/machine/, and returns Markdown. It raises TableError for argume
 
 import json
 import re
+import statistics
 import sys
 from pathlib import Path
 
@@ -625,27 +626,116 @@ def profile_rows_table(root):
     return markdown(["row", "what it is", "metrics"], meanings(), "lll")
 
 
-# ---- the README's ladder ----
+# ---- the ladder ----
 
 LADDER_SHAPES = ("tour", "4k", "16k × 4k", "d 64 4096", "d 128 4096", "16k", "16k-d128", "16k backward", "16k-d128 backward")
+SHORT_SHAPES = ("16k", "16k × 4k", "4k", "tour")  # of the README's ladder: the first of these at which a step was measured
 
 
 @table("ladder")
-def ladder_table(root):
-    """Every variant of every step: the README's. Steps that were measured at the same problems share a table; both passes of a step have one each."""
+def ladder_table(root, step=None):
+    """Every variant of every step. Steps that were measured at the same problems share a table; both passes of a step have one each. Of one
+    step alone, if it is named."""
     by_step = {}
-    for (step, shape), report in benchmarks(root).items():
-        if shape in LADDER_SHAPES:
+    for (name, shape), report in benchmarks(root).items():
+        if shape in LADDER_SHAPES and step in (None, name):
             of_pass = report["results"][0]["problem"]["family"]
-            by_step.setdefault((step, of_pass), []).append((LADDER_SHAPES.index(shape), described(report), by_variant(report)))
+            by_step.setdefault((name, of_pass), []).append((LADDER_SHAPES.index(shape), described(report), by_variant(report)))
     shared = {}  # {problems: rows}
-    for (step, _), measured in sorted(by_step.items()):
+    for (name, _), measured in sorted(by_step.items()):
         columns = sorted(measured, key=lambda column: column[:2])
         rows = shared.setdefault(tuple(problem for _, problem, _ in columns), [])
         for variant in dict.fromkeys(variant for *_, results in columns for variant in results):
             times = [median(results[variant]) if variant in results else "-" for *_, results in columns]
-            rows.append([f"[{step[:2]}](docs/{step}.md)", f"`{variant}`", *times])
-    return "\n\n".join(markdown(["step", "variant", *problems], rows, "ll" + "r" * len(problems)) for problems, rows in shared.items())
+            rows.append([*([] if step else [f"[{name[:2]}]({name}.md)"]), f"`{variant}`", *times])
+    header = ["variant"] if step else ["step", "variant"]
+    return "\n\n".join(markdown([*header, *problems], rows, "l" * len(header) + "r" * len(problems)) for problems, rows in shared.items())
+
+
+SHARES = {  # {step: the run beside others, the share that it gives, of what, and a word in the names of the shapes that count}
+    # At odd sizes cuBLAS is several times slower than at these cubes, which says little about our kernels.
+    "02_tiled_gemm": ("gemm_peers", "of_cublas", "cuBLAS at 4096³ and 8192³", "³"),
+    "03_online_softmax": ("softmax_peers", "of_copy", "a copy of the same bytes", ""),
+}
+TORCH_PEERS = {  # {step: the run beside PyTorch's kernels, and whom it is compared with}
+    "05_flash_v2": ("attention_peers", ["FlashAttention-2", "cuDNN"]),
+    "06_backward": ("backward_peers", ["FlashAttention-2", "cuDNN"]),
+}
+
+
+def speeds_over(root, step):
+    """(the variant that was compared with others in one run, {another one: [the variant's speed over its, for each problem]})."""
+    if step in SHARES:
+        program, share, other, word = SHARES[step]
+        if not (root / RESULTS / f"{program}.json").exists():
+            return None, {}
+        shapes = read_json(root, f"{RESULTS}/{program}.json")["shapes"]
+        contenders = [one for shape, measured in shapes.items() if word in shape for one in measured["contenders"]]
+        return "tuned", {other: [one[share]["median"] for one in contenders if one["name"] == "tuned"]}
+    if step in TORCH_PEERS:
+        program, others = TORCH_PEERS[step]
+        cells, variants = torch_peers(root, program)
+        if not cells:
+            return None, {}
+        ours = [cell[variants[0]]["of"] for cell in cells.values() if variants[0] in cell]
+        return variants[0], {other: [of[other]["median"] for of in ours if other in of] for other in others}
+    if step == "07_block_sparse":
+        cells, variants = torch_peers(root, "sparse_peers")
+        ours = [entry["of"] for cell in cells.values() for name, entry in cell.items() if name.startswith("ours, ")]
+        flex = [of["median"] for compared in ours for name, of in compared.items() if name.startswith("FlexAttention, ")]
+        return variants[0] if variants else None, {"FlexAttention": flex}
+    return None, {}
+
+
+def title_of(root, step):
+    """The heading of a step's page; its folder's name where it has none."""
+    page = root / "docs" / f"{step}.md"
+    return re.match(r"# (.*)", page.read_text())[1] if page.is_file() else step
+
+
+@table("ladder_short")
+def ladder_short_table(root):
+    """The README's: a row for each step, with its best variant at one large problem, and the speed of that over other people's kernels: the
+    geometric mean over all problems of the run beside them, with the least and the most."""
+    rows = []
+    for step in sorted(path.name for path in (root / "steps").glob("[0-9][0-9]_*") if path.is_dir()):
+        measured = benchmarks(root)
+        report = next((measured[step, shape] for shape in SHORT_SHAPES if (step, shape) in measured), None)
+        variant, others = speeds_over(root, step)
+        problem = time = "-"
+        if report:
+            results = by_variant(report)
+            variant = variant or min(results, key=lambda name: results[name]["times_ms"]["median"])
+            problem, time = described(report), median(results[variant])
+        beside = [f"{name}: {statistics.geometric_mean(over):.2f} ({min(over):.2f}–{max(over):.2f})" for name, over in others.items() if over]
+        rows.append([f"[{title_of(root, step)}](docs/{step}.md)", f"`{variant}`" if report else "-", problem, time, "; ".join(beside) or "-"])
+    return markdown(["step", "best variant", "problem", "time", "speed over that of others"], rows, "lllrl")
+
+
+@table("measured_on")
+def measured_on(root, program):
+    """The machine of a benchmark beside PyTorch's kernels, and where its numbers are."""
+    path = f"{RESULTS}/{program}.json"
+    m = read_json(root, path)["machine"]
+    cudnn = f"{m['cudnn'] // 10000}.{m['cudnn'] // 100 % 100}.{m['cudnn'] % 100}"
+    torch = m["torch"].partition("+")[0]
+    return f"One {m['name']}, {m['date'][:10]}: CUDA {m['nvcc']}, driver {m['driver_version']}, PyTorch {torch}, cuDNN {cudnn}. The numbers: `{path}`."
+
+
+# ---- what a program printed ----
+
+
+@table("printed")
+def printed(root, path, lines=None):
+    """A committed text as a fenced block: all of it, or its first lines."""
+    if not (root / path).is_file():
+        raise TableError(f"{path} does not exist")
+    text = (root / path).read_text().splitlines()
+    if lines is not None and not (lines.isdecimal() and 0 < int(lines) <= len(text)):
+        raise TableError(f"printed: {lines} is not a number of lines of {path}, which has {len(text)}")
+    if any("```" in line for line in text):
+        raise TableError(f"printed: {path} holds a fence")
+    return "\n".join(["```text", *text[: int(lines) if lines else None], "```"])
 
 
 # ---- the ladder of one step, rung by rung ----

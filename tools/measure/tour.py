@@ -5,8 +5,10 @@ step 03 its softmax, the steps of attention what lies between Q, K, V and O, and
 and V. Step 07 does both on a longer input, under a mask of blocks (data/minilm_long). What each variant writes is checked by the step
 itself, and compared with the layer in double precision; gradients are compared with those of PyTorch's autograd, of step 07 with NumPy's.
 The simulator counts bytes and bank conflicts; it runs the variants that take it long on a part of the input, and the table says on which.
-A GPU runs all on the whole and adds times, and the counts are then those that results/ holds for it.
-Writes build/tour/ladder.png and build/tour/report.html. Exit status 1 if a check failed.
+Beside its counts stand the times that results/ holds for an H200. A GPU runs all on the whole and measures times itself, and the counts are
+then those that results/ holds for it. Step 00 has no variants: its program runs as it is.
+Writes build/tour/ladder.png and build/tour/report.html, which tells the steps in order, with the words of docs/ladder.md. Exit status 1 if a
+check failed.
 """
 
 import argparse
@@ -15,6 +17,7 @@ import functools
 import html
 import json
 import os
+import re
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -26,8 +29,10 @@ import matplotlib
 matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 import numpy as np
+from markdown_it import MarkdownIt
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+from tools.book import tables
 from tools.measure.profiling import ncu
 from tools.measure.profiling.launch import SECTOR, from_ncu, from_report
 from tools.measure.profiling.machine import floor_seconds, machine_of
@@ -37,6 +42,7 @@ ROOT = Path(__file__).resolve().parents[2]
 LAYER = ROOT / "data" / "minilm_layer"
 LONG_LAYER = ROOT / "data" / "minilm_long"
 OUT = ROOT / "build" / "tour"
+FIRST = "00_first_kernel"  # plain CUDA: a program without variants
 # How far an output may lie from the layer in double precision, relative to its largest value. In fp16 the inputs are rounded, too.
 TOLERANCE = {"fp32": 1e-5, "fp16": 5e-3}
 MAPS = [4, 8]  # the heads that are drawn: a sharp one and a broad one
@@ -53,17 +59,21 @@ HEADS_OF_PART, COLUMNS_OF_PART = 3, 288  # a quarter
 MASKED_STEP = "07_block_sparse"
 BLOCK = 128  # queries and keys of a block of the mask
 NOTE = (
-    "What is not “whole” ran on the first heads, or the first columns of the product, only: simulating all of it takes minutes. MB, bank "
-    "conflicts and host time are then of that part, not scaled up. “/ output” is for each number that the variant was to write, and so "
-    "compares parts with wholes, to a thousandth. (What must move does not: for a part of its columns a product still reads all of A.)"
+    "Rows that are not “whole” ran on the first heads, or on the first columns of the product, because simulating all of it takes minutes. Their MB, "
+    "bank conflicts and host time are those of the part: they are not scaled up. A column with “/ output” divides by the count of numbers that the "
+    "variant writes, so it compares parts with wholes, to a thousandth. “MB predicted” does not: a product reads all of A for a part of its columns, too."
 )
 GRADIENT_NOTE = (
-    "Step 06 gets the dO of a loss: half the sum of the squared distances from the layer's output for a token to its input for the next "
-    "token. Its dq, dk and dv are compared with the gradient of that loss that PyTorch's autograd computed in double precision."
+    "Step 06 gets the dO of a loss. The loss is half the sum of squared distances, from the layer's output for a token to its input for the next token. "
+    "dq, dk and dv are compared with the gradients of this loss that PyTorch's autograd computed in double precision."
 )
 MASK_NOTE = (
-    "Step 07 computes the same layer on the model's longest input, 512 tokens, under a mask: the fewest blocks of 128 × 128 that hold 95 % of the "
-    "probability. “Off the model” is the distance from this masked attention in double precision, and from the gradients of half the sum of O²."
+    "Step 07 computes the same layer on the model's longest input, 512 tokens, under a mask. The mask keeps the fewest blocks of 128 × 128 that hold 95 % of "
+    "the probability. “Off the model” is the distance from this masked attention in double precision, and from the gradients of half the sum of O²."
+)
+H200_NOTE = (
+    "“H200 time” was not measured on this machine. It is the time of the whole input on an NVIDIA H200, from results/h200/bench.json. A dash: no "
+    "time of this problem is committed."
 )
 
 
@@ -248,6 +258,7 @@ class Row:
     requested: float | None
     conflicts: float | None
     gpu_seconds: float | None  # None in the simulator
+    h200_seconds: float | None  # of the whole input, as results/ has it; None on a GPU, which measures itself
     host_seconds: float | None  # of the host that simulates; None on a GPU
     floor: float | None  # seconds; None where nobody measured what this GPU can do
     error: float | None  # over allowed; None: not finite, or never written
@@ -267,6 +278,7 @@ class Row:
             "bank conflicts": missing(self.conflicts, lambda value: f"{value:,.0f}"),
             "conflicts / output": missing(self.conflicts, lambda value: f"{value / self.outputs:.2f}"),
             "GPU time, µs": missing(self.gpu_seconds, lambda seconds: f"{seconds * 1e6:.4g}"),
+            "H200 time, µs": missing(self.h200_seconds, lambda seconds: f"{seconds * 1e6:.4g}"),
             "of the roof": missing(self.floor, lambda floor: f"{100 * floor / self.gpu_seconds:.1f} %"),
             "host time, s": missing(self.host_seconds, lambda seconds: f"{seconds:.2f}"),
             "error / allowed": missing(self.error, lambda value: f"{value:.2f}"),
@@ -275,10 +287,20 @@ class Row:
         }
 
 
+committed = functools.cache(lambda: tables.benchmarks(ROOT))
+
+
+def committed_times(step, shape):
+    """{variant: seconds on an H200}, from results/; nothing where that shape was not measured."""
+    report = committed().get((step, shape))
+    return {name: result["times_ms"]["median"] / 1000 for name, result in tables.by_variant(report).items()} if report else {}
+
+
 def rows_of(stop, report, counts):
     """One for each variant that ran."""
     on_gpu = report["backend"] == "gpu"
     known = machine_of(ROOT, report["device"]["name"]) if on_gpu else None
+    on_h200 = committed_times(stop.step, "tour") if stop.variant != "default" and not stop.mask and not on_gpu else {}
     rows = []
     for result in report["results"]:
         folder = folder_of(stop) / (result["variant"] if stop.variant == "all" else "")
@@ -300,6 +322,7 @@ def rows_of(stop, report, counts):
                 requested=requested,
                 conflicts=conflicts,
                 gpu_seconds=result["times_ms"]["median"] / 1000 if on_gpu else None,
+                h200_seconds=on_h200.get(result["variant"]),
                 host_seconds=result["host_seconds"],
                 floor=sum(floors) if floors else None,
                 error=None if None in ratios else max(ratios),
@@ -392,19 +415,101 @@ def note_on(rows):
         NOTE: any(row.part != WHOLE for row in rows),
         GRADIENT_NOTE: any("dq" in row.off and not with_mask for row, with_mask in zip(rows, masked, strict=True)),
         MASK_NOTE: any(masked),
+        H200_NOTE: any(row.h200_seconds is not None for row in rows),
     }
     return " ".join(note for note, applies in notes.items() if applies)
 
 
-def write_report(table, where, layer, note):
+# ---- the report: a story ----
+
+
+@dataclass(frozen=True)
+class Chapter:
+    """What docs/ladder.md and the step's page say of a step."""
+
+    title: str
+    question: str  # "" where the step has no page
+    idea: str  # Markdown
+
+
+def story(root=ROOT):
+    """{step's number: its chapter}, in the order of docs/ladder.md."""
+    told = {}
+    for number, title, text in re.findall(r"^## (\d\d) · ([^\n]*)\n(.*?)(?=^## |\Z)", (root / "docs" / "ladder.md").read_text(), re.DOTALL | re.MULTILINE):
+        named = f"{number} · {title}"
+        pages = [path.read_text() for path in root.glob(f"docs/{number}_*.md")]
+        page = next((page for page in pages if page.startswith(f"# {named}\n")), "")
+        question = re.search(r"\*\*The question:\*\* (.*?)\n\n", page, re.DOTALL)
+        told[number] = Chapter(named, " ".join(question[1].split()) if question else "", text.partition("<!--")[0].strip())
+    return told
+
+
+def as_page(markdown):
+    """Markdown of docs/ as HTML of build/tour/report.html."""
+    return re.sub(r'href="(?!\w+:)', 'href="../../docs/', MarkdownIt("commonmark").render(markdown))
+
+
+def said_of_counts(rows):
+    """Sentences, in Markdown, about what was counted of a step: its first variant beside the one that asked for the fewest bytes."""
+    said = []
+    for files in dict.fromkeys(tuple(row.off) for row in rows):
+        asked = {row.variant: row.requested / row.outputs for row in rows if tuple(row.off) == files and row.requested is not None}
+        if len(asked) < 2:
+            continue
+        first, least = next(iter(asked)), min(asked, key=asked.get)
+        what, most, fewest = " and ".join(f"`{name}`" for name in files), f"{asked[first]:,.1f}", f"{asked[least]:,.1f}"
+        if most == fewest:
+            said.append(f"For each number of {what}, `{first}` asked global memory for {most} bytes, and no variant asked for fewer.")
+        else:
+            said.append(f"For each number of {what}, `{first}` asked global memory for {most} bytes, and `{least}` asked for {fewest} bytes.")
+    return " ".join(said)
+
+
+def table_of_step(step, rows):
+    """The table of one step; in the simulator with a column more, for the times of an H200 at a large problem."""
+    table = [{column: cell for column, cell in row.items() if column != "step"} for row in table_of(rows)]
+    shape = next((shape for shape in tables.SHORT_SHAPES if shape != "tour" and committed_times(step, shape)), None)
+    if shape is None or rows[0].gpu_seconds is not None:
+        return table
+    times, problem = committed_times(step, shape), tables.described(committed()[step, shape])
+    cell = lambda name: tables.quantity(times[name], "s") if name in times else "-"
+    return [row | {f"H200 time, {problem}": cell(row["variant"])} for row in table]
+
+
+def write_report(rows, where, layer, note, first=None):
+    """`first`: what the program of step 00 printed."""
     picture = base64.b64encode((OUT / "ladder.png").read_bytes()).decode()
-    style = "body{font:15px sans-serif;max-width:80em;margin:2em auto}td,th{padding:.2em 1em .2em 0;text-align:left}img{max-width:100%}"
+    told, parts = story(), []
+    steps = dict.fromkeys([*([FIRST] if first is not None else []), *(row.step for row in rows)])
+    for step in steps:
+        of_step = [row for row in rows if row.step == step]
+        chapter = told.get(step[:2]) or Chapter(step, "", "")
+        parts.append(f"<h2>{html.escape(chapter.title)}</h2>")
+        if chapter.question:
+            parts.append(f"<p><b>The question:</b> {MarkdownIt('commonmark').renderInline(chapter.question)}</p>")
+        parts.append(as_page(chapter.idea))
+        if step == FIRST:
+            parts.append(f"<p>Here the program printed:</p><pre>{html.escape(first)}</pre>")
+        if of_step:
+            counts = said_of_counts(of_step)
+            parts.append(f"<p><b>Counted:</b> {MarkdownIt('commonmark').renderInline(counts)}</p>" if counts else "")
+            parts.append(as_html(table_of_step(step, of_step)))
+    style = (
+        "body{font:15px/1.5 sans-serif;max-width:80em;margin:2em auto;padding:0 1em}p{max-width:50em}td,th{padding:.2em 1em .2em 0;text-align:left}"
+        "table{display:block;overflow-x:auto;font-size:13px}pre{background:#eee;padding:.5em}img{max-width:100%}"
+    )
     (OUT / "report.html").write_text(
         f"<!doctype html><meta charset=utf-8><title>FlashSteps: the tour</title><style>{style}</style><h1>The tour</h1>"
         f"<p>One attention layer of all-MiniLM-L6-v2 on {len(layer.text)} tokens of English, on {html.escape(where)}. Every row was checked "
-        f"against double precision, and against what the layer itself computes.</p>{as_html(table)}<p>{html.escape(note)}</p>"
+        f"against double precision, and against what the layer itself computes.</p>{''.join(parts)}<h2>All steps</h2><p>{html.escape(note)}</p>"
         f'<img alt="Attention of two heads; bytes, bank conflicts and errors of each variant" src="data:image/png;base64,{picture}">\n'
     )
+
+
+def run_first(binary):
+    """(whether the program of step 00 was right, what it printed)."""
+    done = subprocess.run([binary], check=False, cwd=ROOT, capture_output=True, text=True)
+    return done.returncode == 0, done.stdout + done.stderr
 
 
 def main():
@@ -419,6 +524,11 @@ def main():
 
     on_gpu = preset.startswith("gpu")
     rows, lse, where = [], None, ""
+    first_ok, first = True, None
+    if (folder / FIRST).exists():
+        first_ok, first = run_first(folder / FIRST)
+        print(f"{FIRST}: two kernels in plain CUDA ... {'done' if first_ok else 'FAILED'}")
+        print("".join(f"  {line}\n" for line in first.splitlines()), end="")
     with ThreadPoolExecutor(1 if on_gpu else os.cpu_count()) as pool:
         runs = []  # (stop, the step's reasons against variants, [(job, its report to be)])
         for stop in planned:
@@ -444,9 +554,9 @@ def main():
     table, note = table_of(rows), note_on(rows)
     print(f"\nThe ladder, on {where}:\n\n{as_text(table)}\n\n{note}\n")
     draw(rows, layer, lse)
-    write_report(table, where, layer, note)
+    write_report(rows, where, layer, note, first)
     print("Picture: build/tour/ladder.png   Report: build/tour/report.html")
-    sys.exit(0 if all(row.ok for row in rows) else 1)
+    sys.exit(0 if first_ok and all(row.ok for row in rows) else 1)
 
 
 if __name__ == "__main__":

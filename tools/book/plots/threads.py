@@ -50,7 +50,7 @@ def draw():
     enlarged(axes, 3.7, ends, 3.04)
     ends = row(axes, 2.7, THREADS // LANES, WARP, lambda i: f"warp {i}: threads {i * LANES}–{i * LANES + LANES - 1}")
     enlarged(axes, 2.7, ends, 2.04)
-    left, right = row(axes, 1.7, LANES, LANE, None)
+    row(axes, 1.7, LANES, LANE, None)
     for lane in (0, LANE, LANES - 1):
         write(axes, LEFT + (lane + 0.5) * WIDE / LANES, 1.57, str(lane))
     thread = WARP * LANES + LANE
