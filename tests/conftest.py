@@ -1,4 +1,4 @@
-"""What the tests of the command line share: where the executables are, which build they come from, how to run one.
+"""What tests share: where the executables are, which build they come from, how to run one; the book as a site.
 
 FLASHSTEPS_BIN names the folder of step executables; without it, build/sim/bin.
 """
@@ -92,3 +92,15 @@ def sim(backend):
 def gpu(backend):
     if backend != "gpu":
         pytest.skip("only the gpu build")
+
+
+@pytest.fixture(scope="session")
+def site(tmp_path_factory):
+    """The folder of the book as a site. Warnings are errors."""
+    out = tmp_path_factory.mktemp("site")
+    cache = tmp_path_factory.mktemp("cache")
+    options = ["-q", "-n", "-W", "--keep-going", "-E", "-b", "html", "-d", cache]
+    command = [sys.executable, "-m", "sphinx", *options, ROOT / "docs", out]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return out
