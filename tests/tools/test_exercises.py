@@ -1,26 +1,47 @@
-"""The graders are graded: each must reject the exercise as it is handed out, and accept its solution."""
+"""The graders are graded: each must reject the exercise as it is handed out, and accept its solution; and reject answers and kernels that
+are wrong, almost right, or right and lazy (solutions/faults.py). A handout has no solutions: there all of this is skipped.
+"""
 
 import functools
+import importlib
 import json
+import math
 import os
 import re
+import shutil
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 
-from tools.learn import grade as grader
+from tools.learn import grade as grade_py
+from tools.learn import handout
+from tools.learn.grading import expected, kernels, mysteries, numbers, plain, table
+from tools.learn.grading import run as running
+from tools.learn.grading.report import Report
 from tools.mutate.rebuild import Rebuild
 
 BUILD = ROOT / "build" / "sim"
+SOLUTIONS = ROOT / "solutions"
 EXERCISES = sorted(folder for folder in ROOT.glob("steps/*/exercises/*") if folder.is_dir())
 KERNELS = [folder for folder in EXERCISES if (folder / "task.cuh").exists()]
 PLAIN = [folder for folder in EXERCISES if (folder / "task.cu").exists()]  # plain CUDA: step 00
+ANSWERS = [folder for folder in EXERCISES if (folder / "answers.json").exists()]
+
+
+class NoFaults:
+    """Stands for solutions/faults.py in a handout."""
+
+    def __getattr__(self, name):
+        return {}
+
+
+faults = importlib.import_module("solutions.faults") if SOLUTIONS.is_dir() else NoFaults()
+pytestmark = pytest.mark.skipif(not SOLUTIONS.is_dir(), reason="solutions/ is missing: this is a handout")
 
 
 def name_of(folder):
@@ -32,8 +53,49 @@ def of(*folders):
     return pytest.mark.parametrize("folder", folders, ids=name_of)
 
 
+def exercise_of(folder):
+    return f"{folder.parent.parent.name}/{folder.name}"
+
+
+def solution_of(folder, name):
+    """A file of the exercise's solution."""
+    return SOLUTIONS / folder.parent.parent.name / folder.name / name
+
+
 def executable(folder, kernel):
-    return BUILD / "exercises" / f"exercise_{folder.parent.parent.name}_{folder.name}_{kernel}"
+    return running.program_of(exercise_of(folder), kernel)
+
+
+def passes(folder, kernel):
+    """Whether the grader accepts a kernel that is built; it prints why not."""
+    exercise = exercise_of(folder)
+    return kernels.grade(Report(exercise), executable(folder, kernel), table.kernel_of(exercise), running.read_counts(exercise))
+
+
+def expected_of(folder):
+    return cached_numbers(exercise_of(folder))
+
+
+@functools.cache
+def cached_numbers(exercise):
+    return expected.EXPECTED[exercise]()
+
+
+def accepts(answers, wanted):
+    """Whether the grader accepts numbers; it prints a line for each."""
+    return numbers.grade(Report(""), answers, wanted)
+
+
+STEP_06 = ROOT / "steps" / "06_backward" / "exercises"
+SHARES, LAST_BLOCK, BYTES, MYSTERY = (STEP_06 / name for name in ("1_fill_in_ds", "2_find_the_race", "3_predict_bytes", "4_a_mystery"))
+
+
+def race_mends(mends):
+    """{name: the task with this in place of what it has}."""
+    task = (LAST_BLOCK / "task.cuh").read_text()
+    branch = "  if (threadIdx.x == 0) {\n"
+    assert task.count(branch + faults.COUNT) == 1
+    return {name: task.replace(branch + faults.COUNT, before + branch + inside) for name, (before, inside) in mends.items()}
 
 
 @functools.cache
@@ -54,7 +116,8 @@ def grade(folder, *flags):
 
 
 def skip_if_worked_on(folder):
-    if subprocess.run(["git", "diff", "--quiet", "HEAD", "--", folder], cwd=ROOT, check=False).returncode != 0:
+    written = [path for name in ("task.cuh", "task.cu", "answers.json") if (path := folder / name).exists()]
+    if subprocess.run(["git", "diff", "--quiet", "--", *written], cwd=ROOT, check=False).returncode != 0:  # beside what is staged
         pytest.skip("you have worked on this exercise; grade it with make exercise")
 
 
@@ -79,8 +142,233 @@ def test_the_grader_accepts_the_solution(folder):
 def test_the_grader_accepts_the_solution_at_every_shape(folder):
     done = grade(folder, "--solution")
     assert done.returncode == 0, done.stdout + done.stderr
-    shapes = grader.PLAIN_SIZES[folder.name] if folder in PLAIN else grader.RUNS[folder.parent.parent.name][0]
+    shapes = table.PLAIN_SIZES[exercise_of(folder)] if folder in PLAIN else table.kernel_of(exercise_of(folder)).shapes
     assert done.stdout.count("right  ") == len(shapes)
+
+
+@pytest.mark.long
+@of(*KERNELS, *PLAIN)
+def test_the_counts_that_the_grader_compares_with_are_the_solutions(folder):
+    build_step(folder.parent.parent.name)
+    exercise, program = exercise_of(folder), executable(folder, "solution")
+    counts = plain.record(program, table.PLAIN_SIZES[exercise]) if folder in PLAIN else kernels.record(program, table.kernel_of(exercise))
+    assert running.read_counts(exercise) == counts, f"make them anew: tools/learn/grade.py {exercise[:2]} {folder.name[0]} --record"
+
+
+# ---- numbers: wrong answers, for every grader ----
+
+NUMBERS = [folder for folder in ANSWERS if exercise_of(folder) not in mysteries.MYSTERIES]
+
+
+@pytest.mark.parametrize(
+    "folder",
+    [pytest.param(folder, marks=[] if folder.parent.parent.name.startswith("00") else pytest.mark.long, id=name_of(folder)) for folder in NUMBERS],
+)
+def test_the_grader_rejects_every_wrong_number_and_says_no_more_than_a_hint(folder, capsys):
+    right = json.loads(solution_of(folder, "solution.json").read_text())
+    wanted = expected_of(folder)
+    assert right.keys() == wanted.keys() == json.loads((folder / "answers.json").read_text()).keys()
+    assert accepts(right, wanted)
+    for name, value in wanted.items():
+        wrong = [None, "", "many", True, [value], {"is": value}, math.nan, math.inf, -math.inf, 0, 10**400]
+        if not isinstance(value, str):
+            by = 1 if value == round(value) else abs(value) * numbers.TOLERANCE * 1.05
+            wrong += [value + by, value - by, -value, str(value), 2 * value, value / 12]
+        for answer in wrong:
+            capsys.readouterr()
+            assert not accepts({**right, name: answer}, wanted), (name, answer)
+            said = capsys.readouterr().out
+            assert said.count("wrong  ") == 1 and f"wrong  {name}: {answer}" in said
+            hint = said.split(f"wrong  {name}: {answer}")[1].split("\n")[0]
+            small = isinstance(value, str) or abs(value) < numbers.SMALL  # a factor may look like it
+            assert small or not re.search(rf"\b{re.escape(f'{value:g}')}\b|\b{value}\b", hint), hint
+        assert not accepts({key: answer for key, answer in right.items() if key != name}, wanted)
+        assert not accepts({f"{key} " if key == name else key: answer for key, answer in right.items()}, wanted)
+        for other in wanted:
+            if not numbers.is_right(right[other], value):
+                assert not accepts({**right, name: right[other], other: right[name]}, wanted), (name, other)
+
+
+@of(*NUMBERS)
+def test_the_page_does_not_print_the_numbers_that_its_exercise_asks_for(folder):
+    step = folder.parent.parent.name[:2]
+    pages = [*ROOT.glob(f"docs/{step}*.md"), *([ROOT / "docs" / "ceilings.md"] if step == "00" else [])]
+    words = set(re.findall(r"[\d,.]*\d", "\n".join(page.read_text() for page in pages)))
+    asked = json.loads(solution_of(folder, "solution.json").read_text()).values()
+    counts = [value for value in asked if isinstance(value, int) and value > 1000 and value & (value - 1)]  # powers of two are everywhere
+    counts = [value for value in counts if (step, value) != ("06", 7168)]  # 06b: the ldmatrix of another variant at another shape
+    assert not [value for value in counts if {str(value), f"{value:,}"} & words]
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [("[1, 2]", "a name for each answer"), ('{"fma_tflops": 1,}', "is not JSON"), ("7", "a name for each answer"), ('{"fma_tflops": NaN}', "must be a number")],
+)
+@of(ROOT / "steps" / "00_first_kernel" / "exercises" / "4_predict_the_roofs")
+def test_what_is_no_list_of_answers_is_refused_in_words(folder, text, why, tmp_path, capsys):
+    (tmp_path / "answers.json").write_text(text)
+    report = Report(exercise_of(folder), as_json=True)
+    grade_py.grade_answers(report, tmp_path / "answers.json")
+    assert report.finish() == 1
+    verdict = json.loads(capsys.readouterr().out)
+    assert (verdict["points"], verdict["of"]) == (0, 5) and why in verdict["items"][0]["hint"]
+
+
+# ---- points, as JSON ----
+
+
+@pytest.mark.parametrize("flags, points", [(["--solution"], 5), ([], 0)], ids=["right", "unanswered"])
+@of(ROOT / "steps" / "00_first_kernel" / "exercises" / "4_predict_the_roofs")
+def test_the_grader_gives_points_for_answers_as_one_json_object(folder, flags, points):
+    if not flags:
+        skip_if_worked_on(folder)
+    verdict = json.loads(grade(folder, "--json", *flags).stdout)
+    assert verdict.keys() == {"exercise", "passed", "points", "of", "items"}
+    assert (verdict["exercise"], verdict["passed"]) == (exercise_of(folder), points == 5)
+    assert (verdict["points"], verdict["of"], len(verdict["items"])) == (points, 5, 5)
+    assert all(item.keys() == {"name", "right", "hint"} and bool(item["hint"]) != item["right"] for item in verdict["items"])
+
+
+@pytest.mark.long
+@of(ROOT / "steps" / "03_online_softmax" / "exercises" / "3_write_the_merge", ROOT / "steps" / "00_first_kernel" / "exercises" / "2_write_a_row_maximum")
+def test_the_grader_tries_every_shape_for_its_points(folder):
+    skip_if_worked_on(folder)
+    shapes = len(running.read_counts(exercise_of(folder)))
+    for flags, passed in ((["--solution"], True), ([], False)):
+        verdict = json.loads(grade(folder, "--json", *flags).stdout)
+        assert (verdict["passed"], verdict["of"], len(verdict["items"])) == (passed, shapes, shapes)
+        assert verdict["points"] == sum(item["right"] for item in verdict["items"])
+        assert all(item["hint"] for item in verdict["items"] if not item["right"])
+
+
+@of(ROOT / "steps" / "00_first_kernel")
+def test_make_exercise_sends_what_the_build_says_to_stderr(folder):
+    make = subprocess.run(["make", "-n", "exercise", "STEP=01", "N=2", "JSON=1"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    assert re.search(r"tools/build sim[ \w]* >&2 && .*--json$", make.strip()), make
+
+
+# ---- kernels whose result is right, and which do not do what was asked for ----
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("exercise, name", faults.LAZY, ids=lambda value: value.replace("/", "-"))
+def test_the_grader_rejects_a_kernel_that_is_right_and_lazy(exercise, name, capsys):
+    start, reason, pieces = faults.LAZY[exercise, name]
+    step, number = exercise.split("/")
+    folder = ROOT / "steps" / step / "exercises" / number
+    if start == "task":
+        skip_if_worked_on(folder)
+    text = ((folder / "task.cuh") if start == "task" else solution_of(folder, "solution.cuh")).read_text()
+    for there, put in pieces:
+        if isinstance(there, tuple):  # all from the first to the second
+            there = text[text.index(there[0]) : text.index(there[1])]
+        assert text.count(there) == 1, there
+        text = text.replace(there, put)
+    build_variants(folder, {f"lazy_{name}": text})
+    flags = [*table.kernel_of(exercise).shapes[-1], "--sim-seed", "1"]
+    done = run_kernel(folder, f"lazy_{name}", *flags)
+    assert done.returncode == 0, done.stdout + done.stderr  # right it is
+    capsys.readouterr()
+    assert not passes(folder, f"lazy_{name}")
+    assert re.search(f"the result is right, but .*({reason})", said := capsys.readouterr().out), said
+
+
+# ---- the handout ----
+
+
+@pytest.fixture(scope="module")
+def handed_out(tmp_path_factory):
+    tree = tmp_path_factory.mktemp("handout") / "FlashSteps"
+    done = subprocess.run(["make", "handout", f"OUT={tree}"], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert re.fullmatch(rf"{tree}: \d+ files, all but solutions/.*\n", done.stdout)
+    os.symlink(ROOT / ".venv", tree / ".venv")
+    return tree
+
+
+def graded_there(tree, folder):
+    number = folder.name.split("_")[0]
+    grader = [sys.executable, tree / "tools" / "learn" / "grade.py", folder.parent.parent.name[:2], number]
+    return subprocess.run(grader, cwd=tree, capture_output=True, text=True, check=False)
+
+
+@of(ROOT / "steps" / "00_first_kernel")
+def test_the_handout_has_everything_but_solutions(handed_out, folder):
+    assert not (handed_out / "solutions").exists() and not list(handed_out.rglob("solution.*"))
+    assert {path.relative_to(handed_out) for path in handed_out.rglob("*") if path.is_file() and ".venv" not in path.parts} == {
+        path for path in handout.files_of(ROOT) if path.parts[0] != "solutions"
+    }
+
+    def text_of(*places):
+        return "\n".join(path.read_text(errors="replace") for place in places for path in (handed_out / place).rglob("*") if path.is_file())
+
+    lessons = "\n".join(path.read_text() for path in ROOT.glob("steps/*/*.cu*"))  # what these say is no secret
+    everywhere = text_of("tests", "tools")
+    for path in SOLUTIONS.glob("*/*/solution.cu*"):
+        text = everywhere + text_of(Path("steps") / path.parents[1].name / "exercises" / path.parent.name)
+        task = (ROOT / "steps" / path.parents[1].name / "exercises" / path.parent.name / f"task{path.suffix}").read_text()
+        lines = {line.strip() for line in path.read_text().splitlines()}
+        telling = [line for line in lines if len(line) > 30 and line not in task + lessons and not line.startswith(("//", "#include", "using"))]
+        assert not [line for line in telling if line in text], path
+
+
+@of(ROOT / "steps" / "00_first_kernel")
+def test_the_handouts_own_tests_of_graders_are_skipped_with_a_reason(handed_out, folder):
+    command = [sys.executable, "-m", "pytest", "-q", "-rs", "-p", "no:cacheprovider", "tests/tools/test_exercises.py", "-k", folder.name]
+    done = subprocess.run(command, cwd=handed_out, capture_output=True, text=True, check=False, env=os.environ | {"PYTHONDONTWRITEBYTECODE": "1"})
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "solutions/ is missing: this is a handout" in done.stdout and " passed" not in done.stdout and " failed" not in done.stdout
+
+
+@of(ROOT / "steps" / "00_first_kernel" / "exercises" / "4_predict_the_roofs", MYSTERY)
+def test_the_handouts_graders_reject_answers_as_they_are_handed_out(handed_out, folder):
+    skip_if_worked_on(folder)
+    done = graded_there(handed_out, folder)
+    assert done.returncode == 1 and "not yet" in done.stdout, done.stdout + done.stderr
+
+
+@pytest.mark.long
+@of(ROOT / "steps" / "00_first_kernel")
+def test_the_handouts_graders_build_and_reject_a_kernel_and_plain_cuda(handed_out, folder):
+    """And accept a solution that is put in the task's place: what they compare with came along."""
+    tasks = [
+        ROOT / "steps" / "00_first_kernel" / "exercises" / "1_write_a_vector_kernel",
+        ROOT / "steps" / "03_online_softmax" / "exercises" / "3_write_the_merge",
+    ]
+    for task in tasks:
+        skip_if_worked_on(task)
+    subprocess.run(["cmake", "--preset", "sim"], cwd=handed_out, capture_output=True, text=True, check=True)
+    for task in tasks:
+        done = graded_there(handed_out, task)
+        assert done.returncode == 1 and "It does not compile" not in done.stdout and done.stdout.endswith("not yet\n"), done.stdout + done.stderr
+        (source,) = task.glob("task.cu*")
+        shutil.copy(solution_of(task, source.name.replace("task", "solution")), handed_out / source.relative_to(ROOT))
+        done = graded_there(handed_out, task)
+        assert done.returncode == 0, done.stdout + done.stderr
+
+
+@of(ROOT / "steps" / "00_first_kernel")
+def test_a_handout_overwrites_nothing_and_needs_no_git(folder, tmp_path):
+    def handed(out):
+        return subprocess.run(["make", "handout", f"OUT={out}"], cwd=ROOT, capture_output=True, text=True, check=False)
+
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "mine.txt").write_text("mine")
+    for out, why in (
+        ("", "needs a folder"),
+        (tmp_path / "full", "not empty"),
+        (tmp_path / "full" / "mine.txt", "not empty"),
+        (SOLUTIONS / "new", "among the solutions"),
+    ):
+        done = handed(out)
+        assert done.returncode != 0 and why in done.stderr, done.stderr
+    assert [path.name for path in tmp_path.rglob("*")] == ["full", "mine.txt"]
+
+    project = tmp_path / "project"
+    for name in ("Makefile", "solutions/a/solution.cuh", "build/x", ".venv/y", "steps/a/task.cuh", "tools/__pycache__/z.pyc"):
+        (project / name).parent.mkdir(parents=True, exist_ok=True)
+        (project / name).write_text(name)
+    assert handout.write(project, tmp_path / "out") == 2
+    assert sorted(str(path.relative_to(tmp_path / "out")) for path in (tmp_path / "out").rglob("*") if path.is_file()) == ["Makefile", "steps/a/task.cuh"]
 
 
 def build_variants(folder, texts):
@@ -106,37 +394,15 @@ def run_kernel(folder, kernel, *args):
 
 # ---- step 00: plain CUDA that is right, but not what was asked for, or wrong ----
 
-PLAIN_FAULTS = {
-    ("1_write_a_vector_kernel", "one block"): ("axpy_kernel<<<(n + threads - 1) / threads, threads>>>", "axpy_kernel<<<1, 32>>>", "the grid|must be"),
-    ("1_write_a_vector_kernel", "no tail"): ("(n + threads - 1) / threads", "(n / threads > 0 ? n / threads : 1)", r"y\[\d+\] of"),
-    ("1_write_a_vector_kernel", "no guard"): ("if (i < n) ", "", "out-of-bounds"),
-    ("1_write_a_vector_kernel", "strided"): ("const int i = blockIdx.x * blockDim.x + threadIdx.x;", "const int i = threadIdx.x * gridDim.x + blockIdx.x;", "do neighbouring lanes"),
-    ("1_write_a_vector_kernel", "loop"): (
-        "  const int i = blockIdx.x * blockDim.x + threadIdx.x;\n  if (i < n) y[i]",
-        "  if (blockIdx.x == 0)\n    for (int i = threadIdx.x; i < n; i += blockDim.x) y[i]",
-        None,  # right, and no more sectors: idle blocks are allowed
-    ),
-    ("2_write_a_row_maximum", "zero"): ("float mine = -INFINITY;", "float mine = 0;", "the maximum of row"),
-    ("2_write_a_row_maximum", "no first barrier"): ("  __syncthreads();  // all partial", "  // all partial", "race|uninitialised"),
-    ("2_write_a_row_maximum", "one thread"): ("for (int j = thread; j < cols; j += threads)", "for (int j = 0; j < cols; ++j)", "sectors of 32 bytes are read where"),
-    ("2_write_a_row_maximum", "stretches"): (
-        "for (int j = thread; j < cols; j += threads)",
-        "const int part = (cols + threads - 1) / threads;\n  for (int j = thread * part; j < cols && j < (thread + 1) * part; ++j)",
-        "sectors of 32 bytes are read where",
-    ),
-    ("3_a_race_on_device_memory", "lost"): ("atomicAdd(&counts[value], 1)", "counts[value] += 1", "race"),
-    ("3_a_race_on_device_memory", "one of four"): ("byte < 4", "byte < 3", "among"),
-}
-
 
 @pytest.mark.long
-@pytest.mark.parametrize(("exercise", "fault"), PLAIN_FAULTS)
+@pytest.mark.parametrize(("exercise", "fault"), faults.PLAIN_FAULTS)
 @of(ROOT / "steps" / "00_first_kernel")
 def test_the_grader_rejects_plain_cuda_that_is_not_what_was_asked_for(folder, exercise, fault, tmp_path, capsys):
-    right, wrong, reason = PLAIN_FAULTS[exercise, fault]
+    right, wrong, reason = faults.PLAIN_FAULTS[exercise, fault]
     exercise = folder / "exercises" / exercise
     build_step(folder.name)
-    text = (exercise / "solution.cu").read_text()
+    text = solution_of(exercise, "solution.cu").read_text()
     assert text.count(right) == 1
     (tmp_path / "faulty.cu").write_text(text.replace(right, wrong))
     solution, program = executable(exercise, "solution"), executable(exercise, fault.replace(" ", "_"))
@@ -144,7 +410,7 @@ def test_the_grader_rejects_plain_cuda_that_is_not_what_was_asked_for(folder, ex
     subprocess.run([sys.executable, ROOT / "cmake" / "plain_cuda.py", made, tmp_path / "faulty.cu", exercise / "check.cu"], check=True)
     rebuild = Rebuild(BUILD, BUILD / "steps" / f"{solution.name}.cu", f"exercises/{solution.name}")
     assert (rebuild.compile(made, program.with_suffix(".o")) or rebuild.link(program.with_suffix(".o"), program)) is None
-    passed = grader.grade_plain(program, solution, grader.PLAIN_SIZES[exercise.name])
+    passed = plain.grade(Report(""), program, table.PLAIN_SIZES[exercise_of(exercise)], running.read_counts(exercise_of(exercise)))
     said = capsys.readouterr().out
     assert passed == (reason is None), said
     assert reason is None or re.search(reason, said), said
@@ -154,54 +420,6 @@ def test_the_grader_rejects_plain_cuda_that_is_not_what_was_asked_for(folder, ex
 
 FIVE_REPORTS = ROOT / "steps" / "01_naive_mha" / "exercises" / "4_five_reports"
 RAGGED = ["--seq-q", "13", "--seq-k", "45", "--dim", "33"]  # where every fault shows
-
-
-@dataclass
-class Fault:
-    right: str  # in the solution, once
-    wrong: str  # in its place
-    kinds: set  # that the simulator reports of this fault alone
-    about: str  # in each report
-    lines: tuple  # that the reports name, and no others: the first lines that contain these
-
-
-FAULTS = {
-    "overwrite": Fault(
-        right="    __syncthreads();  // everyone has read the keys before these overwrite them\n",
-        wrong="",
-        kinds={"race"},
-        about="Smem::k_tile[",
-        lines=("smem.k_tile[j][t] = ", "sum += smem.q[row][t]"),
-    ),
-    "exchange": Fault(
-        right="    __syncwarp();  // the row's lanes have written its part of P before they read each other's\n",
-        wrong="",
-        kinds={"race", "uninitialised read"},
-        about="Smem::p[",
-        lines=("smem.p[row][j] = p;", "o_sums[n] += "),
-    ),
-    "off_by_one": Fault(
-        right="first + j < shape.seq_k; j += queries) {\n      const float* v_row",
-        wrong="first + j <= shape.seq_k; j += queries) {\n      const float* v_row",
-        kinds={"out-of-bounds read"},
-        about="past the end of 'v'",
-        lines=("smem.v_tile[j][t] = ",),
-    ),
-    "unwritten": Fault(
-        right="for (int t = lane; t < columns; t += row_lanes) smem.q",
-        wrong="for (int t = lane; t < shape.dim; t += row_lanes) smem.q",
-        kinds={"uninitialised read"},
-        about="Smem::q[",
-        lines=("sum += smem.q[row][t]",),
-    ),
-    "divergent": Fault(
-        right="  row_max = row_reduce(row_max, Maximum{});",
-        wrong="  if (i < shape.seq_q) row_max = row_reduce(row_max, Maximum{});",
-        kinds={"deadlock"},
-        about="warp 2 lanes 16-31 wait in __syncthreads()",  # warp 2 has the last query, and no other
-        lines=("__shfl_xor_sync(", "// everyone has read the keys and values"),
-    ),
-}
 
 
 def replaced(text, fault):
@@ -223,18 +441,18 @@ def code(kernel):
 @pytest.fixture(scope="module")
 def single_faults():
     """Builds the solution with each fault put back, alone. Returns the texts."""
-    solution = (FIVE_REPORTS / "solution.cuh").read_text()
-    texts = {name: replaced(solution, fault) for name, fault in FAULTS.items()}
+    solution = solution_of(FIVE_REPORTS, "solution.cuh").read_text()
+    texts = {name: replaced(solution, fault) for name, fault in faults.FAULTS.items()}
     build_variants(FIVE_REPORTS, texts)
     return texts
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("seed", ["1", "2", "3", "4"])
-@pytest.mark.parametrize("name", FAULTS)
+@pytest.mark.parametrize("name", faults.FAULTS)
 @of(FIVE_REPORTS)
 def test_each_of_the_five_faults_alone_has_its_report(single_faults, folder, name, seed):
-    fault = FAULTS[name]
+    fault = faults.FAULTS[name]
     done = run_kernel(folder, name, *RAGGED, "--sim-seed", seed)
     assert done.returncode == 1, done.stdout + done.stderr
     reports = re.findall(r"^exercise_01_4: mended: ([a-z -]+): (.*\n(?:  .*\n)+)", done.stderr, re.MULTILINE)
@@ -257,13 +475,13 @@ def test_without_the_five_faults_there_is_no_report(single_faults, folder, seed)
 @of(FIVE_REPORTS)
 def test_the_task_has_the_five_faults_and_its_answers_name_their_lines(folder):
     skip_if_worked_on(folder)
-    text = (folder / "solution.cuh").read_text()
-    for fault in FAULTS.values():
+    text = solution_of(folder, "solution.cuh").read_text()
+    for fault in faults.FAULTS.values():
         text = replaced(text, fault)
     task = (folder / "task.cuh").read_text()
     assert code(task) == code(text)
-    named = {int(line) for line in re.findall(r"task\.cuh:(\d+)", (folder / "solution.md").read_text())}
-    assert named == set.union(*(line_numbers(task, fault) for fault in FAULTS.values()))
+    named = {int(line) for line in re.findall(r"task\.cuh:(\d+)", solution_of(folder, "solution.md").read_text())}
+    assert named == set.union(*(line_numbers(task, fault) for fault in faults.FAULTS.values()))
 
 
 # ---- exercise 2 of step 02: what hides its fault ----
@@ -305,17 +523,15 @@ def test_a_single_tile_hides_the_missing_wait(broken_pipeline, folder, mode):
 # ---- exercise 3 of step 02: loads that are almost right ----
 
 B_LOAD = ROOT / "steps" / "02_tiled_gemm" / "exercises" / "3_write_the_b_load"
-PLACE = "t ^ row / 2 % 4 * chunk"
-LANES = ("lane / 16 * 8 + lane % 8", "lane / 8 % 2 * chunk")
 
 
 @pytest.fixture(scope="module")
 def almost_right_loads():
-    solution = (B_LOAD / "solution.cuh").read_text()
-    assert all(solution.count(part) == 1 for part in (PLACE, *LANES))
-    unswizzled = solution.replace(PLACE, "t").replace("place(int row, int t)", "place(int, int t)")
+    solution = solution_of(B_LOAD, "solution.cuh").read_text()
+    assert all(solution.count(part) == 1 for part in (faults.PLACE, *faults.LANES))
+    unswizzled = solution.replace(faults.PLACE, "t").replace("place(int row, int t)", "place(int, int t)")
     texts = {
-        "as_a": solution.replace(LANES[0], "lane % 16").replace(LANES[1], "lane / 16 * chunk"),
+        "as_a": solution.replace(faults.LANES[0], "lane % 16").replace(faults.LANES[1], "lane / 16 * chunk"),
         "unswizzled": unswizzled,
         "padded": unswizzled.replace("[tile_k]", "[tile_k + chunk]"),
     }
@@ -323,10 +539,10 @@ def almost_right_loads():
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("kernel, reason", [("as_a", r"C: row .*: error"), ("unswizzled", "C is right, but"), ("padded", "C is right, but")])
+@pytest.mark.parametrize("kernel, reason", [("as_a", r"C: row .*: error"), ("unswizzled", "the result is right, but"), ("padded", "the result is right, but")])
 @of(B_LOAD)
 def test_the_grader_rejects_loads_that_are_almost_right_and_says_why(almost_right_loads, capsys, folder, kernel, reason):
-    assert not grader.grade_kernel(executable(folder, kernel), *grader.RUNS["02_tiled_gemm"], free_of_conflicts=True)
+    assert not passes(folder, kernel)
     assert re.search(reason, capsys.readouterr().out)
 
 
@@ -344,27 +560,18 @@ def test_padding_frees_the_loads_of_conflicts_and_not_the_stores(almost_right_lo
 
 SOFTMAX_FAULT = ROOT / "steps" / "03_online_softmax" / "exercises" / "2_find_the_fault"
 MERGE = ROOT / "steps" / "03_online_softmax" / "exercises" / "3_write_the_merge"
-SOFTMAX_FAULTS = {
-    "barrier": ("  __syncthreads();  // the states of all warps are written before any warp merges them\n", ""),
-    "factors": ("row = merge_states(row, load(&smem.states[w]));", "row = {fmaxf(row.m, load(&smem.states[w]).m), row.l + load(&smem.states[w]).l};"),
-    "empty": ("const float subtracted = device::safe_maximum(m);", "const float subtracted = m;"),
-}
-MERGE_FAULTS = {
-    "one_sided": ("a.l * expf(a.m - subtracted)", "a.l"),
-    "not_a_number": ("m == -INFINITY ? 0.0f : m;\n", "m;\n"),
-}
 
 
 def with_faults(folder, faults):
-    solution = (folder / "solution.cuh").read_text()
+    solution = solution_of(folder, "solution.cuh").read_text()
     assert all(solution.count(right) == 1 for right, _ in faults.values())
     build_variants(folder, {name: solution.replace(right, wrong) for name, (right, wrong) in faults.items()})
 
 
 @pytest.fixture(scope="module")
 def faulty_softmaxes():
-    with_faults(SOFTMAX_FAULT, SOFTMAX_FAULTS)
-    with_faults(MERGE, MERGE_FAULTS)
+    with_faults(SOFTMAX_FAULT, faults.SOFTMAX_FAULTS)
+    with_faults(MERGE, faults.MERGE_FAULTS)
 
 
 @pytest.mark.long
@@ -397,74 +604,57 @@ def test_what_a_fault_of_a_softmax_does_and_where_it_does_not_show(faulty_softma
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("folder, kernel", [(SOFTMAX_FAULT, name) for name in SOFTMAX_FAULTS] + [(MERGE, name) for name in MERGE_FAULTS], ids=name_of)
+@pytest.mark.parametrize(
+    "folder, kernel", [(SOFTMAX_FAULT, name) for name in faults.SOFTMAX_FAULTS] + [(MERGE, name) for name in faults.MERGE_FAULTS], ids=name_of
+)
 def test_the_grader_rejects_every_faulty_softmax(faulty_softmaxes, folder, kernel):
-    assert not grader.grade_kernel(executable(folder, kernel), *grader.RUNS["03_online_softmax"], free_of_conflicts=False)
+    assert not passes(folder, kernel)
+
+
+# ---- exercise 3 of step 04: each factor alone ----
+
+UPDATE = ROOT / "steps" / "04_flash_v1" / "exercises" / "3_write_the_update"
+
+
+@pytest.fixture(scope="module")
+def faulty_updates():
+    with_faults(UPDATE, {name: (right, wrong) for name, (_, right, wrong) in faults.UPDATE_FAULTS.items()})
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("kernel", faults.UPDATE_FAULTS)
+@of(UPDATE)
+def test_the_grader_rejects_an_update_that_forgets_a_factor(faulty_updates, capsys, folder, kernel):
+    rejected(folder, kernel, faults.UPDATE_FAULTS[kernel][0], capsys)
 
 
 # ---- step 06: shares that are almost right, races that are half mended, numbers and names that are wrong ----
 
-STEP_06 = ROOT / "steps" / "06_backward" / "exercises"
-SHARES, LAST_BLOCK, BYTES, MYSTERY = (STEP_06 / name for name in ("1_fill_in_ds", "2_find_the_race", "3_predict_bytes", "4_a_mystery"))
-SHARES_FAULTS = {  # the first output that is wrong, what is right, what is wrong
-    "p_into_dk": ("dK", "return {shape.scale * ds, shape.scale * ds, p}", "return {shape.scale * ds, shape.scale * p, p}"),
-    "without_d": ("dQ", "p * (do_v - do_o)", "p * do_v"),
-    "scale_twice": ("dK", "shape.scale * ds, shape.scale * ds, p", "shape.scale * ds, shape.scale * shape.scale * ds, p"),
-    "dq_without_scale": ("dQ", "return {shape.scale * ds,", "return {ds,"),
-    "score_without_scale": ("dQ", "shape.scale * q_k - lse", "q_k - lse"),
-    "lse_in_base_2": ("dQ", "expf(shape.scale * q_k - lse)", "exp2f(shape.scale * q_k - lse)"),
-    "no_mask": ("d[QK]", "if (j < shape.first_key(i) || j >= shape.end_key(i)) return {0.0f, 0.0f, 0.0f};", "(void)i, (void)j;"),
-    "one_key_too_many": ("d[QK]", "j >= shape.end_key(i)", "j > shape.end_key(i)"),
-    "no_window": ("d[QK]", "j < shape.first_key(i) || ", ""),
-}
-COUNT = "    smem.earlier = atomicAdd(&arrived[batch * shape.kv_heads + kv_head], 1);\n"
-BARRIER, FENCE = "  __syncthreads();\n", "    __threadfence();\n"
-RACE_MENDS = {  # what stands before the branch of thread 0, and inside it
-    "barrier_alone": (BARRIER, COUNT),
-    "fences_without_barrier": ("", FENCE + COUNT + FENCE),
-    "all_fence_without_barrier": ("  __threadfence();\n", COUNT + FENCE),
-    "only_the_writer_fences": (BARRIER, FENCE + COUNT),
-    "only_the_reader_fences": (BARRIER, COUNT + FENCE),
-    "fence_before_the_barrier": ("  if (threadIdx.x == 0) __threadfence();\n" + BARRIER, COUNT + FENCE),
-    "another_thread_fences": (BARRIER + "  if (threadIdx.x == 1) __threadfence();\n", COUNT + FENCE),
-    "warp_barrier": ("  __syncwarp();\n", FENCE + COUNT + FENCE),
-    "fences_of_the_block": (BARRIER, (FENCE + COUNT + FENCE).replace("fence()", "fence_block()")),
-    "count_of_the_block": (BARRIER, FENCE + COUNT.replace("atomicAdd(", "atomicAdd_block(") + FENCE),
-}
-
-
-def race_mends(mends):
-    """{name: the task with this in place of what it has}."""
-    task = (LAST_BLOCK / "task.cuh").read_text()
-    branch = "  if (threadIdx.x == 0) {\n"
-    assert task.count(branch + COUNT) == 1
-    return {name: task.replace(branch + COUNT, before + branch + inside) for name, (before, inside) in mends.items()}
-
 
 @pytest.fixture(scope="module")
 def almost_right_shares():
-    with_faults(SHARES, {name: (right, wrong) for name, (_, right, wrong) in SHARES_FAULTS.items()})
+    with_faults(SHARES, {name: (right, wrong) for name, (_, right, wrong) in faults.SHARES_FAULTS.items()})
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("kernel", SHARES_FAULTS)
+@pytest.mark.parametrize("kernel", faults.SHARES_FAULTS)
 @of(SHARES)
 def test_the_grader_rejects_shares_that_are_almost_right_and_says_which_gradient(almost_right_shares, capsys, folder, kernel):
-    assert not grader.grade_kernel(executable(folder, kernel), *grader.RUNS["06_backward"], free_of_conflicts=False)
-    assert re.search(rf"yours: {SHARES_FAULTS[kernel][0]}: row .*: (error|NaN|inf)", capsys.readouterr().out)
+    assert not passes(folder, kernel)
+    assert re.search(rf"yours: {faults.SHARES_FAULTS[kernel][0]}: row .*: (error|NaN|inf)", capsys.readouterr().out)
 
 
 @pytest.fixture(scope="module")
 def half_mended():
     skip_if_worked_on(LAST_BLOCK)
-    build_variants(LAST_BLOCK, race_mends(RACE_MENDS))
+    build_variants(LAST_BLOCK, race_mends(faults.RACE_MENDS))
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("kernel", RACE_MENDS)
+@pytest.mark.parametrize("kernel", faults.RACE_MENDS)
 @of(LAST_BLOCK)
 def test_the_grader_rejects_half_a_mend_by_its_race(half_mended, capsys, folder, kernel):
-    assert not grader.grade_kernel(executable(folder, kernel), *grader.RUNS["06_backward"], free_of_conflicts=False)
+    assert not passes(folder, kernel)
     assert re.search(r"race: .* of '(dq_sums|arrived)'", capsys.readouterr().out)
 
 
@@ -473,10 +663,10 @@ def test_the_grader_rejects_half_a_mend_by_its_race(half_mended, capsys, folder,
 def test_the_grader_accepts_the_other_right_mend(folder):
     skip_if_worked_on(folder)
     # Everyone fences on the far side of the barriers.
-    text = race_mends({"all_fence": ("  __threadfence();\n" + BARRIER, COUNT)})["all_fence"]
+    text = race_mends({"all_fence": ("  __threadfence();\n" + faults.BARRIER, faults.COUNT)})["all_fence"]
     after = "  __syncthreads();  // the count is there before anyone reads it\n"
     build_variants(folder, {"all_fence": text.replace(after, after + "  __threadfence();\n")})
-    assert grader.grade_kernel(executable(folder, "all_fence"), *grader.RUNS["06_backward"], free_of_conflicts=False)
+    assert passes(folder, "all_fence")
 
 
 @pytest.mark.parametrize("seed", ["1", "2", "3"])
@@ -498,37 +688,32 @@ def test_the_simulator_names_both_lines_of_the_race_and_the_gradients_are_right(
 @pytest.mark.long
 @of(BYTES)
 def test_the_grader_rejects_numbers_that_forget_something(folder, capsys):
-    solution, expected = json.loads((folder / "solution.json").read_text()), grader.EXPECTED["06_backward/3_predict_bytes"]()
-    assert grader.grade_numbers(solution, expected)
-    wrong = {
-        "standard_written_bytes": [2 * 12 * 136 * 184 // 2, 600576 // 2, 600576 / 3],  # one head; fp16; one matrix
-        "standard_read_bytes": [5 * 200192, 4 * 200192],  # without the mask; a read of dP left out
-        "recompute_added_bytes": [2 * 6 * 136 * 32 * 4],  # without the mask
-        "one_kernel_tiles": [18, 8],  # without the mask; one head
-        "one_kernel_red": [16 * 32, 16 * 32 * 4],  # of a thread; at dim 64
-        "fragment_order_red": [1024],
-        "keys_32_added_bytes": [16 * 64 * 32 * 4, 12 * 64 * 32 * 4],  # tiles of 64 keys; without the mask
-        "two_kernels_mma": [16 * 4 * 80, 7168 / 4],  # five products; one warp
-    }
-    assert wrong.keys() == expected.keys()
-    for name, answers in wrong.items():
-        for answer in [*answers, 0, None, "many", -expected[name], expected[name] + 1]:
+    solution, wanted = json.loads(solution_of(folder, "solution.json").read_text()), expected_of(folder)
+    assert accepts(solution, wanted)
+    assert faults.WRONG_BYTES.keys() == wanted.keys()
+    for name, answers in faults.WRONG_BYTES.items():
+        for answer in [*answers, 0, None, "many", -wanted[name], wanted[name] + 1]:
             capsys.readouterr()
-            assert not grader.grade_numbers({**solution, name: answer}, expected), (name, answer)
+            assert not accepts({**solution, name: answer}, wanted), (name, answer)
             assert capsys.readouterr().out.count("wrong  ") == 1
+
+
+def accepts_names(folder, answers):
+    exercise = exercise_of(folder)
+    return mysteries.grade(Report(exercise), exercise, answers, mysteries.expected_names(exercise))
 
 
 @of(MYSTERY)
 def test_the_grader_rejects_every_other_name_says_why_and_does_not_give_the_answer(folder, capsys):
-    solution = json.loads((folder / "solution.json").read_text())
-    assert grader.grade_mysteries(solution)
-    lists = {"kernel": list(grader.mysteries()[1]), "bound": grader.BOUNDS, "change": list(grader.CHANGES)}
+    solution = json.loads(solution_of(folder, "solution.json").read_text())
+    assert accepts_names(folder, solution)
+    lists = {"kernel": list(mysteries.launches_of(exercise_of(folder))[1]), "bound": mysteries.BOUNDS, "change": list(mysteries.CHANGES)}
     for question, right in solution.items():
         choices = lists[question.split("_")[1]]
         assert right in choices
         for wrong in [name for name in choices if name != right] + ["", "nothing", 7, ["list"]]:
             capsys.readouterr()
-            assert not grader.grade_mysteries({**solution, question: wrong})
+            assert not accepts_names(folder, {**solution, question: wrong})
             (line,) = re.findall(r"^wrong  .*$", capsys.readouterr().out, re.MULTILINE)
             assert line.startswith(f"wrong  {question}: {wrong}")
             assert (re.search(r"  \(.{12,}\)$", line) is not None) == (wrong != "")
@@ -536,18 +721,25 @@ def test_the_grader_rejects_every_other_name_says_why_and_does_not_give_the_answ
 
 
 @of(MYSTERY)
-def test_the_digests_of_the_mystery_name_no_kernel(folder, capsys):
-    found, known = grader.mysteries()
-    grader.show_mysteries(found, known)
-    table = capsys.readouterr().out.split("_kernel is one of")[0]
-    assert not [name for name in [*known, *grader.CHANGES, "What bounds"] if name in table]
-    assert all(row in table for row in ("time", "DRAM read", "shared wavefronts", "stalls"))
+def test_the_digests_of_the_mystery_name_no_kernel(folder):
+    shown = mysteries.table(exercise_of(folder)).split("_kernel is one of")[0]
+    known = mysteries.launches_of(exercise_of(folder))[1]
+    assert not [name for name in [*known, *mysteries.CHANGES, "What bounds"] if name in shown]
+    assert all(row in shown for row in ("time", "DRAM read", "shared wavefronts", "stalls"))
+
+
+@of(MYSTERY)
+def test_the_grader_of_the_mystery_does_not_tell_what_it_shows(folder):
+    """Neither kernels nor changes stand in its source beside their letter."""
+    text = (ROOT / "tools" / "learn" / "grading" / "mysteries.py").read_text()
+    solution = json.loads(solution_of(folder, "solution.json").read_text())
+    assert not [name for question, name in solution.items() if question.endswith("_kernel") and name in text]
 
 
 @of(MYSTERY)
 def test_each_change_of_the_mystery_removes_what_bounds_its_kernel(folder):
     """By the same committed counts: of the rung that makes the change, and of the one before."""
-    known = grader.mysteries()[1]
+    known = mysteries.launches_of(exercise_of(folder))[1]
     moved = lambda *names: sum(known[name].sum("dram__bytes_read.sum", "dram__bytes_write.sum") for name in names)
     wavefronts = lambda *names: sum(known[name].get("memory_l1_wavefronts_shared") for name in names)
     assert moved("backward_recompute") < 0.1 * moved("row_softmax_gradient")  # on_chip
@@ -559,51 +751,11 @@ def test_each_change_of_the_mystery_removes_what_bounds_its_kernel(folder):
 
 STEP_07 = ROOT / "steps" / "07_block_sparse" / "exercises"
 LIST, LISTS_END, TIME, BALANCE = (STEP_07 / name for name in ("1_build_the_list", "2_a_fault_at_a_lists_end", "3_predict_time", "4_balance_a_bad_mask"))
-LIST_FAULTS = {  # what the grader says, what is right, what is wrong
-    "first_tile_first": ("its tiles are", "__popc(full_lanes & before)", "__popc(full_lanes & ~before) - 1"),
-    "lanes_up_to_this": ("its tiles are|race: |out-of-bounds write: ", "(1u << lane) - 1;", "(2u << lane) - 1;"),
-    "forgets_earlier_rounds": ("right, full and left are", "full_before |= full_lanes != 0;", "full_before = false;"),
-    "all_partial_ones_right": ("right, full and left are", "full_before ? 0 : partial_lanes & up_to_full", "(void(up_to_full), partial_lanes)"),
-    "lane_0_alone": ("right, full and left are", "list.full += __popc(full_lanes);", "list.full += full_lanes & 1;"),
-    "partial_as_full": ("right, full and left are", "__ballot_sync(all_lanes, state == full)", "__ballot_sync(all_lanes, state != dead)"),
-    "another_heads_mask": ("right, full and left are", "head / shape.heads, head % shape.heads,", "head / shape.heads, 0,"),
-    "rows_at_one_place": ("race: .* of 'tiles'", "TileList list{row * most,", "TileList list{0,"),
-    "rows_that_are_not": ("out-of-bounds write: .* of 'lists'", "  if (row >= sizes.rows) return;\n", ""),
-}
-COPY, MORE, AFTER = "at + 2);", "next >= 0,", "next = a.tile_after();"
-COPY_OF_THE_LIST, COPY_LEFT_OUT = "at + 2, left > 2 ? 4 : 0);", ("if (threadIdx.x == 0) ptx::", "if (threadIdx.x == 0 && left > 2) ptx::")
-WALK_MENDS = {  # what the grader says, what stands for what
-    "use_alone": ("out-of-bounds read: .* of 'tiles'", [(MORE, "left > 1,")]),
-    "size_0_alone": ("not for the least work", [(COPY, COPY_OF_THE_LIST)]),
-    "stays_inside": ("not for the least work", [(COPY, "at + min(2, left - 1));")]),
-    "one_too_far": ("(out-of-bounds|uninitialised) read: .* of 'tiles'", [(COPY, "at + 2, left > 1 ? 4 : 0);"), (MORE, "left > 1,")]),
-    "one_too_few": ("O: row", [(COPY, "at + 2, left > 3 ? 4 : 0);"), (MORE, "left > 1,")]),
-    "none_at_the_end": ("O: row", [(COPY, COPY_OF_THE_LIST), (MORE, "left > 2,")]),
-    "an_old_index": ("uninitialised read: .*after|not for the least work", [COPY_LEFT_OUT]),
-}
-RIGHT_MENDS = {
-    "guarded": [(COPY, COPY_OF_THE_LIST), (AFTER, "next = left > 1 ? a.tile_after() : -1;")],
-    "left_out": [COPY_LEFT_OUT, (AFTER, "next = left > 1 ? a.tile_after() : -1;")],
-}
-BALANCE_FAULTS = {
-    "never": ("a block visits .* times the mean", "return max(1, device::ceil_div(count, limit));", "return limit > 0 && count > 0 ? 1 : 1;"),
-    "rounded_down": ("a block visits .* times the mean", "max(1, device::ceil_div(count, limit))", "max(1, count / limit)"),
-    "limit_rounded_down": ("fewer would do", "max(1, device::ceil_div(4 * tiles, rows))", "max(1, 4 * tiles / rows)"),
-    "limit_of_the_mean": ("no balance needs more than", "device::ceil_div(4 * tiles, rows)", "device::ceil_div(tiles, rows)"),
-    "always_two": ("no balance needs more than", "max(1, device::ceil_div(count, limit))", "(void(limit), void(count), 2)"),
-    "no_part": ("a row has 0 parts", "max(1, device::ceil_div(count, limit))", "device::ceil_div(count, limit)"),
-    "first_part_alone": ("O: row", "p < parts;", "p < min(parts, 1);"),
-    "o_without_factors": ("O: row", "sum = merged.first * sum + merged.second * o[p * o_stride];", "sum += o[p * o_stride];"),
-    "l_without_factors": ("O: row", "row = merged.state;", "row = {merged.state.m, row.l + part.y};"),
-    "divided_early": ("O: row", "merged.second * o[p * o_stride]", "merged.second * o[p * o_stride] * device::inverse_sum(part.y)"),
-    "rows_of_nothing": ("element 0 is nan where no key is seen", "device::inverse_sum(row.l)", "1.0f / row.l"),
-    "base_2": ("LSE: row", "device::log_sum_exp(row)", "row.m + log2f(row.l)"),
-}
 
 
 @pytest.fixture(scope="module")
 def almost_right_lists():
-    with_faults(LIST, {name: (right, wrong) for name, (_, right, wrong) in LIST_FAULTS.items()})
+    with_faults(LIST, {name: (right, wrong) for name, (_, right, wrong) in faults.LIST_FAULTS.items()})
 
 
 @pytest.fixture(scope="module")
@@ -618,41 +770,40 @@ def half_mended_walks():
             text = text.replace(right, wrong)
         return text
 
-    half = {name: mends for name, (_, mends) in WALK_MENDS.items()}
-    build_variants(LISTS_END, {name: mended(mends) for name, mends in (half | RIGHT_MENDS).items()})
+    half = {name: mends for name, (_, mends) in faults.WALK_MENDS.items()}
+    build_variants(LISTS_END, {name: mended(mends) for name, mends in (half | faults.RIGHT_MENDS).items()})
 
 
 @pytest.fixture(scope="module")
 def almost_balanced():
-    with_faults(BALANCE, {name: (right, wrong) for name, (_, right, wrong) in BALANCE_FAULTS.items()})
+    with_faults(BALANCE, {name: (right, wrong) for name, (_, right, wrong) in faults.BALANCE_FAULTS.items()})
 
 
-def rejected(folder, kernel, reason, capsys, solution=None):
+def rejected(folder, kernel, reason, capsys):
     capsys.readouterr()
-    assert not grader.grade_kernel(executable(folder, kernel), *grader.RUNS["07_block_sparse"], free_of_conflicts=False, solution=solution)
+    assert not passes(folder, kernel)
     assert re.search(reason, said := capsys.readouterr().out), said
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("kernel", LIST_FAULTS)
+@pytest.mark.parametrize("kernel", faults.LIST_FAULTS)
 @of(LIST)
 def test_the_grader_rejects_lists_that_are_almost_right_and_says_where(almost_right_lists, capsys, folder, kernel):
-    rejected(folder, kernel, LIST_FAULTS[kernel][0], capsys)
+    rejected(folder, kernel, faults.LIST_FAULTS[kernel][0], capsys)
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("kernel", WALK_MENDS)
+@pytest.mark.parametrize("kernel", faults.WALK_MENDS)
 @of(LISTS_END)
 def test_the_grader_rejects_half_a_mend_by_its_report_or_by_what_it_copies(half_mended_walks, capsys, folder, kernel):
-    rejected(folder, kernel, WALK_MENDS[kernel][0], capsys, executable(folder, "solution"))
+    rejected(folder, kernel, faults.WALK_MENDS[kernel][0], capsys)
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("kernel", RIGHT_MENDS)
+@pytest.mark.parametrize("kernel", faults.RIGHT_MENDS)
 @of(LISTS_END)
 def test_the_grader_accepts_the_other_right_mends(half_mended_walks, folder, kernel):
-    solution = executable(folder, "solution")
-    assert grader.grade_kernel(executable(folder, kernel), *grader.RUNS["07_block_sparse"], free_of_conflicts=False, solution=solution)
+    assert passes(folder, kernel)
 
 
 @pytest.mark.parametrize("seed", ["1", "2", "3"])
@@ -664,7 +815,7 @@ def test_the_simulator_names_the_copy_of_the_index_and_the_results_are_right(fol
     assert done.returncode == 1
     report = re.search(r"out-of-bounds read: read of 4 bytes, \d bytes past the end of 'tiles'.*\n.*\n.*?task\.cuh:(\d+)", done.stderr)
     assert report, done.stderr
-    assert COPY in (folder / "task.cuh").read_text().splitlines()[int(report[1]) - 1]
+    assert faults.COPY in (folder / "task.cuh").read_text().splitlines()[int(report[1]) - 1]
     (result,) = json.loads((tmp_path / "report.json").read_text())["results"]
     assert all(tensor["pass"] for tensor in result["verdict"]["tensors"])
 
@@ -672,30 +823,19 @@ def test_the_simulator_names_the_copy_of_the_index_and_the_results_are_right(fol
 @pytest.mark.long
 @of(TIME)
 def test_the_grader_rejects_tiles_that_forget_something(folder, capsys):
-    solution, expected = json.loads((folder / "solution.json").read_text()), grader.EXPECTED["07_block_sparse/3_predict_time"]()
-    assert grader.grade_numbers(solution, expected)
-    wrong = {
-        "band_tiles": [20, 7, 13],  # not causal; blocks; the last row's second tile left out
-        "sink_tiles": [24, 9],
-        "tokens_tiles": [12, 8, 20],  # as one query sees them; blocks; all
-        "dense_tiles": [32, 10],
-        "mma": [34816 // 4, 34816 // 2, 80 * 512],  # one warp; 16 rows a warp; all dense
-        "list_bytes": [4 * 68, 4 * 68 + 16 * 4, 68 + 16 * 16],  # without rows; of one head; bytes
-        "p": [68 / 128, 68, 0.5],  # of a launch that is not causal
-        "saves_least_of_197": ["band", "sink", "causal", "Tokens", 0],
-        "its_p": [0.43, 0.75, 1],  # pairs; the others
-    }
-    assert wrong.keys() == expected.keys()
-    for name, answers in wrong.items():
+    solution, wanted = json.loads(solution_of(folder, "solution.json").read_text()), expected_of(folder)
+    assert accepts(solution, wanted)
+    assert faults.WRONG_TILES.keys() == wanted.keys()
+    for name, answers in faults.WRONG_TILES.items():
         for answer in [*answers, None, "many", -1, ["tokens"]]:
             capsys.readouterr()
-            assert not grader.grade_numbers({**solution, name: answer}, expected), (name, answer)
+            assert not accepts({**solution, name: answer}, wanted), (name, answer)
             (line,) = re.findall(r"^wrong  .*$", capsys.readouterr().out, re.MULTILINE)
-            assert name != "saves_least_of_197" or line == f"wrong  {name}: {answer}"  # no hint
+            assert name != "saves_least_of_197" or not isinstance(answer, str) or line == f"wrong  {name}: {answer}"  # no hint
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("kernel", BALANCE_FAULTS)
+@pytest.mark.parametrize("kernel", faults.BALANCE_FAULTS)
 @of(BALANCE)
 def test_the_grader_rejects_rows_that_are_cut_or_merged_wrongly_and_says_why(almost_balanced, capsys, folder, kernel):
-    rejected(folder, kernel, BALANCE_FAULTS[kernel][0], capsys)
+    rejected(folder, kernel, faults.BALANCE_FAULTS[kernel][0], capsys)

@@ -1,5 +1,19 @@
-// Exercise 3 of step 04: the loops of `scalar`, with the merge that you write in task.cuh.
+// Exercise 3 of step 04: the loops of `scalar`, with the update of O that you write in task.cuh.
 #include "../exercise.h"
+
+namespace exercise {
+
+using namespace flash_v1;
+
+// What is known of a row when a block of keys has been multiplied with it. Scores are in base 2.
+struct Row {
+  float m, l;          // of the keys before: −∞ and 0 if there are none
+  float m_tile;        // m̃: the largest score of this block
+  float m_new, l_new;  // of both together
+};
+
+}  // namespace exercise
+
 #include EXERCISE_KERNEL
 
 namespace {
@@ -7,11 +21,11 @@ namespace {
 using namespace flash_v1;
 
 // Grid: x over heads, y over the batch. Blocks of scalar_threads.
-__global__ void joined_algorithm_1(AttentionShape shape,
-                                   Heads<const float> q,  // [batch, heads, seq_q, dim]
-                                   Heads<const float> k,  // [batch, kv_heads, seq_k, dim]
-                                   Heads<const float> v,  // [batch, kv_heads, seq_k, dim]
-                                   RowState state) {
+__global__ void algorithm_1(AttentionShape shape,
+                            Heads<const float> q,  // [batch, heads, seq_q, dim]
+                            Heads<const float> k,  // [batch, kv_heads, seq_k, dim]
+                            Heads<const float> v,  // [batch, kv_heads, seq_k, dim]
+                            RowState state) {
   constexpr int keys_of_block = SmallBlocks::keys;
   auto& smem = device::shared_storage<SmallSmem>();
   const int head = blockIdx.x;
@@ -30,7 +44,7 @@ __global__ void joined_algorithm_1(AttentionShape shape,
     __syncthreads();  // K_j and V_j are written before any warp reads them
     for (int i = warp; i < shape.seq_q; i += scalar_warps) {
       const float* q_row = q.row(batch, head, i);  // [dim]
-      const std::int64_t row = state_row(shape, batch, head, i);
+      const std::int64_t at = state_row(shape, batch, head, i);
       const int visible = min(keys, shape.visible_keys(i) - first_key);
       if (visible <= 0) continue;
       float score = -INFINITY;
@@ -43,16 +57,12 @@ __global__ void joined_algorithm_1(AttentionShape shape,
       const float p = device::exp2_fast(score - device::safe_maximum(m_tile));
       const float l_tile = warp_sum(p);
       smem.s[warp][lane] = p;
-      const float2 ml = load(&state.ml[row]);
-      const exercise::Joined joined = exercise::join(ml.x, ml.y, m_tile, l_tile);
+      const float2 ml = load(&state.ml[at]);
+      const device::SoftmaxState joined = device::merge({ml.x, ml.y}, {m_tile, l_tile}).state;
       __syncwarp();  // the row of P is written, and m and l are read, before other lanes go on
-      for (int t = lane; t < shape.dim; t += 32) {
-        float pv = 0.0f;
-        for (int c = 0; c < visible; ++c) pv += smem.s[warp][c] * smem.v[c][t];
-        float& o = state.o[row * shape.dim + t];
-        o = joined.keep * o + joined.add * pv;
-      }
-      if (lane == 0) store(&state.ml[row], make_float2(joined.m, joined.l));
+      exercise::update_o({ml.x, ml.y, m_tile, joined.m, joined.l}, visible, shape.dim, smem.s[warp], smem.v,
+                         &state.o[at * shape.dim]);
+      if (lane == 0) store(&state.ml[at], make_float2(joined.m, joined.l));
       __syncwarp();  // the row of P is read before the next one overwrites it
     }
     __syncthreads();  // everyone has read K_j and V_j before they are overwritten
@@ -65,8 +75,8 @@ run::AnyStep run::this_step() {
   static const AttentionStep step = [] {
     AttentionVariant variant;
     variant.name = "yours";
-    variant.idea = "Algorithm 1 with your merge";
-    return exercise_step("exercise_04_3", "How does a block of keys join the row?", variant, joined_algorithm_1);
+    variant.idea = "Algorithm 1 with your update of O";
+    return exercise_step("exercise_04_3", "How does O follow a block of keys?", variant, algorithm_1);
   }();
   return &step;
 }

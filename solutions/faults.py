@@ -1,0 +1,335 @@
+"""By what CI tests the graders: faults to put into the solutions, half mends of the tasks, and kernels that are right, but lazy.
+
+Each is a piece of a solution or a task, and what stands in its place. Read it when you have solved the exercises: it tells the answers.
+"""
+
+from dataclasses import dataclass
+
+# ---- step 00: plain CUDA that is right, but not what was asked for, or wrong ----
+
+PLAIN_FAULTS = {
+    ("1_write_a_vector_kernel", "one block"): ("axpy_kernel<<<(n + threads - 1) / threads, threads>>>", "axpy_kernel<<<1, 32>>>", "the grid|must be"),
+    ("1_write_a_vector_kernel", "no tail"): ("(n + threads - 1) / threads", "(n / threads > 0 ? n / threads : 1)", r"y\[\d+\] of"),
+    ("1_write_a_vector_kernel", "no guard"): ("if (i < n) ", "", "out-of-bounds"),
+    ("1_write_a_vector_kernel", "strided"): (
+        "const int i = blockIdx.x * blockDim.x + threadIdx.x;",
+        "const int i = threadIdx.x * gridDim.x + blockIdx.x;",
+        "do neighbouring lanes",
+    ),
+    ("1_write_a_vector_kernel", "loop"): (
+        "  const int i = blockIdx.x * blockDim.x + threadIdx.x;\n  if (i < n) y[i]",
+        "  if (blockIdx.x == 0)\n    for (int i = threadIdx.x; i < n; i += blockDim.x) y[i]",
+        None,  # right, and no more sectors: idle blocks are allowed
+    ),
+    ("2_write_a_row_maximum", "zero"): ("float mine = -INFINITY;", "float mine = 0;", "the maximum of row"),
+    ("2_write_a_row_maximum", "no first barrier"): ("  __syncthreads();  // all partial", "  // all partial", "race|uninitialised"),
+    ("2_write_a_row_maximum", "one thread"): (
+        "for (int j = thread; j < cols; j += threads)",
+        "for (int j = 0; j < cols; ++j)",
+        "sectors of 32 bytes are read where",
+    ),
+    ("2_write_a_row_maximum", "stretches"): (
+        "for (int j = thread; j < cols; j += threads)",
+        "const int part = (cols + threads - 1) / threads;\n  for (int j = thread * part; j < cols && j < (thread + 1) * part; ++j)",
+        "sectors of 32 bytes are read where",
+    ),
+    ("3_a_race_on_device_memory", "lost"): ("atomicAdd(&counts[value], 1)", "counts[value] += 1", "race"),
+    ("3_a_race_on_device_memory", "one of four"): ("byte < 4", "byte < 3", "among"),
+}
+
+# ---- exercise 4 of step 01: each of its five faults alone ----
+
+
+@dataclass
+class Fault:
+    right: str  # in the solution, once
+    wrong: str  # in its place
+    kinds: set  # that the simulator reports of this fault alone
+    about: str  # in each report
+    lines: tuple  # that the reports name, and no others: the first lines that contain these
+
+
+FAULTS = {
+    "overwrite": Fault(
+        right="    __syncthreads();  // everyone has read the keys before these overwrite them\n",
+        wrong="",
+        kinds={"race"},
+        about="Smem::k_tile[",
+        lines=("smem.k_tile[j][t] = ", "sum += smem.q[row][t]"),
+    ),
+    "exchange": Fault(
+        right="    __syncwarp();  // the row's lanes have written its part of P before they read each other's\n",
+        wrong="",
+        kinds={"race", "uninitialised read"},
+        about="Smem::p[",
+        lines=("smem.p[row][j] = p;", "o_sums[n] += "),
+    ),
+    "off_by_one": Fault(
+        right="first + j < shape.seq_k; j += queries) {\n      const float* v_row",
+        wrong="first + j <= shape.seq_k; j += queries) {\n      const float* v_row",
+        kinds={"out-of-bounds read"},
+        about="past the end of 'v'",
+        lines=("smem.v_tile[j][t] = ",),
+    ),
+    "unwritten": Fault(
+        right="for (int t = lane; t < columns; t += row_lanes) smem.q",
+        wrong="for (int t = lane; t < shape.dim; t += row_lanes) smem.q",
+        kinds={"uninitialised read"},
+        about="Smem::q[",
+        lines=("sum += smem.q[row][t]",),
+    ),
+    "divergent": Fault(
+        right="  row_max = row_reduce(row_max, Maximum{});",
+        wrong="  if (i < shape.seq_q) row_max = row_reduce(row_max, Maximum{});",
+        kinds={"deadlock"},
+        about="warp 2 lanes 16-31 wait in __syncthreads()",  # warp 2 has the last query, and no other
+        lines=("__shfl_xor_sync(", "// everyone has read the keys and values"),
+    ),
+}
+
+# ---- exercise 3 of step 02: loads that are almost right ----
+
+PLACE = "t ^ row / 2 % 4 * chunk"
+LANES = ("lane / 16 * 8 + lane % 8", "lane / 8 % 2 * chunk")
+
+# ---- exercises 2 and 3 of step 03 ----
+
+SOFTMAX_FAULTS = {
+    "barrier": ("  __syncthreads();  // the states of all warps are written before any warp merges them\n", ""),
+    "factors": ("row = merge_states(row, load(&smem.states[w]));", "row = {fmaxf(row.m, load(&smem.states[w]).m), row.l + load(&smem.states[w]).l};"),
+    "empty": ("const float subtracted = device::safe_maximum(m);", "const float subtracted = m;"),
+}
+MERGE_FAULTS = {
+    "one_sided": ("a.l * expf(a.m - subtracted)", "a.l"),
+    "not_a_number": ("m == -INFINITY ? 0.0f : m;\n", "m;\n"),
+}
+
+# ---- exercise 3 of step 04: {what the grader says, what is right, what is wrong} ----
+
+UPDATE_FAULTS = {
+    "without_l": (r"O: row|LSE", "row.l * device::rescale_factor(row.m, row.m_new)", "device::rescale_factor(row.m, row.m_new)"),
+    "without_the_old_factor": ("O: row", "row.l * device::rescale_factor(row.m, row.m_new)", "row.l"),
+    "without_the_new_factor": ("O: row", "add * pv", "pv"),
+    "undivided": ("O: row", " / row.l_new", ""),
+    "forgets": ("O: row", "keep * o[t] + ", "(void)keep, "),
+}
+
+# ---- step 06 ----
+
+SHARES_FAULTS = {  # the first output that is wrong, what is right, what is wrong
+    "p_into_dk": ("dK", "return {shape.scale * ds, shape.scale * ds, p}", "return {shape.scale * ds, shape.scale * p, p}"),
+    "without_d": ("dQ", "p * (do_v - do_o)", "p * do_v"),
+    "scale_twice": ("dK", "shape.scale * ds, shape.scale * ds, p", "shape.scale * ds, shape.scale * shape.scale * ds, p"),
+    "dq_without_scale": ("dQ", "return {shape.scale * ds,", "return {ds,"),
+    "score_without_scale": ("dQ", "shape.scale * q_k - lse", "q_k - lse"),
+    "lse_in_base_2": ("dQ", "expf(shape.scale * q_k - lse)", "exp2f(shape.scale * q_k - lse)"),
+    "no_mask": ("d[QK]", "if (j < shape.first_key(i) || j >= shape.end_key(i)) return {0.0f, 0.0f, 0.0f};", "(void)i, (void)j;"),
+    "one_key_too_many": ("d[QK]", "j >= shape.end_key(i)", "j > shape.end_key(i)"),
+    "no_window": ("d[QK]", "j < shape.first_key(i) || ", ""),
+}
+COUNT = "    smem.earlier = atomicAdd(&arrived[batch * shape.kv_heads + kv_head], 1);\n"
+BARRIER, FENCE = "  __syncthreads();\n", "    __threadfence();\n"
+RACE_MENDS = {  # what stands before the branch of thread 0, and inside it
+    "barrier_alone": (BARRIER, COUNT),
+    "fences_without_barrier": ("", FENCE + COUNT + FENCE),
+    "all_fence_without_barrier": ("  __threadfence();\n", COUNT + FENCE),
+    "only_the_writer_fences": (BARRIER, FENCE + COUNT),
+    "only_the_reader_fences": (BARRIER, COUNT + FENCE),
+    "fence_before_the_barrier": ("  if (threadIdx.x == 0) __threadfence();\n" + BARRIER, COUNT + FENCE),
+    "another_thread_fences": (BARRIER + "  if (threadIdx.x == 1) __threadfence();\n", COUNT + FENCE),
+    "warp_barrier": ("  __syncwarp();\n", FENCE + COUNT + FENCE),
+    "fences_of_the_block": (BARRIER, (FENCE + COUNT + FENCE).replace("fence()", "fence_block()")),
+    "count_of_the_block": (BARRIER, FENCE + COUNT.replace("atomicAdd(", "atomicAdd_block(") + FENCE),
+}
+
+# ---- step 07 ----
+
+LIST_FAULTS = {  # what the grader says, what is right, what is wrong
+    "first_tile_first": ("its tiles are", "__popc(full_lanes & before)", "__popc(full_lanes & ~before) - 1"),
+    "lanes_up_to_this": ("its tiles are|race: |out-of-bounds write: ", "(1u << lane) - 1;", "(2u << lane) - 1;"),
+    "forgets_earlier_rounds": ("right, full and left are", "full_before |= full_lanes != 0;", "full_before = false;"),
+    "all_partial_ones_right": ("right, full and left are", "full_before ? 0 : partial_lanes & up_to_full", "(void(up_to_full), partial_lanes)"),
+    "lane_0_alone": ("right, full and left are", "list.full += __popc(full_lanes);", "list.full += full_lanes & 1;"),
+    "partial_as_full": ("right, full and left are", "__ballot_sync(all_lanes, state == full)", "__ballot_sync(all_lanes, state != dead)"),
+    "another_heads_mask": ("right, full and left are", "head / shape.heads, head % shape.heads,", "head / shape.heads, 0,"),
+    "rows_at_one_place": ("race: .* of 'tiles'", "TileList list{row * most,", "TileList list{0,"),
+    "rows_that_are_not": ("out-of-bounds write: .* of 'lists'", "  if (row >= sizes.rows) return;\n", ""),
+}
+COPY, MORE, AFTER = "at + 2);", "next >= 0,", "next = a.tile_after();"
+COPY_OF_THE_LIST, COPY_LEFT_OUT = "at + 2, left > 2 ? 4 : 0);", ("if (threadIdx.x == 0) ptx::", "if (threadIdx.x == 0 && left > 2) ptx::")
+WALK_MENDS = {  # what the grader says, what stands for what
+    "use_alone": ("out-of-bounds read: .* of 'tiles'", [(MORE, "left > 1,")]),
+    "size_0_alone": ("not for the least work", [(COPY, COPY_OF_THE_LIST)]),
+    "stays_inside": ("not for the least work", [(COPY, "at + min(2, left - 1));")]),
+    "one_too_far": ("(out-of-bounds|uninitialised) read: .* of 'tiles'", [(COPY, "at + 2, left > 1 ? 4 : 0);"), (MORE, "left > 1,")]),
+    "one_too_few": ("O: row", [(COPY, "at + 2, left > 3 ? 4 : 0);"), (MORE, "left > 1,")]),
+    "none_at_the_end": ("O: row", [(COPY, COPY_OF_THE_LIST), (MORE, "left > 2,")]),
+    "an_old_index": ("uninitialised read: .*after|not for the least work", [COPY_LEFT_OUT]),
+}
+RIGHT_MENDS = {
+    "guarded": [(COPY, COPY_OF_THE_LIST), (AFTER, "next = left > 1 ? a.tile_after() : -1;")],
+    "left_out": [COPY_LEFT_OUT, (AFTER, "next = left > 1 ? a.tile_after() : -1;")],
+}
+BALANCE_FAULTS = {
+    "never": ("a block visits .* times the mean", "return max(1, device::ceil_div(count, limit));", "return limit > 0 && count > 0 ? 1 : 1;"),
+    "rounded_down": ("a block visits .* times the mean", "max(1, device::ceil_div(count, limit))", "max(1, count / limit)"),
+    "limit_rounded_down": ("fewer would do", "max(1, device::ceil_div(4 * tiles, rows))", "max(1, 4 * tiles / rows)"),
+    "limit_of_the_mean": ("no balance needs more than", "device::ceil_div(4 * tiles, rows)", "device::ceil_div(tiles, rows)"),
+    "always_two": ("no balance needs more than", "max(1, device::ceil_div(count, limit))", "(void(limit), void(count), 2)"),
+    "no_part": ("a row has 0 parts", "max(1, device::ceil_div(count, limit))", "device::ceil_div(count, limit)"),
+    "first_part_alone": ("O: row", "p < parts;", "p < min(parts, 1);"),
+    "o_without_factors": ("O: row", "sum = merged.first * sum + merged.second * o[p * o_stride];", "sum += o[p * o_stride];"),
+    "l_without_factors": ("O: row", "row = merged.state;", "row = {merged.state.m, row.l + part.y};"),
+    "divided_early": ("O: row", "merged.second * o[p * o_stride]", "merged.second * o[p * o_stride] * device::inverse_sum(part.y)"),
+    "rows_of_nothing": ("element 0 is nan where no key is seen", "device::inverse_sum(row.l)", "1.0f / row.l"),
+    "base_2": ("LSE: row", "device::log_sum_exp(row)", "row.m + log2f(row.l)"),
+}
+
+# ---- kernels whose result is right, and which do not do what was asked for: by the counters ----
+
+ROW_TREE = """  for (int live = softmax_threads / 2; live > 0; live /= 2) {
+    if (thread < live) smem.partial[thread] = fmaxf(smem.partial[thread], smem.partial[thread + live]);
+    __syncthreads();  // this level is written before the next reads it
+  }
+"""
+ROW_CHAIN = """  if (thread == 0) {
+    for (int other = 1; other < softmax_threads; ++other) smem.partial[0] = fmaxf(smem.partial[0], smem.partial[other]);
+  }
+  __syncthreads();
+"""
+LDMATRIX = """  const int row = first_row + lane / 16 * 8 + lane % 8;
+  ptx::ldmatrix_x4(frag, &b[row][place(row, step + lane / 8 % 2 * chunk)]);
+"""
+BY_WORDS = """  for (int i = 0; i < 4; ++i) {
+    const int row = first_row + i / 2 * 8 + lane / 4;
+    frag[i] = load(reinterpret_cast<const std::uint32_t*>(&b[row][place(row, step + i % 2 * chunk) + lane % 4 * 2]));
+  }
+"""
+ONLINE = "for (int j = thread; j < shape.cols; j += threads) row = merge_states(row, {x_row[j], 1.0f});"
+TWO_LOOPS = """for (int j = thread; j < shape.cols; j += threads) row.m = fmaxf(row.m, x_row[j]);
+  for (int j = thread; j < shape.cols; j += threads) row.l += expf(x_row[j] - device::safe_maximum(row.m));"""
+PARTS = "for (int j = begin + lane; j < end; j += 32) mine = merge(mine, {x_row[j], 1.0f});"
+PARTS_TWICE = """for (int j = begin + lane; j < end; j += 32) mine.m = fmaxf(mine.m, x_row[j]);
+  for (int j = begin + lane; j < end; j += 32) mine.l += mine.m == -INFINITY ? 0.0f : expf(x_row[j] - mine.m);"""
+COLUMNS = "for (int t = threadIdx.x % 32; t < dim; t += 32) {"
+STRETCHES = """const int lane = threadIdx.x % 32, part = (dim + 31) / 32;
+  for (int t = lane * part; t < min(dim, (lane + 1) * part); ++t) {"""
+SUM_OF_KEYS = """    float pv = 0.0f;
+    for (int c = 0; c < keys; ++c) pv += p[c] * v[c][t];
+    o[t] = (keep * o[t] + add * pv) / row.l_new;
+"""
+KEY_BY_KEY = """    o[t] *= keep / row.l_new;
+    for (int c = 0; c < keys; ++c) o[t] += add * p[c] * v[c][t] / row.l_new;
+"""
+WALK_BEGINS, WALK_ENDS = "  // Calls visit(", "}\n\n}  // namespace exercise"
+ONE_LANE = """  if (lane != 0) return;
+  TileList list{row * most, 0, 0, 0};
+  for (int place = 0; place < 3; ++place) {
+    bool full_before = false;
+    for (int tile = states.tiles.end - 1; tile >= states.tiles.begin; --tile) {
+      const TileState state = states.of(tile);
+      full_before |= state == full;
+      const int of_tile = state == full ? 1 : state == partial ? (full_before ? 2 : 0) : 3;
+      if (of_tile != place) continue;
+      tiles[list.first + list.right + list.full + list.left] = tile;
+      ++(place == 0 ? list.right : place == 1 ? list.full : list.left);
+    }
+  }
+  store(reinterpret_cast<int4*>(&lists[row]), make_int4(list.first, list.right, list.full, list.left));
+"""
+PART_OF_ROW = "    const float2 part = device::load(reinterpret_cast<const float2*>(&states[p * state_stride]));\n"
+LOOKS_AGAIN = (
+    PART_OF_ROW
+    + """    for (int again = 0; again < parts; ++again) {
+      if (device::load(reinterpret_cast<const float2*>(&states[again * state_stride])).x + o[again * o_stride] > 1e30f) return {};
+    }
+"""
+)
+LAZY = {  # {(exercise, name): (what it starts from, what the grader says, [(what stands there, what is put there)])}
+    ("01_naive_mha/2_find_the_fault", "chain"): ("solution", "a tree of halves is enough", [(ROW_TREE, ROW_CHAIN)]),
+    ("01_naive_mha/2_find_the_fault", "whole_row"): (
+        "solution",
+        "must not read a row more often",
+        [("for (int j = thread; j < shape.seq_k; j += softmax_threads) row_max", "for (int j = 0; j < shape.seq_k; ++j) row_max")],
+    ),
+    ("01_naive_mha/3_share_the_query", "never_reads_the_copy"): (
+        "solution",
+        "where is the staged copy of Q used",
+        [("dot += smem.q_row[t]", "dot += q_row[t]")],
+    ),
+    ("01_naive_mha/3_share_the_query", "one_thread_copies"): (
+        "solution",
+        "from global memory, where",
+        [("for (int t = threadIdx.x; t < shape.dim; t += scores_threads)", "for (int t = threadIdx.x == 0 ? 0 : shape.dim; t < shape.dim; ++t)")],
+    ),
+    ("01_naive_mha/4_five_reports", "barriers"): (
+        "solution",
+        "who must wait for whom",
+        [("    __syncwarp();  // the row's lanes", "    __syncthreads();\n    __syncthreads();  // the row's lanes")],
+    ),
+    ("02_tiled_gemm/2_find_the_missing_wait", "waits_for_all"): (
+        "task",
+        "ends the pipeline",
+        [("ptx::cp_async_wait_group<stages - 2>();", "ptx::cp_async_wait_group<0>();")],
+    ),
+    ("02_tiled_gemm/3_write_the_b_load", "by_words"): ("solution", "come by ldmatrix", [(LDMATRIX, BY_WORDS)]),
+    ("03_online_softmax/2_find_the_fault", "three_pass"): ("solution", "reads a row twice", [(ONLINE, TWO_LOOPS)]),
+    ("03_online_softmax/3_write_the_merge", "three_pass"): ("solution", "a row is read twice", [(PARTS, PARTS_TWICE)]),
+    ("04_flash_v1/2_find_the_faults", "q_from_global"): (
+        "solution",
+        "moves O once",
+        [("dot += smem.q[r][t] * smem.k[lane][t]", "dot += q.row(batch, head, i)[t] * smem.k[lane][t]")],
+    ),
+    ("04_flash_v1/3_write_the_update", "key_by_key"): ("solution", "each element of O (read|written) once", [(SUM_OF_KEYS, KEY_BY_KEY)]),
+    ("04_flash_v1/3_write_the_update", "stretches"): ("solution", "neighbouring columns|each element of O", [(COLUMNS, STRETCHES)]),
+    ("04_flash_v1/3_write_the_update", "one_lane"): (
+        "solution",
+        "each element of O|neighbouring columns",
+        [(COLUMNS, "for (int t = threadIdx.x % 32 == 0 ? 0 : dim; t < dim; ++t) {")],
+    ),
+    ("05_flash_v2/2_find_the_race", "barrier_in_the_loop"): (
+        "solution",
+        "it stands before the main loop",
+        [("    scores<__half", "    __syncthreads();\n    scores<__half")],
+    ),
+    ("05_flash_v2/2_find_the_race", "one_after_the_other"): (
+        "task",
+        "both stages are filled",
+        [
+            ("  copy_tile(tiles.end - 2);\n", ""),
+            ("cp_async_wait_group<1>();  // this", "cp_async_wait_group<0>();  // this"),
+            ("copy_tile(j - 2)", "copy_tile(j - 1)"),
+        ],
+    ),
+    ("06_backward/2_find_the_race", "one_more_barrier"): (
+        "solution",
+        "pass .* barriers",
+        [("  __syncthreads();  // everyone's", "  __syncthreads();\n  __syncthreads();  // everyone's")],
+    ),
+    ("07_block_sparse/1_build_the_list", "one_lane"): ("solution", "32 (lanes|tiles)", [((WALK_BEGINS, WALK_ENDS), ONE_LANE)]),
+    ("07_block_sparse/4_balance_a_bad_mask", "looks_again"): ("solution", "is each part read once", [(PART_OF_ROW, LOOKS_AGAIN)]),
+}
+
+# ---- numbers that forget something ----
+
+WRONG_BYTES = {  # of exercise 3 of step 06
+    "standard_written_bytes": [2 * 12 * 136 * 184 // 2, 600576 // 2, 600576 / 3],  # one head; fp16; one matrix
+    "standard_read_bytes": [5 * 200192, 4 * 200192],  # without the mask; a read of dP left out
+    "recompute_added_bytes": [2 * 6 * 136 * 32 * 4],  # without the mask
+    "one_kernel_tiles": [18, 8],  # without the mask; one head
+    "one_kernel_red": [16 * 32, 16 * 32 * 4],  # of a thread; at dim 64
+    "fragment_order_red": [1024],
+    "keys_32_added_bytes": [16 * 64 * 32 * 4, 12 * 64 * 32 * 4],  # tiles of 64 keys; without the mask
+    "two_kernels_mma": [16 * 4 * 80, 7168 / 4],  # five products; one warp
+}
+WRONG_TILES = {  # of exercise 3 of step 07
+    "band_tiles": [20, 7, 13],  # not causal; blocks; the last row's second tile left out
+    "sink_tiles": [24, 9],
+    "tokens_tiles": [12, 8, 20],  # as one query sees them; blocks; all
+    "dense_tiles": [32, 10],
+    "mma": [34816 // 4, 34816 // 2, 80 * 512],  # one warp; 16 rows a warp; all dense
+    "list_bytes": [4 * 68, 4 * 68 + 16 * 4, 68 + 16 * 16],  # without rows; of one head; bytes
+    "p": [68 / 128, 68, 0.5],  # of a launch that is not causal
+    "saves_least_of_197": ["band", "sink", "causal", "Tokens", 0],
+    "its_p": [0.43, 0.75, 1],  # pairs; the others
+}
