@@ -114,6 +114,131 @@ UPDATE_FAULTS = {
     "forgets": ("O: row", "keep * o[t] + ", "(void)keep, "),
 }
 
+# ---- kernels from scratch: exercises 4 of steps 02, 03 and 05 ----
+
+FROM_SCRATCH = {  # {(exercise, name): (what the grader says, [(what stands in the solution, what is put there)])}
+    ("02_tiled_gemm/4_write_a_register_tile", "no_barrier_before_the_loads"): (
+        "race: |uninitialised read: ",
+        [("    __syncthreads();  // both tiles are written before anyone reads them\n", "")],
+    ),
+    ("02_tiled_gemm/4_write_a_register_tile", "no_barrier_behind_the_loads"): (
+        "race: ",
+        [("    __syncthreads();  // everyone has read the tiles before the next ones overwrite them\n", "")],
+    ),
+    ("02_tiled_gemm/4_write_a_register_tile", "rows_and_columns_exchanged"): (
+        "C: row",
+        [
+            (
+                "row = thread / 16 * thread_rows, column = thread % 16 * thread_columns;",
+                "row = thread % 8 * thread_rows, column = thread / 8 * thread_columns + 4;",
+            )
+        ],
+    ),
+    ("02_tiled_gemm/4_write_a_register_tile", "last_k_tile_left_out"): (
+        "C: row",
+        [("first < shape.k; first += tile_k", "first + tile_k <= shape.k; first += tile_k")],
+    ),
+    ("02_tiled_gemm/4_write_a_register_tile", "half_of_a"): (
+        "C: row",
+        [("load4(&smem.a[step][row + 4], &a_frag[4]);", "load4(&smem.a[step][row], &a_frag[4]);")],
+    ),
+    ("02_tiled_gemm/4_write_a_register_tile", "no_edge"): (
+        "out-of-bounds read",
+        [("element_or_zero(b, batch, tile.column + i, first + t, shape.n, shape.k)", "b.row(batch, tile.column + i)[first + t]")],
+    ),
+    ("03_online_softmax/4_split_a_row", "parts_without_factors"): (
+        "O: row",
+        [("return {m, f_a * a.l + f_b * b.l, f_a * a.o + f_b * b.o};", "return {m, a.l + b.l, (void(f_a), void(f_b), a.o + b.o)};")],
+    ),
+    ("03_online_softmax/4_split_a_row", "o_without_factors"): ("O: row", [("f_a * a.o + f_b * b.o};", "a.o + b.o};")]),
+    ("03_online_softmax/4_split_a_row", "divided_early"): (
+        "O: row",
+        [("    o_parts[std::int64_t(blockIdx.x) * shape.dim + t] = o;", "    o_parts[std::int64_t(blockIdx.x) * shape.dim + t] = l == 0.0f ? 0.0f : o / l;")],
+    ),
+    ("03_online_softmax/4_split_a_row", "mean_of_the_parts"): (
+        "O: row",
+        [
+            (
+                "state = merge(state, {part.x, part.y, o_parts[at * shape.dim + t]});",
+                "state = {merge(state, {part.x, part.y, 0.0f}).m, merge(state, {part.x, part.y, 0.0f}).l, state.o + o_parts[at * shape.dim + t]};",
+            )
+        ],
+    ),
+    ("03_online_softmax/4_split_a_row", "two_empty_parts"): (
+        "nan",
+        [("const float f_a = expf(a.m - subtracted(m)), f_b = expf(b.m - subtracted(m));", "const float f_a = expf(a.m - m), f_b = expf(b.m - m);")],
+    ),
+    ("03_online_softmax/4_split_a_row", "an_empty_part"): ("nan|NaN", [("const float p = expf(x - subtracted(m));", "const float p = expf(x - m);")]),
+    ("03_online_softmax/4_split_a_row", "row_without_keys"): ("nan", [("state.l == 0.0f ? 0.0f : state.o / state.l;", "state.o / state.l;")]),
+    ("03_online_softmax/4_split_a_row", "first_part_alone"): ("O: row", [("p < parts; ++p", "p < min(parts, 1); ++p")]),
+    ("03_online_softmax/4_split_a_row", "no_mask"): ("O: row|LSE: row", [("shape.visible_keys(query.i)", "shape.seq_k")]),
+    ("03_online_softmax/4_split_a_row", "last_part_in_full"): (
+        "out-of-bounds read|O: row",
+        [("min(part_keys, shape.visible_keys(query.i) - first_key)", "(shape.visible_keys(query.i) > first_key ? part_keys : 0)")],
+    ),
+    ("03_online_softmax/4_split_a_row", "states_at_one_place"): (
+        "race: .* of 'm and l'",
+        [("store(&ml[blockIdx.x], make_float2(m, l));", "store(&ml[row], make_float2(m, l));")],
+    ),
+    ("03_online_softmax/4_split_a_row", "no_syncwarp"): (
+        "race: |uninitialised read: ",
+        [("  __syncwarp();  // all of P is written before any lane reads it\n", "")],
+    ),
+    ("03_online_softmax/4_split_a_row", "lse_of_the_last_part"): (
+        "LSE: row",
+        [("state.m + logf(state.l);", "load(&ml[std::int64_t(row + 1) * parts - 1]).x + logf(state.l);")],
+    ),
+    ("05_flash_v2/4_turn_the_loops", "no_rescale"): ("O: row", [("acc[r][n] = factor * acc[r][n] + pv;", "acc[r][n] += pv;")]),
+    ("05_flash_v2/4_turn_the_loops", "l_without_factor"): (
+        "O: row|LSE: row",
+        [("states[r] = {m, factor * states[r].l + warp_sum(p)};", "states[r] = {m, states[r].l + warp_sum(p)};")],
+    ),
+    ("05_flash_v2/4_turn_the_loops", "divided_in_every_tile"): (
+        "O: row",
+        [("acc[r][n] = factor * acc[r][n] + pv;", "acc[r][n] = (factor * acc[r][n] + pv) * device::inverse_sum(states[r].l);")],
+    ),
+    ("05_flash_v2/4_turn_the_loops", "last_tile_left_out"): (
+        "O: row|LSE: row",
+        [("first_key < end_key; first_key += tile_keys) {", "first_key + tile_keys <= end_key; first_key += tile_keys) {")],
+    ),
+    ("05_flash_v2/4_turn_the_loops", "no_barrier_before_the_scores"): (
+        "race: |uninitialised read: ",
+        [("    __syncthreads();  // K and V, and before the first tile Q, are written before any warp reads them\n", "")],
+    ),
+    ("05_flash_v2/4_turn_the_loops", "no_barrier_behind_the_tile"): (
+        "race: ",
+        [("    __syncthreads();  // everyone has read K and V before the next tile overwrites them\n", "")],
+    ),
+    ("05_flash_v2/4_turn_the_loops", "row_without_keys"): ("nan", [("device::inverse_sum(states[r].l)", "1.0f / states[r].l")]),
+    ("05_flash_v2/4_turn_the_loops", "lse_in_base_2"): ("LSE: row", [("device::log_sum_exp(states[r])", "states[r].m + log2f(states[r].l)")]),
+}
+RIGHT_FROM_SCRATCH = {  # other solutions, which the grader must accept
+    ("03_online_softmax/4_split_a_row", "empty_parts_not_stored"): [
+        ("for (int t = lane; t < shape.dim; t += 32) {\n    float o = 0.0f;", "for (int t = lane; t < shape.dim && keys > 0; t += 32) {\n    float o = 0.0f;"),
+        ("      state = merge(", "      if (part.y > 0.0f) state = merge("),
+    ],
+    ("05_flash_v2/4_turn_the_loops", "lane_0_alone_stores"): [
+        ("    store_if(lane == 0, &lse[row], device::log_sum_exp(states[r]));", "    if (lane == 0) lse[row] = device::log_sum_exp(states[r]);"),
+        ("using device::store_if;\n", ""),
+    ],
+    ("05_flash_v2/4_turn_the_loops", "rows_side_by_side"): [
+        ("const int row = warp + r * warps;", "const int row = warp * rows_of_warp + r;"),
+        ("const int i = first_row + warp + r * warps;", "const int i = first_row + warp * rows_of_warp + r;"),
+    ],
+}
+WRONG_BLOCKS = {  # exercise 5 of step 05
+    "A_h200": [3],  # registers not rounded up to 8
+    "B_h200": [3],  # by shared memory alone
+    "C_h200": [4],  # by shared memory alone
+    "D_h200": [4, 6],  # 128 threads; by shared memory alone
+    "tile_h200": ["A", "C", "D"],  # the first with two; the most blocks; the most warps
+    "A_99k": [0, 2],  # it does not fit; by registers alone
+    "B_99k": [0, 2],  # the same
+    "C_99k": [2],  # without the 1,024 bytes
+    "D_99k": [3, 4],  # by shared memory alone; 128 threads
+    "tile_99k": ["A", "B", "C"],
+}
+
 # ---- step 06 ----
 
 SHARES_FAULTS = {  # the first output that is wrong, what is right, what is wrong
@@ -245,6 +370,24 @@ LOOKS_AGAIN = (
     }
 """
 )
+WHOLE_ROW = [  # the block of part 0 takes the whole row, and the others have nothing to do
+    ("  const int first_key = part * part_keys;\n", "  if (part > 0) return;\n"),
+    ("min(part_keys, shape.visible_keys(query.i) - first_key);", "shape.visible_keys(query.i);"),
+    (
+        "  float x = -INFINITY;\n  if (lane < keys) x = score(shape, q.row(query.batch, query.head, query.i), k.row(query.batch, kv_head, first_key + lane));\n",
+        "  float x = -INFINITY;\n  for (int c = lane; c < keys; c += 32) x = fmaxf(x, score(shape, q.row(query.batch, query.head, query.i), k.row(query.batch, kv_head, c)));\n",
+    ),
+    (
+        "  const float p = expf(x - subtracted(m));\n  float l = p;\n",
+        "  float l = 0.0f;\n  for (int c = lane; c < keys; c += 32) l += expf(score(shape, q.row(query.batch, query.head, query.i), k.row(query.batch, kv_head, c)) - m);\n",
+    ),
+    ("  smem.p[lane] = p;\n", "  (void)smem;\n"),
+    (
+        "o += smem.p[c] * v.row(query.batch, kv_head, first_key + c)[t];",
+        "o += expf(score(shape, q.row(query.batch, query.head, query.i), k.row(query.batch, kv_head, c)) - m) * v.row(query.batch, kv_head, c)[t];",
+    ),
+    ("p < parts; ++p", "p < min(parts, 1); ++p"),
+]
 LAZY = {  # {(exercise, name): (what it starts from, what the grader says, [(what stands there, what is put there)])}
     ("01_naive_mha/2_find_the_fault", "chain"): ("solution", "a tree of halves is enough", [(ROW_TREE, ROW_CHAIN)]),
     ("01_naive_mha/2_find_the_fault", "whole_row"): (
@@ -308,6 +451,78 @@ LAZY = {  # {(exercise, name): (what it starts from, what the grader says, [(wha
     ),
     ("07_block_sparse/1_build_the_list", "one_lane"): ("solution", "32 (lanes|tiles)", [((WALK_BEGINS, WALK_ENDS), ONE_LANE)]),
     ("07_block_sparse/4_balance_a_bad_mask", "looks_again"): ("solution", "is each part read once", [(PART_OF_ROW, LOOKS_AGAIN)]),
+    ("02_tiled_gemm/4_write_a_register_tile", "two_loads_for_each"): (
+        "solution",
+        "12 words in three accesses",
+        [("acc[i][j] += a_frag[i] * b_frag[j];", "acc[i][j] += load(&smem.a[step][row + i]) * load(&smem.b[step][column + j]);")],
+    ),
+    ("02_tiled_gemm/4_write_a_register_tile", "a_for_each_column"): (
+        "solution",
+        "12 words in three accesses",
+        [
+            (
+                "        for (int j = 0; j < thread_columns; ++j) acc[i][j] += a_frag[i] * b_frag[j];\n",
+                "        for (int j = 0; j < thread_columns; ++j) acc[i][j] += load(&smem.a[step][row + i]) * b_frag[j];\n",
+            )
+        ],
+    ),
+    ("02_tiled_gemm/4_write_a_register_tile", "scalar_loads"): (
+        "solution",
+        "12 words in three accesses",
+        [
+            (
+                "      load4(&smem.b[step][column], &b_frag[0]);\n",
+                "      for (int j = 0; j < thread_columns; ++j) b_frag[j] = load(&smem.b[step][column + j]);\n",
+            )
+        ],
+    ),
+    ("02_tiled_gemm/4_write_a_register_tile", "without_shared_memory"): (
+        "solution",
+        "neighbouring lanes along k",
+        [("acc[i][j] += a_frag[i] * b_frag[j];", "acc[i][j] += element_or_zero(a, batch, tile.row + row + i, first + step, shape.m, shape.k) * b_frag[j];")],
+    ),
+    ("02_tiled_gemm/4_write_a_register_tile", "lanes_along_the_rows"): (
+        "solution",
+        "neighbouring lanes along k",
+        [
+            (
+                "    const int t = thread % tile_k;  // 16 lanes along k: coalesced\n    for (int i = thread / tile_k; i < block_rows; i += threads / tile_k) {",
+                "    for (int e = thread; e < block_rows * tile_k; e += threads) {\n      const int t = e / block_rows, i = e % block_rows;",
+            )
+        ],
+    ),
+    ("03_online_softmax/4_split_a_row", "one_block_does_all"): ("solution", "the states of all parts must be stored", WHOLE_ROW),
+    ("03_online_softmax/4_split_a_row", "one_lane_stores"): (
+        "solution",
+        "neighbouring lanes read neighbours",
+        [("for (int t = threadIdx.x; t < shape.dim; t += 32) {", "for (int t = 0; threadIdx.x == 0 && t < shape.dim; ++t) {")],
+    ),
+    ("05_flash_v2/4_turn_the_loops", "o_in_every_tile"): (
+        "solution",
+        "O and LSE once",
+        [
+            (
+                "        acc[r][n] = factor * acc[r][n] + pv;\n",
+                "        acc[r][n] = factor * acc[r][n] + pv;\n        if (t < shape.dim) o.row(batch, head, first_row + row)[t] = acc[r][n] * device::inverse_sum(states[r].l);\n",
+            )
+        ],
+    ),
+    ("05_flash_v2/4_turn_the_loops", "tiles_of_8_queries"): (
+        "solution",
+        "K and V once for 32 queries",
+        [("constexpr int rows_of_warp = 4,", "constexpr int rows_of_warp = 1,")],
+    ),
+    ("05_flash_v2/4_turn_the_loops", "q_from_global_memory"): (
+        "solution",
+        "K and V once for 32 queries",
+        [("dot += smem.q[row][t] * smem.k[lane][t];", "dot += q.row(batch, head, first_row + row)[t] * smem.k[lane][t];")],
+    ),
+    ("05_flash_v2/4_turn_the_loops", "all_tiles_of_keys"): (
+        "solution",
+        "K and V once for 32 queries",
+        [("const int end_key = shape.visible_keys(end_row - 1);", "const int end_key = shape.seq_k;")],
+    ),
+    ("05_flash_v2/4_turn_the_loops", "version_1"): ("task", "O and LSE once", []),
 }
 
 # ---- numbers that forget something ----

@@ -20,9 +20,18 @@ ROOT = Path(__file__).resolve().parents[2]
 
 from tools.learn import grade as grade_py
 from tools.learn import handout
-from tools.learn.grading import expected, kernels, mysteries, numbers, plain, table
+from tools.learn.grading import (
+    expected,
+    kernels,
+    mysteries,
+    numbers,
+    occupancy,
+    plain,
+    table,
+)
 from tools.learn.grading import run as running
 from tools.learn.grading.report import Report
+from tools.measure.profiling import digest, ncu
 from tools.mutate.rebuild import Rebuild
 
 BUILD = ROOT / "build" / "sim"
@@ -271,6 +280,86 @@ def test_the_grader_rejects_a_kernel_that_is_right_and_lazy(exercise, name, caps
     capsys.readouterr()
     assert not passes(folder, f"lazy_{name}")
     assert re.search(f"the result is right, but .*({reason})", said := capsys.readouterr().out), said
+
+
+# ---- kernels from scratch: exercises 4 of steps 02, 03 and 05 ----
+
+
+def build_pieces(exercise, name, pieces):
+    """Builds an exercise's solution with these pieces in place of others; returns the exercise's folder."""
+    step, number = exercise.split("/")
+    folder = ROOT / "steps" / step / "exercises" / number
+    text = solution_of(folder, "solution.cuh").read_text()
+    for there, put in pieces:
+        assert text.count(there) == 1, there
+        text = text.replace(there, put)
+    build_variants(folder, {name: text})
+    return folder
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("exercise, name", faults.FROM_SCRATCH, ids=lambda value: value.replace("/", "-"))
+def test_the_grader_rejects_a_kernel_from_scratch_with_one_fault_and_says_which(exercise, name, capsys):
+    reason, pieces = faults.FROM_SCRATCH[exercise, name]
+    rejected(build_pieces(exercise, name, pieces), name, reason, capsys)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("exercise, name", faults.RIGHT_FROM_SCRATCH, ids=lambda value: value.replace("/", "-"))
+def test_the_grader_accepts_another_kernel_from_scratch_that_is_right(exercise, name):
+    assert passes(build_pieces(exercise, name, faults.RIGHT_FROM_SCRATCH[exercise, name]), name)
+
+
+# ---- exercise 5 of step 05: how many blocks a multiprocessor holds ----
+
+TILES = ROOT / "steps" / "05_flash_v2" / "exercises" / "5_tiles_by_occupancy"
+
+
+@of(TILES)
+def test_the_grader_rejects_blocks_that_forget_a_limit(folder, capsys):
+    solution, wanted = json.loads(solution_of(folder, "solution.json").read_text()), expected_of(folder)
+    assert faults.WRONG_BLOCKS.keys() == wanted.keys()
+    for name, answers in faults.WRONG_BLOCKS.items():
+        for answer in answers:
+            capsys.readouterr()
+            assert not accepts({**solution, name: answer}, wanted), (name, answer)
+            (line,) = re.findall(r"^wrong  .*$", capsys.readouterr().out, re.MULTILINE)
+            assert "times" not in line  # of so small a number, a factor would be the answer
+
+
+@of(TILES)
+def test_the_tiles_of_the_exercise_are_none_of_the_steps_and_different_limits_decide(folder):
+    asked = json.loads((folder / "tiles.json").read_text())
+    h200 = json.loads((ROOT / asked["gpus"]["h200"]).read_text())
+    known = [launch.get("launch__registers_per_thread") for launch in digest.committed(ROOT, "h200", "05_flash_v2")["4k-d128"]]
+    decide = set()
+    for gpu in (h200, asked["gpus"]["99k"]):
+        for tile in asked["tiles"].values():
+            assert tile["registers"] not in known
+            limits = occupancy.limits(gpu, tile)
+            decide |= {what for what, blocks in limits.items() if blocks == min(limits.values())}
+    assert decide == {"registers", "shared_mem"}
+
+
+@of(TILES)
+def test_blocks_on_a_multiprocessor_are_those_that_nsight_compute_says(folder):
+    """Of every launch that was profiled on an H200. The driver gives shared memory no more than these blocks need, so that its limit alone
+    may be lower than ours."""
+    h200 = json.loads((ROOT / "docs" / "machine" / "h200.json").read_text())
+    seen = set()
+    for path in sorted((ROOT / "results" / "h200").glob("ncu_*.csv")):
+        for row in (row for rows in ncu.measured(path).values() for row in rows if row.get("launch__occupancy_limit_warps")):
+            threads = math.prod(map(int, re.findall(r"\d+", row["Block Size"])))
+            registers = int(ncu.real(row["launch__registers_per_thread"]))
+            shared = sum(int(ncu.real(row[f"launch__shared_mem_per_block_{kind}"])) for kind in ("dynamic", "static"))
+            theirs = {what: ncu.real(row[f"launch__occupancy_limit_{what}"]) for what in ("registers", "shared_mem", "warps", "blocks")}
+            if threads % 32 == 0:
+                block = {"threads": threads, "registers": registers, "shared_bytes": shared}
+                ours = occupancy.limits(h200, block)
+                assert [what for what in theirs if theirs[what] != ours[what] and what != "shared_mem"] == [], block
+                assert min(theirs.values()) == occupancy.blocks(h200, block), block
+                seen.add((threads, registers, shared))
+    assert len(seen) > 100
 
 
 # ---- the handout ----
