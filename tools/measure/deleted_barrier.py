@@ -41,7 +41,7 @@ def commands():
     """What a reader types to see it: the deletion, and the run."""
     text = (ROOT / SOURCE).read_text()
     line = text.count("\n", 0, place(text)) + 1
-    return [f"sed -i '{line}s/{BARRIER}//' {SOURCE}", f"make sim && build/sim/bin/{STEP} {' '.join(ARGUMENTS)}"]
+    return [f"sed -i '{line}s/{BARRIER}//' {SOURCE}", f"make sim STEP=00 && build/sim/bin/{STEP} {' '.join(ARGUMENTS)}"]
 
 
 def run(folder):
