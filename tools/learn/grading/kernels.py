@@ -59,7 +59,7 @@ def run(program, flags, counted=False, traced=False):
         extra = (["--counters", "--json", report] if counted else []) + (["--trace", trace] if traced else [])
         done = subprocess.run([program, *flags, *extra], check=False, cwd=ROOT, capture_output=True, text=True, timeout=TIMEOUT)
         if done.returncode != 0:
-            said = f"{' '.join(flags)}\n\n{done.stdout}{done.stderr}"
+            said = f"{' '.join(flags)}\n\n{done.stderr}\n{done.stdout}"  # what is wrong first; then what a right run says, too
             # Once more without counters, which would bury what is wrong.
             return (counted and run(program, flags)[0]) or said, None
         return "", counts_of(json.loads(report.read_text()), trace.read_text() if traced else "") if counted else None
