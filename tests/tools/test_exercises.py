@@ -40,6 +40,7 @@ EXERCISES = sorted(folder for folder in ROOT.glob("steps/*/exercises/*") if fold
 KERNELS = [folder for folder in EXERCISES if (folder / "task.cuh").exists()]
 PLAIN = [folder for folder in EXERCISES if (folder / "task.cu").exists()]  # plain CUDA: step 00
 ANSWERS = [folder for folder in EXERCISES if (folder / "answers.json").exists()]
+MYSTERIES = [folder for folder in EXERCISES if folder.name.endswith("_a_mystery")]
 
 
 class NoFaults:
@@ -96,7 +97,7 @@ def accepts(answers, wanted):
 
 
 STEP_06 = ROOT / "steps" / "06_backward" / "exercises"
-SHARES, LAST_BLOCK, BYTES, MYSTERY = (STEP_06 / name for name in ("1_fill_in_ds", "2_find_the_race", "3_predict_bytes", "4_a_mystery"))
+SHARES, LAST_BLOCK, BYTES = (STEP_06 / name for name in ("1_fill_in_ds", "2_find_the_race", "3_predict_bytes"))
 
 
 def race_mends(mends):
@@ -408,7 +409,7 @@ def test_the_handouts_own_tests_of_graders_are_skipped_with_a_reason(handed_out,
     assert "solutions/ is missing: this is a handout" in done.stdout and " passed" not in done.stdout and " failed" not in done.stdout
 
 
-@of(ROOT / "steps" / "00_first_kernel" / "exercises" / "4_predict_the_roofs", MYSTERY)
+@of(ROOT / "steps" / "00_first_kernel" / "exercises" / "4_predict_the_roofs", *MYSTERIES)
 def test_the_handouts_graders_reject_answers_as_they_are_handed_out(handed_out, folder):
     skip_if_worked_on(folder)
     done = graded_there(handed_out, folder)
@@ -417,22 +418,16 @@ def test_the_handouts_graders_reject_answers_as_they_are_handed_out(handed_out, 
 
 @pytest.mark.long
 @of(ROOT / "steps" / "00_first_kernel")
-def test_the_handouts_graders_build_and_reject_a_kernel_and_plain_cuda(handed_out, folder):
-    """And accept a solution that is put in the task's place: what they compare with came along."""
-    tasks = [
-        ROOT / "steps" / "00_first_kernel" / "exercises" / "1_write_a_vector_kernel",
-        ROOT / "steps" / "03_online_softmax" / "exercises" / "3_write_the_merge",
-    ]
-    for task in tasks:
-        skip_if_worked_on(task)
+def test_the_handouts_graders_build_and_reject_a_kernel(handed_out, folder):
+    """And accept a solution that is put in the task's place: what they compare with came along. Plain CUDA, which builds in a minute."""
+    task = folder / "exercises" / "1_write_a_vector_kernel"
+    skip_if_worked_on(task)
     subprocess.run(["cmake", "--preset", "sim"], cwd=handed_out, capture_output=True, text=True, check=True)
-    for task in tasks:
-        done = graded_there(handed_out, task)
-        assert done.returncode == 1 and "It does not compile" not in done.stdout and done.stdout.endswith("not yet\n"), done.stdout + done.stderr
-        (source,) = task.glob("task.cu*")
-        shutil.copy(solution_of(task, source.name.replace("task", "solution")), handed_out / source.relative_to(ROOT))
-        done = graded_there(handed_out, task)
-        assert done.returncode == 0, done.stdout + done.stderr
+    done = graded_there(handed_out, task)
+    assert done.returncode == 1 and "It does not compile" not in done.stdout and done.stdout.endswith("not yet\n"), done.stdout + done.stderr
+    shutil.copy(solution_of(task, "solution.cu"), handed_out / (task / "task.cu").relative_to(ROOT))
+    done = graded_there(handed_out, task)
+    assert done.returncode == 0, done.stdout + done.stderr
 
 
 @of(ROOT / "steps" / "00_first_kernel")
@@ -787,18 +782,27 @@ def test_the_grader_rejects_numbers_that_forget_something(folder, capsys):
             assert capsys.readouterr().out.count("wrong  ") == 1
 
 
+# ---- mysteries: which kernel, which bound, which change ----
+
+
 def accepts_names(folder, answers):
     exercise = exercise_of(folder)
     return mysteries.grade(Report(exercise), exercise, answers, mysteries.expected_names(exercise))
 
 
-@of(MYSTERY)
+def names_of(folder):
+    """{question: the names that are offered}."""
+    mystery = mysteries.MYSTERIES[exercise_of(folder)]
+    return {"kernel": list(mysteries.launches_of(exercise_of(folder))[1]), "bound": mysteries.BOUNDS, "change": list(mystery.changes)}
+
+
+@of(*MYSTERIES)
 def test_the_grader_rejects_every_other_name_says_why_and_does_not_give_the_answer(folder, capsys):
     solution = json.loads(solution_of(folder, "solution.json").read_text())
     assert accepts_names(folder, solution)
-    lists = {"kernel": list(mysteries.launches_of(exercise_of(folder))[1]), "bound": mysteries.BOUNDS, "change": list(mysteries.CHANGES)}
+    assert set(solution) == {f"{letter}_{question}" for letter in "ABC" for question in names_of(folder)}
     for question, right in solution.items():
-        choices = lists[question.split("_")[1]]
+        choices = names_of(folder)[question.split("_")[1]]
         assert right in choices
         for wrong in [name for name in choices if name != right] + ["", "nothing", 7, ["list"]]:
             capsys.readouterr()
@@ -806,34 +810,151 @@ def test_the_grader_rejects_every_other_name_says_why_and_does_not_give_the_answ
             (line,) = re.findall(r"^wrong  .*$", capsys.readouterr().out, re.MULTILINE)
             assert line.startswith(f"wrong  {question}: {wrong}")
             assert (re.search(r"  \(.{12,}\)$", line) is not None) == (wrong != "")
+            assert ("not one of the list" in line) == (wrong != "" and wrong not in choices)
             assert not re.search(rf"\b{right}\b", line.replace(str(wrong), "")), line
 
 
-@of(MYSTERY)
+@of(*MYSTERIES)
+def test_a_wrong_change_is_answered_by_rows_of_the_digest(folder):
+    """So that every hint names what speaks against it; step 06's name their rows in words."""
+    exercise = exercise_of(folder)
+    mystery, shown = mysteries.MYSTERIES[exercise], {row.name for row in mysteries.rows_of(exercise)}
+    for name, change in mystery.changes.items():
+        assert set(change.rows) <= shown and (change.rows or mystery.timed), name
+        for launch, right in mysteries.launches_of(exercise)[0].values():
+            hint = mysteries.why_not(exercise, launch, "change", name)
+            assert name == right or hint.startswith(change.lesson) and all(f"{row}: " in hint for row in change.rows)
+    assert mystery.timed or all(set(rows) <= shown for rows in mysteries.ROWS_OF_BOUNDS.values())
+
+
+@of(*MYSTERIES)
+def test_a_mystery_asks_for_three_kernels_and_offers_wrong_changes(folder):
+    exercise = exercise_of(folder)
+    found, known = mysteries.launches_of(exercise)
+    assert list(found) == ["A", "B", "C"] and len({launch.kernel for launch, _ in found.values()}) == 3
+    offered = set(mysteries.MYSTERIES[exercise].changes)
+    assert len(offered - {change for _, change in found.values()}) >= 3 and len(known) > 3
+
+
+@of(*MYSTERIES)
 def test_the_digests_of_the_mystery_name_no_kernel(folder):
+    exercise = exercise_of(folder)
+    shown = mysteries.table(exercise).split("_kernel is one of")[0]
+    assert not [name for name in [*names_of(folder)["kernel"], *names_of(folder)["change"], "What bounds"] if name in shown]
+    assert all(row in shown for row in ("DRAM read", "shared wavefronts", "stalls"))
+    assert mysteries.MYSTERIES[exercise].timed == bool(re.search(r"^(time|floor) ", shown, re.MULTILINE))
+
+
+def cells_of(text, column):
+    """{row: its text} of one column of a table."""
+    names = {row.name for row in mysteries.ROWS + mysteries.RATES}
+    rows = [re.split(r"\s{2,}", line.strip()) for line in text.splitlines()]
+    return {row[0]: row[column] for row in rows if row[0] in names}
+
+
+def digest_of(step, case, kernel):
+    """{row: its text} of a kernel's first column in results/digests/."""
+    text = (ROOT / "results" / "digests" / f"{step}.txt").read_text().split(f"==== shape {case}")[1].split("==== shape")[0]
+    for part in text.split("\n---- "):
+        heads = next((line.split() for line in part.splitlines() if kernel in line.split()), None)
+        if heads:
+            return cells_of(part.split("What bounds it:")[0], heads.index(kernel) + 1)
+    raise AssertionError(f"{kernel} is in no digest of {step}")
+
+
+@of(*MYSTERIES)
+def test_the_digests_of_the_mystery_are_those_of_the_committed_results(folder):
+    mystery = mysteries.MYSTERIES[exercise_of(folder)]
     shown = mysteries.table(exercise_of(folder)).split("_kernel is one of")[0]
-    known = mysteries.launches_of(exercise_of(folder))[1]
-    assert not [name for name in [*known, *mysteries.CHANGES, "What bounds"] if name in shown]
-    assert all(row in shown for row in ("time", "DRAM read", "shared wavefronts", "stalls"))
+    for column, letter in enumerate("ABC", 1):
+        kernel = json.loads(solution_of(folder, "solution.json").read_text())[f"{letter}_kernel"]
+        theirs, ours = digest_of(mystery.step, mystery.case, kernel), cells_of(shown, column)
+        assert len(ours.keys() & theirs.keys()) >= 20
+        assert {row: text for row, text in ours.items() if row in theirs} == {row: text for row, text in theirs.items() if row in ours}
+        assert theirs.keys() - ours.keys() <= (set() if mystery.timed else set(mysteries.TIMES))
+        rates = {row.name for row in mysteries.RATES}
+        zero = {row for row in ours.keys() - theirs.keys() - rates if ours[row] in {"0", "0 B", "0.0 %", "-"}}  # of all kernels of a digest
+        assert mystery.timed or ours.keys() - theirs.keys() == rates | zero
 
 
-@of(MYSTERY)
+@of(*MYSTERIES)
+def test_the_rates_of_the_mystery_are_the_counts_by_the_time(folder):
+    for launch, _ in mysteries.launches_of(exercise_of(folder))[0].values():
+        rates = {row.name: row.value(launch, None) for row in mysteries.RATES}
+        seconds = launch.get("gpu__time_duration.sum") / 1e9
+        assert rates["DRAM bytes a second"] == pytest.approx((launch.get("dram__bytes_read.sum") + launch.get("dram__bytes_write.sum")) / seconds)
+        assert rates["operations a second"] == pytest.approx(launch.cost["flops"] / seconds)
+        assert 0 < rates["load/store pipe"] <= 100
+
+
+@of(*MYSTERIES)
 def test_the_grader_of_the_mystery_does_not_tell_what_it_shows(folder):
-    """Neither kernels nor changes stand in its source beside their letter."""
-    text = (ROOT / "tools" / "learn" / "grading" / "mysteries.py").read_text()
+    """Kernels do not stand in its sources, nor do answers in what the reader fills in; changes and bounds are lists that all letters share."""
+    text = "".join((ROOT / "tools" / "learn" / "grading" / name).read_text() for name in ("mysteries.py", "mystery_table.py"))
     solution = json.loads(solution_of(folder, "solution.json").read_text())
-    assert not [name for question, name in solution.items() if question.endswith("_kernel") and name in text]
+    assert not [name for question, name in solution.items() if question.endswith("_kernel") and re.search(rf"\b{name}\b", text)]
+    skip_if_worked_on(folder)
+    assert [path.name for path in folder.iterdir()] == ["answers.json"]
+    assert json.loads((folder / "answers.json").read_text()) == dict.fromkeys(solution, "")
 
 
-@of(MYSTERY)
+def moved(launch):
+    return launch.sum("dram__bytes_read.sum", "dram__bytes_write.sum")
+
+
+def wavefronts(*launches):
+    return sum(launch.get("memory_l1_wavefronts_shared") for launch in launches)
+
+
+def instructions(launch):
+    return launch.get("smsp__inst_executed.sum")
+
+
+def sectors_a_request(launch):
+    return launch.sectors() / launch.requests()
+
+
+# By the committed counts: of the rung that makes the change, and of the one before; where no rung of the step makes it, what it would save.
+REMOVES_THE_BOUND = {
+    "01_naive_mha": lambda known: [
+        sectors_a_request(known["pv_coalesced"]) < 0.2 * sectors_a_request(known["pv_uncoalesced"]),  # neighbouring_lanes
+        known["softmax_block_per_row"].cost["bytes_read"] > 1e9 and moved(known["softmax_block_per_row"]) > 2e9,  # on_chip: S and P, nothing else
+        known["scores_coalesced"].sum("lts__t_sectors_op_read.sum") * 32 > 300 * known["scores_coalesced"].cost["bytes_read"],  # share_a_tile
+    ],
+    "02_tiled_gemm": lambda known: [
+        wavefronts(known["swizzled_gemm"]) < 0.2 * wavefronts(known["tensor_core_gemm"]),  # swizzle
+        instructions(known["addresses_gemm"]) < 0.3 * instructions(known["wide_epilogue_gemm"]),  # addresses
+        instructions(known["pipelined_gemm"]) > instructions(known["wide_epilogue_gemm"]),  # and there was nothing of this before
+        wavefronts(known["register_tile_gemm"]) < 0.2 * wavefronts(known["shared_tile_gemm"]),  # register_tile
+    ],
+    "03_online_softmax": lambda known: [
+        instructions(known["wide_loads_softmax"]) < 0.5 * instructions(known["block_per_row_softmax"]),  # wide_loads
+        moved(known["vectorised_softmax"]) < 16_384 * 4096 * 2 * 2,  # fuse: x and y are moved once
+        sectors_a_request(known["warp_per_row_softmax"]) < 0.1 * sectors_a_request(known["two_pass_softmax"]),  # row_per_warp
+    ],
+    "04_flash_v1": lambda known: [
+        known["algorithm_1_register_softmax"].seconds > 5 * known["algorithm_1_tensor_cores"].seconds,  # tensor_cores
+        instructions(known["algorithm_1_register_softmax"]) > 10 * instructions(known["algorithm_1_tensor_cores"]),
+        instructions(known["algorithm_1"]) > 1.5 * instructions(known["algorithm_1_tensor_scores"]),
+        instructions(known["finish"]) > 50 * known["finish"].requests(),  # wide_loads
+    ],
+    "05_flash_v2": lambda known: [
+        wavefronts(known["flash_rows_32"]) < 0.61 * wavefronts(known["flash_addresses"]),  # rows_32
+        wavefronts(known["flash_ldmatrix"]) < 0.2 * wavefronts(known["flash_tensor_cores"]),  # ldmatrix
+        instructions(known["flash_tensor_cores"]) < 0.1 * instructions(known["flash_scalar"]),  # tensor_cores
+        wavefronts(known["flash_tensor_cores"]) < 0.6 * wavefronts(known["flash_scalar"]),
+    ],
+    "06_backward": lambda known: [
+        moved(known["backward_recompute"]) < 0.1 * moved(known["row_softmax_gradient"]),  # on_chip
+        wavefronts(known["gradient_of_keys"], known["gradient_of_queries"]) < 0.1 * wavefronts(known["backward_recompute"]),  # tensor_cores
+        wavefronts(known["backward_tuned_128"]) < 0.6 * wavefronts(known["backward_pipeline"]),  # larger_tiles
+    ],
+}
+
+
+@of(*MYSTERIES)
 def test_each_change_of_the_mystery_removes_what_bounds_its_kernel(folder):
-    """By the same committed counts: of the rung that makes the change, and of the one before."""
-    known = mysteries.launches_of(exercise_of(folder))[1]
-    moved = lambda *names: sum(known[name].sum("dram__bytes_read.sum", "dram__bytes_write.sum") for name in names)
-    wavefronts = lambda *names: sum(known[name].get("memory_l1_wavefronts_shared") for name in names)
-    assert moved("backward_recompute") < 0.1 * moved("row_softmax_gradient")  # on_chip
-    assert wavefronts("gradient_of_keys", "gradient_of_queries") < 0.1 * wavefronts("backward_recompute")  # tensor_cores
-    assert wavefronts("backward_tuned_128") < 0.6 * wavefronts("backward_pipeline")  # larger_tiles
+    assert all(REMOVES_THE_BOUND[folder.parent.parent.name](mysteries.launches_of(exercise_of(folder))[1]))
 
 
 # ---- step 07: lists that are almost right, a fault that is half mended, wrong numbers, rows that are cut or merged wrongly ----

@@ -4,48 +4,47 @@ import functools
 import hashlib
 import math
 import sys
-from dataclasses import dataclass
 
+from tools.learn.grading.mystery_table import MYSTERIES
 from tools.learn.grading.run import ROOT
 from tools.measure.profiling import bounds, digest
-from tools.measure.profiling.launch import ROWS, cell
-from tools.measure.profiling.machine import machine
+from tools.measure.profiling.launch import ROWS, SECTOR, Row, cell, per_cent, quotient
+from tools.measure.profiling.machine import machine, quantity
 
 DEVICE = "h200"  # whose counts in results/ are shown
 BOUNDS = [
     "DRAM bandwidth", "L2 bandwidth", "L1 sectors", "L1 requests", "shared-memory bandwidth", "shared-memory banks", "issue slots", "tensor pipe",
     "fp32 pipe", "latency",
 ]  # fmt: skip
-# What a change does, and where a digest shows whether that is what the kernel lacks.
-CHANGES = {
-    "on_chip": ("keep the matrices of pairs on the chip", "it saves bytes of DRAM: compare DRAM read and written with the floor and the time"),
-    "tensor_cores": ("multiply by mma.sync", "it pays where lanes multiply one by one: compare the tensor pipe with operations and time"),
-    "larger_tiles": ("give a warp more keys, so that a fragment feeds more mma", "it saves ldmatrix: compare shared wavefronts with tensor instructions"),
-    "next_tile": ("copy the next tile while this one is multiplied", "it pays where nothing is busy, because warps wait for copies"),
-    "padding": ("pad the rows in shared memory", "it saves bank conflicts: are they many beside the shared wavefronts?"),
-    "wide_loads": ("load 16 bytes a lane from global memory", "it saves requests and instructions: are these busy?"),
+TIMES = ("floor", "time", "floor / time")
+ROWS_OF_BOUNDS = {
+    "DRAM bandwidth": ("DRAM bytes a second",),
+    "L2 bandwidth": ("L1–L2 bytes a second",),
+    "L1 sectors": ("load/store pipe", "sectors a load", "shared wavefronts"),
+    "L1 requests": ("load/store pipe", "sectors a load", "shared wavefronts"),
+    "shared-memory bandwidth": ("load/store pipe", "shared wavefronts", "bank conflicts"),
+    "shared-memory banks": ("load/store pipe", "shared wavefronts", "bank conflicts"),
+    "issue slots": ("issue slots",),
+    "tensor pipe": ("tensor pipe",),
+    "fp32 pipe": ("operations a second", "tensor pipe"),
 }
+KERNELS_DIFFER_IN = (
+    "blocks", "barriers", "shuffles", "shared wavefronts", "tensor pipe", "operations", "DRAM read", "instructions", "load requests",
+    "store requests", "sectors a load", "sectors a store", "warps active",
+)  # fmt: skip
 
 
-@dataclass(frozen=True)
-class Mystery:
-    """Launches of one step at one case of results/, each under a letter. What they are stands here sealed, so that nobody reads it by
-    accident: {letter: (kernel, change)}."""
-
-    step: str
-    case: str
-    shape: str
-    sealed: dict
+def per_second(name, unit, value):
+    return Row(name, "", [], lambda launch, _: quotient(value(launch), launch.seconds), lambda rate: quantity(rate, unit))
 
 
-MYSTERIES = {
-    "06_backward/4_a_mystery": Mystery(
-        step="06_backward",
-        case="4k-d128",
-        shape="16 heads, 4096 queries and keys, head dim 128, fp16, on an H200",
-        sealed={"A": ("05cdb97eed3c", "d56be91a06de"), "B": ("139de8b0657b", "20697b4d381b"), "C": ("7cb5e59d1c6a", "fe6af4765f5e")},
-    ),
-}
+# What stands in place of times: to be compared with what the machine can do.
+RATES = [
+    Row("load/store pipe", "", [], lambda launch, _: launch.get("l1tex__throughput.avg.pct_of_peak_sustained_active"), per_cent),
+    per_second("operations a second", "FLOP/s", lambda launch: launch.cost and launch.cost["flops"]),
+    per_second("DRAM bytes a second", "B/s", lambda launch: launch.sum("dram__bytes_read.sum", "dram__bytes_write.sum")),
+    per_second("L1–L2 bytes a second", "B/s", lambda launch: SECTOR * launch.sum("lts__t_sectors_op_read.sum", "lts__t_sectors_op_write.sum")),
+]
 
 
 def seal(exercise, question, answer):
@@ -70,42 +69,73 @@ def launches_of(exercise):
         known.setdefault(launch.kernel, launch)
     for letter, (kernel, change) in mystery.sealed.items():
         launch = known[opened(exercise, f"{letter}_kernel", kernel, known)]
-        found[letter] = (launch, opened(exercise, f"{letter}_change", change, CHANGES))
+        found[letter] = (launch, opened(exercise, f"{letter}_change", change, mystery.changes))
     return found, known
+
+
+def rows_of(exercise):
+    """What the digest of a mystery shows."""
+    return ROWS if MYSTERIES[exercise].timed else [row for row in ROWS if row.name not in TIMES] + RATES
+
+
+def roofs(gpu):
+    """What the machine can do, and how to begin."""
+    ceilings = gpu["ceilings"]
+    flops = lambda name: quantity(ceilings[name]["value"], "FLOP/s")
+    return (
+        f"Its roofs: DRAM {quantity(ceilings['copy_bytes_per_second']['value'], 'B/s')}, L2 {quantity(gpu['read_bytes_per_second']['l2'], 'B/s')}, "
+        f"mma.sync {flops('mma_sync_flops_per_second')}, fp32 {flops('fp32_flops_per_second')}. The load/store pipe is L1 and shared memory:\n"
+        "it passes shared wavefronts, requests of neighbouring lanes, and sectors that lie far apart. A unit that is busy for 60 % of the time bounds "
+        "the kernel, of several\nthe busiest; without one it is latency (docs/profiling.md). Begin with blocks, threads and what a kernel must move. "
+        '"tensor instructions" also counts an\ninstruction by which nvcc makes constants: believe the tensor pipe.\n'
+    )
 
 
 def table(exercise):
     """The digests without names, and the names that may be answers."""
-    (found, known), gpu = launches_of(exercise), machine(ROOT)
-    rows = [[row.name, *(cell(row, launch, gpu) for launch, _ in found.values())] for row in ROWS]
+    (found, known), gpu, mystery = launches_of(exercise), machine(ROOT), MYSTERIES[exercise]
+    rows = [[row.name, *(cell(row, launch, gpu) for launch, _ in found.values())] for row in rows_of(exercise)]
     digests = digest.aligned([["", *found], *(row for row in rows if set(row[1:]) != {"-"})])
-    changes = "".join(f"  {name}: {what}\n" for name, (what, _) in CHANGES.items())
+    changes = "".join(f"  {name}: {change.what}\n" for name, change in mystery.changes.items())
+    begin = "" if mystery.timed else roofs(gpu) + "\n"
     return (
-        f"{MYSTERIES[exercise].shape}:\n\n" + "\n".join(digests) + f"\n\n_kernel is one of: {', '.join(known)}\n_bound:  {', '.join(BOUNDS)}\n"
+        f"{mystery.shape}:\n\n" + "\n".join(digests) + f"\n\n{begin}_kernel is one of: {', '.join(known)}\n_bound:  {', '.join(BOUNDS)}\n"
         f"_change, what should come next:\n{changes}"
     )
 
 
-def why_not(launch, question, answer, known):
+def quoted(names, launch, gpu):
+    """ " [row: its number; …]": rows of the digest that speak against an answer."""
+    cells = [f"{row.name}: {cell(row, launch, gpu)}" for name in names for row in [*ROWS, *RATES] if row.name == name]
+    return f" [{'; '.join(cells)}]" if cells else ""
+
+
+def not_this_bound(launch, answer, gpu):
+    busy = {need.unit: min(100, 100 * need.seconds / launch.seconds) for need in bounds.needs(launch, gpu)}
+    if answer == "latency":
+        return f"not latency: some unit is busy for {max(busy.values()):.0f} % of the time"
+    unit = bounds.L1 if answer.startswith(("L1", "shared-memory")) else answer
+    rows = quoted(ROWS_OF_BOUNDS[answer], launch, gpu)
+    if unit == bounds.verdict(launch, gpu).unit:
+        lesson = "the right pipe, the wrong work: compare the bytes between warps and L1, 128 a cycle, with shared wavefronts and bank conflicts"
+        return lesson + rows
+    share = busy.get(unit, 0)
+    return f"{unit}: busy for {share:.0f} % of the time{', but another unit is busier' if share >= 100 * bounds.BUSY else ''}{rows}"
+
+
+def why_not(exercise, launch, question, answer):
     """What in the counts of a launch speaks against an answer."""
     answer = answer if isinstance(answer, str) else ""
-    h200 = machine(ROOT)
+    known, changes, gpu = launches_of(exercise)[1], MYSTERIES[exercise].changes, machine(ROOT)
     if question == "kernel" and answer in known:
         # The count in which the two differ most.
-        names = ("blocks", "barriers", "shuffles", "shared wavefronts", "tensor instructions", "operations", "DRAM read", "instructions")
-        rows = [(row, row.value(known[answer], h200) or 0, row.value(launch, h200) or 0) for row in ROWS if row.name in names]
+        rows = [(row, row.value(known[answer], gpu) or 0, row.value(launch, gpu) or 0) for row in ROWS if row.name in KERNELS_DIFFER_IN]
         row, theirs, ours = max(rows, key=lambda values: abs(math.log((values[1] + 1) / (values[2] + 1))))
         return f"{answer} has {row.name}: {row.text(theirs)}; this one {row.text(ours)}"
     if question == "bound" and answer in BOUNDS:
-        busy = {need.unit: 100 * need.seconds / launch.seconds for need in bounds.needs(launch, h200)}
-        if answer == "latency":
-            return f"not latency: some unit is busy for {max(busy.values()):.0f} % of the time"
-        unit = bounds.L1 if answer.startswith(("L1", "shared-memory")) else answer
-        if unit == bounds.verdict(launch, h200).unit:
-            return "the right pipe, the wrong work: compare the bytes between warps and L1, 128 a cycle, with shared wavefronts and bank conflicts"
-        return f"{unit}: busy for {busy.get(unit, 0):.0f} % of the time"
-    if question == "change" and answer in CHANGES:
-        return CHANGES[answer][1]
+        return not_this_bound(launch, answer, gpu)
+    if question == "change" and answer in changes:
+        return changes[answer].lesson + quoted(changes[answer].rows, launch, gpu)
     return "not one of the list"
 
 
@@ -122,12 +152,12 @@ def expected_names(exercise):
 def grade(report, exercise, answers, expected):
     """Shows the digests, and compares each answer: an item each, with what speaks against a wrong one."""
     report.say(table(exercise))
-    found, known = launches_of(exercise)
+    found = launches_of(exercise)[0]
     for name, right_name in expected.items():
         letter, question = name.split("_")
         answer = answers.get(name)
         right = answer == right_name
-        hint = "" if right else why_not(found[letter][0], question, answer, known) if answer else "no answer yet"
+        hint = "" if right else why_not(exercise, found[letter][0], question, answer) if answer else "no answer yet"
         shown = f"{name}: {answer or ''}" + (f"  ({hint})" if hint and answer else "")
         report.add(name, right, shown, hint)
     return report.passed
