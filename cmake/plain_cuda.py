@@ -101,6 +101,14 @@ def shared_edits(code, kernel):
     return edits, bool(members)
 
 
+def check_kernel(code, kernel):
+    """Refuses functions of the host in a kernel: a plain call of nvcc does, too."""
+    match = re.compile(r"\bstd::(\w+)\s*(?:<[^<>();]*>)?\s*\(").search(code, *kernel.body)
+    if match:
+        instead = {"max": "fmaxf, or max of integers", "min": "fminf, or min of integers", "abs": "fabsf"}.get(match[1], f"{match[1]}f, or a function of your own")
+        raise Refused(f"{line_of(code, match.start())}: std::{match[1]} is a function of the host, and {kernel.name} is a kernel: use {instead}")
+
+
 def launch_edits(code, has_shared):
     """[(begin, end, new text), …] for the launches; has_shared: {kernel: whether it has __shared__ variables of fixed size}."""
     edits = []
@@ -148,6 +156,7 @@ def rewrite(text, name):
     code = blanked(text)
     edits, has_shared = [], {}
     for kernel in kernels(code):
+        check_kernel(code, kernel)
         of_kernel, has_shared[kernel.name] = shared_edits(code, kernel)
         edits += of_kernel
     inside = [edit for edit in edits if edit[0] != edit[1]]

@@ -114,9 +114,10 @@ UPDATE_FAULTS = {
     "forgets": ("O: row", "keep * o[t] + ", "(void)keep, "),
 }
 
-# ---- kernels from scratch: exercises 4 of steps 02, 03 and 05 ----
+# ---- kernels from scratch, exercises 4 of steps 02, 03 and 05; and a softmax of step 01 whose NaN nobody would read ----
 
 FROM_SCRATCH = {  # {(exercise, name): (what the grader says, [(what stands in the solution, what is put there)])}
+    ("01_naive_mha/2_find_the_fault", "rows_without_a_key"): ("O: row .*nan", [("row_sum == 0.0f ? 0.0f : 1.0f / row_sum", "1.0f / row_sum")]),
     ("02_tiled_gemm/4_write_a_register_tile", "no_barrier_before_the_loads"): (
         "race: |uninitialised read: ",
         [("    __syncthreads();  // both tiles are written before anyone reads them\n", "")],

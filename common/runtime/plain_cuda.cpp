@@ -236,7 +236,7 @@ cudaError_t allocate(const char* name, void** pointer, std::size_t bytes) {
   return cudaSuccess;
 }
 
-void enqueue(const Launch& launch, std::function<void(const Launch&)> run) {
+void enqueue(const Launch& launch, const std::function<void(const Launch&)>& run) {
   constexpr std::size_t most_shared = 48 * 1024;
   const auto& [fixed, grid, block, dynamic, stream] = launch;
   const std::size_t threads = std::size_t{block.x} * block.y * block.z;

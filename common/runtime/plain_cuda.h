@@ -40,7 +40,7 @@ inline Launch configured(std::size_t fixed_bytes, dim3 grid, dim3 block, std::si
   return {fixed_bytes, grid, block, dynamic_bytes, stream};
 }
 
-void enqueue(const Launch& launch, std::function<void(const Launch&)> run);
+void enqueue(const Launch& launch, const std::function<void(const Launch&)>& run);
 
 // launch(kernel, {…}) is a function of the kernel's arguments.
 template <class... Params>

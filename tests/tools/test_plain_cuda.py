@@ -71,6 +71,8 @@ KERNEL = "__global__ void k(int* x) {{\n{}\n}}"
         ("cudaEventElapsedTime(&ms, a, b);", "1: cudaEventElapsedTime is none of"),
         ("\n__constant__ float c;", "2: __constant__: the simulator has no constant memory for plain CUDA"),
         (KERNEL.format('asm("nop;");'), "2: asm: the simulator has no inline PTX"),
+        (KERNEL.format("x[0] = std::max(x[1], 2);"), "2: std::max is a function of the host, and k is a kernel: use fmaxf"),
+        (KERNEL.format("x[0] = std::hypot<float>(1, 2);"), "2: std::hypot is a function of the host, and k is a kernel: use hypotf"),
         (KERNEL.format("__shared__ int a, b;"), "2: __shared__ int a, b: one variable a declaration"),
         (KERNEL.format("__shared__ int a = 1;"), "2: __shared__ int a = 1: one variable"),
         (KERNEL.format("extern __shared__ int a[4];"), "2: a kernel has one extern __shared__ array"),

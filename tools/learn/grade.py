@@ -52,6 +52,10 @@ def read_answers(path):
 def grade_answers(report, path):
     """An item for each answer in a file."""
     is_mystery = report.exercise in mysteries.MYSTERIES
+    step, name = report.exercise.split("/")
+    counts = (ROOT / "steps" / step / "exercises" / name / "exercise.cu").exists()  # a program counts what is asked for
+    if counts and (printed := run.build(run.BUILD / "exercises" / f"exercise_{step}_{name}")):
+        sys.exit(printed)
 
     def wanted():
         return mysteries.expected_names(report.exercise) if is_mystery else expected.EXPECTED[report.exercise]()

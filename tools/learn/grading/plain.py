@@ -36,7 +36,7 @@ def why_not(launches, enough):
             return f"{count[key]} {what} where {enough[key]} would do: do neighbouring lanes touch neighbours, and each element once?"
         if count[key] < 0.9 * enough[key]:
             return f"{count[key]} {what}, {enough[key]} must be"
-    if count["threads"] < enough["threads"] / 16:
+    if enough["threads"] > 1024 and count["threads"] < enough["threads"] / 16:
         return f"{count['threads']} threads do all the work; the machine has room for {enough['threads']} and more"
     if enough["barriers"] and not count["barriers"]:
         return "no barrier was passed: how do the threads of a block get each other's results?"
