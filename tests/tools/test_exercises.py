@@ -253,7 +253,7 @@ def test_the_grader_tries_every_shape_for_its_points(folder):
 
 @of(ROOT / "steps" / "00_first_kernel")
 def test_make_exercise_sends_what_the_build_says_to_stderr(folder):
-    make = subprocess.run(["make", "-n", "exercise", "STEP=01", "N=2", "JSON=1"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    make = subprocess.run(["make", "--no-print-directory", "-n", "exercise", "STEP=01", "N=2", "JSON=1"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
     assert re.search(r"tools/build sim[ \w]* >&2 && .*--json$", make.strip()), make
 
 
@@ -369,7 +369,7 @@ def test_blocks_on_a_multiprocessor_are_those_that_nsight_compute_says(folder):
 @pytest.fixture(scope="module")
 def handed_out(tmp_path_factory):
     tree = tmp_path_factory.mktemp("handout") / "FlashSteps"
-    done = subprocess.run(["make", "handout", f"OUT={tree}"], cwd=ROOT, capture_output=True, text=True, check=True)
+    done = subprocess.run(["make", "--no-print-directory", "handout", f"OUT={tree}"], cwd=ROOT, capture_output=True, text=True, check=True)
     assert re.fullmatch(rf"{tree}: \d+ files, all but solutions/.*\n", done.stdout)
     os.symlink(ROOT / ".venv", tree / ".venv")
     return tree
@@ -433,7 +433,7 @@ def test_the_handouts_graders_build_and_reject_a_kernel(handed_out, folder):
 @of(ROOT / "steps" / "00_first_kernel")
 def test_a_handout_overwrites_nothing_and_needs_no_git(folder, tmp_path):
     def handed(out):
-        return subprocess.run(["make", "handout", f"OUT={out}"], cwd=ROOT, capture_output=True, text=True, check=False)
+        return subprocess.run(["make", "--no-print-directory", "handout", f"OUT={out}"], cwd=ROOT, capture_output=True, text=True, check=False)
 
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "mine.txt").write_text("mine")
