@@ -64,7 +64,7 @@ def closing(code, position, opening, end):
 def kernels(code):
     """Every kernel that the file defines."""
     found = []
-    head = re.compile(r"(template\s*<[^<>]*>\s*)?__global__\s+(?:static\s+)?void\s+(?:__launch_bounds__\s*\([^()]*\)\s*)?(\w+)\s*\(")
+    head = re.compile(r"(template\s*<[^<>]*>\s*)?(?:static\s+)?__global__\s+(?:static\s+)?void\s+(?:__launch_bounds__\s*\([^()]*\)\s*)?(\w+)\s*\(")
     for match in head.finditer(code):
         after = closing(code, match.end() - 1, "(", ")")
         brace = re.compile(r"\s*\{").match(code, after)
@@ -83,6 +83,9 @@ def shared_edits(code, kernel):
         if not declared:
             raise Refused(f"{where}: __shared__ {' '.join(match[2].split())}: one variable a declaration, without an initial value")
         kind, name, sizes = declared.groups()
+        inside = [word for word in re.findall(r"[A-Za-z_]\w*", sizes) if re.search(rf"\bconst(?:expr)?\s[^;=]*\b{word}\s*[={{]", code[slice(*kernel.body)])]
+        if inside:
+            raise Refused(f"{where}: the size of {name} needs {inside[0]}, which {kernel.name} declares: declare it before the kernel")
         if match[1]:
             if extern or sizes.strip() != "[]":
                 raise Refused(f"{where}: a kernel has one extern __shared__ array, of the form extern __shared__ {kind} {name}[];")

@@ -1,5 +1,6 @@
 #include "common/runtime/plain_cuda.h"
 
+#include <charconv>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -41,12 +42,6 @@ void complain(const std::string& text) {
   ++state().complaints;
 }
 
-std::string place(const Where& where) {
-  const std::string file = where.file_name();
-  const std::size_t steps = file.rfind("/steps/");
-  return (steps == std::string::npos ? file : file.substr(steps + 1)) + ":" + std::to_string(where.line());
-}
-
 // A finding names the flag of the step executables that replays it; a plain program has an environment variable.
 void show_findings() {
   for (const simt::Finding& finding : simt::take_findings()) {
@@ -73,7 +68,9 @@ void write_counters(const char* file) {
                         {"sectors_loaded", loaded},
                         {"sectors_stored", stored}});
   }
-  std::ofstream(file) << launches.dump(1) << '\n';
+  std::ofstream out(file);
+  out << launches.dump(1) << '\n';
+  if (!out.flush()) complain(std::string("SIM_COUNTERS=") + file + ": it cannot be written");
 }
 
 // At the program's end: what was never waited for, the counters, and the exit status.
@@ -85,13 +82,13 @@ void finish() {
   if (s.complaints != 0) std::_Exit(1);
 }
 
-unsigned long seed_of_environment() {
+std::uint64_t seed_of_environment() {
   const char* text = std::getenv("SIM_SEED");
   if (text == nullptr) return 1;
-  char* end = nullptr;
-  const unsigned long seed = std::strtoul(text, &end, 10);
-  if (*text < '0' || *text > '9' || *end != '\0') {
-    std::fprintf(stderr, "SIM_SEED=%s: it must be a number\n", text);
+  std::uint64_t seed = 0;
+  const char* const end = text + std::strlen(text);
+  if (const auto read = std::from_chars(text, end, seed); read.ec != std::errc() || read.ptr != end) {
+    std::fprintf(stderr, "SIM_SEED=%s: it must be a number from 0 to 2^64 - 1\n", text);
     std::_Exit(2);
   }
   return seed;
@@ -129,26 +126,29 @@ const std::pair<const std::uintptr_t, Memory>* memory_at(const void* pointer) {
   return address < found.first + found.second.bytes ? &found : nullptr;
 }
 
-// Does work in the order in which it was asked for: all of it, or, for a stream, what the stream has to wait for.
-void wait_for(cudaStream_t stream) {
-  std::deque<Work>& work = state().work;
-  std::size_t last = 0, cut = 0;  // of the stream's work; of the default stream's before that: numbers of work, from 1
-  for (std::size_t i = 0; i < work.size(); ++i) {
-    if (stream == nullptr || work[i].stream == stream || work[i].stream == nullptr) last = i + 1;
-  }
-  for (std::size_t i = 0; i < last; ++i) {
-    if (stream == nullptr || work[i].stream == nullptr) cut = i + 1;
-  }
-  std::deque<Work> later;
-  std::deque<Work> now;
-  for (std::size_t i = 0; i < work.size(); ++i) {
-    (i < cut || work[i].stream == stream ? now : later).push_back(std::move(work[i]));
-  }
-  work = std::move(later);
+void run(std::deque<Work> now) {
   for (Work& one : now) {
     one.run();
     show_findings();
   }
+}
+
+void wait_for_all() { run(std::exchange(state().work, {})); }
+
+// Does a stream's work, and what that has to wait for: all that stands before its last work of the default stream, this
+// included.
+void wait_for(cudaStream_t stream) {
+  std::deque<Work>& work = state().work;
+  const auto behind_last = [&](cudaStream_t of, std::size_t end) {
+    while (end > 0 && work[end - 1].stream != of) --end;
+    return end;
+  };
+  const std::size_t of_stream = behind_last(stream, work.size()), needed = behind_last(nullptr, of_stream);
+  std::deque<Work> now, later;
+  for (std::size_t i = 0; i < work.size(); ++i)
+    (i < needed || work[i].stream == stream ? now : later).push_back(std::move(work[i]));
+  work = std::move(later);
+  run(std::move(now));
 }
 
 bool is_stream(cudaStream_t stream) { return stream == nullptr || state().streams.contains(stream); }
@@ -158,19 +158,20 @@ bool side_is_right(const char* side, const void* pointer, std::size_t bytes, boo
                    const Where& where) {
   const auto* memory = memory_at(pointer);
   if (device && memory == nullptr) {
-    failed(cudaErrorInvalidValue, place(where) + ": the " + side + " of this copy is no device memory, as " + kind + " says");
+    failed(cudaErrorInvalidValue,
+           simt::place_of(where) + ": the " + side + " of this copy is no device memory, as " + kind + " says");
     return false;
   }
   if (!device && memory != nullptr) {
-    failed(cudaErrorInvalidValue, place(where) + ": the " + side + " of this copy is device memory, '" + memory->second.name +
-                                      "', and not host memory, as " + kind + " says");
+    failed(cudaErrorInvalidValue, simt::place_of(where) + ": the " + side + " of this copy is device memory, '" +
+                                      memory->second.name + "', and not host memory, as " + kind + " says");
     return false;
   }
   if (!device) return true;
   const std::size_t room = memory->first + memory->second.bytes - reinterpret_cast<std::uintptr_t>(pointer);
   if (bytes > room) {
-    failed(cudaErrorInvalidValue, place(where) + ": " + std::to_string(bytes) + " bytes are more than '" + memory->second.name +
-                                      "' has from the " + side + " on, which is " + std::to_string(room));
+    failed(cudaErrorInvalidValue, simt::place_of(where) + ": " + std::to_string(bytes) + " bytes are more than '" +
+                                      memory->second.name + "' has from the " + side + " on, which is " + std::to_string(room));
     return false;
   }
   return true;
@@ -208,18 +209,18 @@ cudaError_t copy(void* to, const void* from, std::size_t bytes, cudaMemcpyKind k
     return cudaErrorInvalidValue;
   }
   state().work.push_back(
-      {stream, place(where) + ": this copy", [=, from_name = from_device ? memory_at(from)->second.name : ""] {
+      {stream, simt::place_of(where) + ": this copy", [=, from_name = from_device ? memory_at(from)->second.name : ""] {
          if (from_device) {
            const std::size_t written = simt::written_bytes(from, bytes);
            if (written < bytes) {
-             complain(place(where) + ": uninitialised read: this copy reads '" + from_name + "', of which byte " +
+             complain(simt::place_of(where) + ": uninitialised read: this copy reads '" + from_name + "', of which byte " +
                       std::to_string(written) + " of the copy was never written");
            }
          }
          if (to_device) simt::mark_written(to, bytes);
          std::memmove(to, from, bytes);
        }});
-  if (wait) wait_for(nullptr);
+  if (wait) wait_for_all();
   return cudaSuccess;
 }
 
@@ -264,9 +265,9 @@ cudaError_t cudaFree(void* pointer, const Where& where) {
   if (pointer == nullptr) return cudaSuccess;
   const auto found = state().memory.find(reinterpret_cast<std::uintptr_t>(pointer));
   if (found == state().memory.end()) {
-    return failed(cudaErrorInvalidValue, place(where) + ": this is not the start of device memory (freed twice?)");
+    return failed(cudaErrorInvalidValue, simt::place_of(where) + ": this is not the start of device memory (freed twice?)");
   }
-  wait_for(nullptr);
+  wait_for_all();
   simt::release(pointer);
   state().memory.erase(found);
   return cudaSuccess;
@@ -284,7 +285,7 @@ cudaError_t cudaMemcpyAsync(void* to, const void* from, std::size_t bytes, cudaM
 cudaError_t cudaMemset(void* to, int value, std::size_t bytes, const Where& where) {
   if (bytes == 0) return cudaSuccess;
   if (!side_is_right("destination", to, bytes, true, "cudaMemset", where)) return cudaErrorInvalidValue;
-  state().work.push_back({nullptr, place(where) + ": this cudaMemset", [=] {
+  state().work.push_back({nullptr, simt::place_of(where) + ": this cudaMemset", [=] {
                             simt::mark_written(to, bytes);
                             std::memset(to, value, bytes);
                           }});
@@ -312,7 +313,7 @@ cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
 }
 
 cudaError_t cudaDeviceSynchronize() {
-  wait_for(nullptr);
+  wait_for_all();
   return cudaSuccess;
 }
 

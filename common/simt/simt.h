@@ -40,6 +40,10 @@ inline constexpr std::size_t max_shared_bytes = 232448;  // 227 KiB
 // is whole for its own thread alone.
 enum class Scope : std::uint8_t { thread, block, device, system };
 
+// ---- places ----
+
+std::string place_of(const std::source_location& where);  // "steps/01_naive_mha/02_row_per_thread.cuh:31"
+
 // ---- device memory ----
 
 // Memory for kernels, aligned to 256 bytes, between red zones of 4 KiB. Reports call it by its name. Null when the machine

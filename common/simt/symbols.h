@@ -4,14 +4,11 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <source_location>
 #include <string>
 
 #include "common/simt/simt.h"
 
 namespace simt {
-
-std::string place_of(const std::source_location& where);  // "steps/01_naive_mha/02_row_per_thread.cuh:31"
 
 // The line whose code called the hook that returns to `pc`. Where helpers were inlined (load, store, the standard library), the
 // line of the kernel that uses them.

@@ -150,6 +150,10 @@ int main(int argc, char** argv) {
   }
   const int n = argc > 1 ? argument(argv[1], "ELEMENTS") : 100'003;
   const int rows = argc > 3 ? argument(argv[2], "ROWS") : 61, cols = argc > 3 ? argument(argv[3], "COLUMNS") : 1'003;
+  if (double(rows) * cols > 100'000'000) {
+    std::fprintf(stderr, "ROWS x COLUMNS is %.0f; it must be at most 100000000\n", double(rows) * cols);
+    return 2;
+  }
   const bool right = add_vectors(n) & sum_rows(rows, cols);
   return right ? 0 : 1;
 }

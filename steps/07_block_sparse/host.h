@@ -67,18 +67,17 @@ inline run::Arrays plan_arrays(const PlanSizes& sizes, int most_tiles) {  // of 
 // The whole plan, or its lists alone.
 template <template <class> class Row, class Launch, class Shape>
 void launch_plan(const Launch& l, const PlanSizes& sizes, const Mask& mask, const Shape& shape, bool with_order = true) {
-  const auto array = [&]<class T>(T*, const char* name) { return l.arrays.template get<T>(name); };
-  TileList* lists = array(static_cast<TileList*>(nullptr), "lists");
-  Rank* ranks = array(static_cast<Rank*>(nullptr), "ranks");
-  HeadOrder* orders = array(static_cast<HeadOrder*>(nullptr), "orders");
-  int *tiles = array(static_cast<int*>(nullptr), "tiles"), *counts = array(static_cast<int*>(nullptr), "counts"),
-      *split_rows = sizes.splits ? array(static_cast<int*>(nullptr), "split_rows") : nullptr;
+  TileList* lists = l.arrays.template get<TileList>("lists");
+  Rank* ranks = l.arrays.template get<Rank>("ranks");
+  HeadOrder* orders = l.arrays.template get<HeadOrder>("orders");
+  int *tiles = l.arrays.template get<int>("tiles"), *counts = l.arrays.template get<int>("counts"),
+      *split_rows = sizes.splits ? l.arrays.template get<int>("split_rows") : nullptr;
   const auto by_warps = static_cast<unsigned>(ceil_div(sizes.rows, count_warps));
   const int heads = sizes.rows / sizes.rows_of_head;
   runtime::launch(count_tiles<Row, Shape>, {.grid = by_warps, .block = 32 * count_warps}, shape, mask, sizes, lists, counts);
   runtime::launch(add_up<add_threads>, {.grid = 1, .block = add_threads, .shared_bytes = sizeof(AddUpSmem)}, sizes, heads,
                   counts, orders, ranks, split_rows);
-  WorkItem* work = with_order ? array(static_cast<WorkItem*>(nullptr), "work") : nullptr;
+  WorkItem* work = with_order ? l.arrays.template get<WorkItem>("work") : nullptr;
   runtime::launch(write_lists<Row, Shape>, {.grid = by_warps, .block = 32 * count_warps}, shape, mask, sizes, heads, lists,
                   counts, ranks, orders, tiles, work);
 }

@@ -5,6 +5,7 @@
 #include "steps/07_block_sparse/01_test_per_block.cuh"
 #include "steps/07_block_sparse/07_balanced.cuh"
 #include "steps/07_block_sparse/backward.h"
+#include "steps/07_block_sparse/estimates.h"
 #include "steps/07_block_sparse/host.h"
 
 namespace {
@@ -57,44 +58,39 @@ struct TestPerBlock {
 };
 template <class T, int dim>
 struct List {
-  static constexpr bool by_token = false;
   static constexpr auto kernel = sparse_list<T, Tile128<dim, AttentionShape>>;
 };
 template <class T, int dim>
 struct TwoLoops {
-  static constexpr bool by_token = false;
   static constexpr auto kernel = sparse_two_loops<T, Tile128<dim, AttentionShape>>;
 };
 template <class T, int dim>
 struct Prefetch {
-  static constexpr bool by_token = false;
   static constexpr auto kernel = sparse_prefetch<T, Tile128<dim, AttentionShape>>;
 };
 template <class T, int dim>
 struct Ordered {
-  static constexpr bool by_token = false;
   static constexpr auto kernel = sparse_ordered<T, Tile128<dim, AttentionShape>>;
 };
 template <class T, int dim>
 struct ByToken {
-  static constexpr bool by_token = true;
   static constexpr auto kernel = sparse_tokens<T, Tile128<dim, AttentionShape>>;
 };
 
-enum class Needs { mask, lists, order };
+enum class Needs { mask, lists, order, order_and_mask };  // what a rung's kernel is given
 
 template <template <class, int> class Rung, Needs needs>
 void launch_rung(const AttentionLaunch& l) {
   const PlanSizes sizes = sizes_of(l.shape, false);
   const Mask mask = device_mask(l);
   const AttentionShape shape = l.device_shape();
-  if (needs != Needs::mask) launch_plan<QueryRow>(l, sizes, mask, shape, needs == Needs::order);
+  if (needs != Needs::mask) launch_plan<QueryRow>(l, sizes, mask, shape, needs >= Needs::order);
   with_16_bit_type(l.shape.dtype, [&]<class T>(T) {
     with_at_least<64, 128>(l.shape.dim, [&](auto dim) {
       constexpr std::size_t shared_bytes = sizeof(SparseSmem<T, Tile128<dim, AttentionShape>>);
       const dim3 tiles(static_cast<unsigned>(sizes.rows_of_head), static_cast<unsigned>(l.shape.heads),
                        static_cast<unsigned>(l.shape.batch));
-      const runtime::LaunchConfig config{.grid = needs == Needs::order ? dim3(static_cast<unsigned>(sizes.items)) : tiles,
+      const runtime::LaunchConfig config{.grid = needs >= Needs::order ? dim3(static_cast<unsigned>(sizes.items)) : tiles,
                                          .block = tile_threads,
                                          .shared_bytes = shared_bytes};
       const auto launch = [&](const auto&... given) {
@@ -103,7 +99,7 @@ void launch_rung(const AttentionLaunch& l) {
       };
       if constexpr (needs == Needs::mask) {
         launch(mask);
-      } else if constexpr (Rung<T, dim>::by_token) {
+      } else if constexpr (needs == Needs::order_and_mask) {
         launch(mask, plan_of(l));
       } else {
         launch(plan_of(l));
@@ -147,10 +143,11 @@ const AttentionSupport by_block = {.dtypes = {Dtype::fp16, Dtype::bf16},
                                    .sparse_q = {128},
                                    .sparse_k = {64, 128},
                                    .row_alignment = 16};
-AttentionSupport with_tokens(AttentionSupport supports) {
+const AttentionSupport with_tokens = [] {
+  AttentionSupport supports = by_block;
   supports.sparse_tokens = true;
   return supports;
-}
+}();
 const AttentionSupport any_16_bit = {.dtypes = {Dtype::fp16, Dtype::bf16},
                                      .dims = {32, 64, 96, 128},
                                      .window = true,
@@ -189,10 +186,9 @@ const std::vector<AttentionVariant> variants = {
     rung<TestPerBlock, Needs::mask>("test_per_block", "step 05's tuned loop, with a test for each tile of keys", by_block),
     rung<List, Needs::lists>("list", "the live tiles come from a list, made once on the device", by_block),
     rung<TwoLoops, Needs::lists>("two_loops", "full tiles have a loop of their own, without masks", by_block),
-    rung<Prefetch, Needs::lists>("prefetch", "the next index is fetched one tile ahead", by_block),
+    rung<Prefetch, Needs::lists>("prefetch", "the next index comes with the copies of a tile", by_block),
     rung<Ordered, Needs::order>("ordered", "long rows first, heavy heads first, the last heads together", by_block),
-    rung<ByToken, Needs::order>("tokens", "heads that stream by token: two more edges for partial tiles",
-                                with_tokens(by_block)),
+    rung<ByToken, Needs::order_and_mask>("tokens", "heads that stream by token: two more edges for partial tiles", with_tokens),
     {.name = "balanced",
      .idea = "rows above four times the mean are split, their parts merged by ⊕",
      .supports = any_16_bit,
@@ -220,41 +216,6 @@ const std::vector<run::BackwardVariant> backward_variants = {
      .deterministic = false},
 };
 
-// Where nvcc's code does not access memory as the source does.
-std::vector<run::Estimate> forward_estimates(const Attention&) {
-  using runtime::Op;
-  using runtime::Space;
-  std::vector<run::Estimate> estimates{
-      {"sparse_test_per_block", Space::global, Op::load, "no head streams by token here, so nothing reads what those let see"},
-  };
-  for (const AttentionVariant& variant : variants) {
-    estimates.push_back(
-        {"sparse_" + variant.name, Space::shared, Op::load, "nvcc reads a block's facts once, the source twice"});
-  }
-  for (const char* kernel : {"sparse_ordered", "sparse_tokens", "sparse_balanced"}) {
-    estimates.push_back(
-        {kernel, Space::global, Op::load, "nvcc reads the half of a work item that is used, the source all of it"});
-  }
-  return estimates;
-}
-std::vector<run::Estimate> backward_estimates(const problem::Backward& a) {
-  using runtime::Op;
-  using runtime::Space;
-  std::vector<run::Estimate> estimates{
-      {"merge_columns", Space::global, Op::load, "nvcc reads the half of a Rank that is used, the source all of it"},
-  };
-  if (a.dim == 64 && !a.is_packed()) {
-    estimates.push_back(
-        {"sparse_backward_64", Space::global, Op::copy_past_l1,
-         "nvcc puts a predicate on the copies of the next tile, so that those of a tile that is not there count "
-         "as executed"});
-  }
-  if (a.is_packed() && a.dropout > 0) {
-    estimates.push_back({"repair_sparse", Space::global, Op::load, "nvcc joins reads of the sequences' ends"});
-  }
-  return estimates;
-}
-
 // Each pass points at the other.
 struct BothPasses {
   run::AttentionStep forward{{.name = "07_block_sparse",
@@ -262,7 +223,7 @@ struct BothPasses {
                               .default_shape = default_shape,
                               .default_variant = "balanced",
                               .variants = variants,
-                              .estimates = forward_estimates},
+                              .estimates = [](const Attention&) { return forward_estimates(variants); }},
                              {},
                              &backward};
   run::BackwardStep backward{{.name = "07_block_sparse",

@@ -539,7 +539,7 @@ def test_each_of_the_five_faults_alone_has_its_report(single_faults, folder, nam
     fault = faults.FAULTS[name]
     done = run_kernel(folder, name, *RAGGED, "--sim-seed", seed)
     assert done.returncode == 1, done.stdout + done.stderr
-    reports = re.findall(r"^exercise_01_4: mended: ([a-z -]+): (.*\n(?:  .*\n)+)", done.stderr, re.MULTILINE)
+    reports = re.findall(r"^exercise_01_4: yours: ([a-z -]+): (.*\n(?:  .*\n)+)", done.stderr, re.MULTILINE)
     assert {kind for kind, _ in reports} == fault.kinds
     assert all(fault.about in text for _, text in reports), done.stderr
     accesses = [re.sub(r", called at \S+", "", text) for _, text in reports]

@@ -1,6 +1,7 @@
 """Plain CUDA in the simulator: what becomes of a file (cmake/plain_cuda.py), what runs, what is noticed, and the first step itself."""
 
 import importlib.util
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -73,6 +74,7 @@ KERNEL = "__global__ void k(int* x) {{\n{}\n}}"
         (KERNEL.format('asm("nop;");'), "2: asm: the simulator has no inline PTX"),
         (KERNEL.format("x[0] = std::max(x[1], 2);"), "2: std::max is a function of the host, and k is a kernel: use fmaxf"),
         (KERNEL.format("x[0] = std::hypot<float>(1, 2);"), "2: std::hypot is a function of the host, and k is a kernel: use hypotf"),
+        (KERNEL.format("constexpr int n = 4; __shared__ int a[2][n];"), "2: the size of a needs n, which k declares: declare it before the kernel"),
         (KERNEL.format("__shared__ int a, b;"), "2: __shared__ int a, b: one variable a declaration"),
         (KERNEL.format("__shared__ int a = 1;"), "2: __shared__ int a = 1: one variable"),
         (KERNEL.format("extern __shared__ int a[4];"), "2: a kernel has one extern __shared__ array"),
@@ -135,7 +137,15 @@ def test_a_fault_is_told_and_the_exit_status_is_1(name, said):
 
 def test_a_finding_names_what_replays_it():
     assert "replay: SIM_SEED=7" in faulty("no barrier", SIM_SEED="7").stderr
-    assert faulty("right", SIM_SEED="x").returncode == 2
+    for seed in ("x", "", "-1", "1.5", "18446744073709551616"):
+        refused = faulty("right", SIM_SEED=seed)
+        assert refused.returncode == 2 and "it must be a number from 0 to 2^64 - 1" in refused.stderr
+    assert faulty("right", SIM_SEED="18446744073709551615").returncode == 0
+
+
+def test_counters_that_cannot_be_written_are_told(tmp_path):
+    done = faulty("right", SIM_COUNTERS=str(tmp_path / "no" / "counters.json"))
+    assert done.returncode == 1 and "counters.json: it cannot be written" in done.stderr
 
 
 def test_nothing_is_done_before_somebody_waits():
@@ -186,11 +196,11 @@ def test_the_first_step_is_right(step, arguments):
 
 
 @of_the_step
-@pytest.mark.parametrize("arguments", [(0,), ("x",), (1, 2), (1, -2, 3), (1, 2, 3, 4)])
+@pytest.mark.parametrize("arguments", [(0,), ("x",), ("",), (100_000_001,), (1, 2), (1, -2, 3), (1, 2, 3, 4), (1, 100_000_000, 2)])
 def test_the_first_step_refuses_what_it_cannot_do(step, arguments):
     done = run(ROOT / "build" / "sim" / "bin" / step, *arguments)
     assert done.returncode == 2
-    assert "must be a number" in done.stderr or "usage" in done.stderr
+    assert re.search("must be a number|must be at most|usage", done.stderr)
 
 
 @of_the_step

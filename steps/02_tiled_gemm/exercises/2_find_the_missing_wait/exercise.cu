@@ -10,7 +10,7 @@ run::AnyStep run::this_step() {
       launch_tiles<__half>(l, exercise::gemm, tc_rows, tc_columns, tc_threads, shared_bytes);
     };
     return exercise_step("exercise_02_2", "Which tile does this pipeline not wait for?", 128, 128, 256,
-                         {exercise_variant("mended", "your mended pipeline", shared_bytes, launch)});
+                         {exercise_variant("yours", "your mended pipeline", shared_bytes, launch)});
   }();
   return &step;
 }

@@ -4,7 +4,7 @@
 
 run::AnyStep run::this_step() {
   static const SoftmaxStep step =
-      online_softmax::exercise_step("exercise_03_2", "What is wrong with this softmax?", "mended", "your mended softmax",
+      online_softmax::exercise_step("exercise_03_2", "What is wrong with this softmax?", "yours", "your mended softmax",
                                     exercise::softmax, exercise::threads, sizeof(exercise::Smem));
   return &step;
 }

@@ -5,7 +5,7 @@
 run::AnyStep run::this_step() {
   static const AttentionStep step = [] {
     AttentionVariant variant;
-    variant.name = "mended";
+    variant.name = "yours";
     variant.idea = "your mended Algorithm 1";
     return flash_v1::exercise_step("exercise_04_2", "What is wrong with this Algorithm 1?", variant,
                                    exercise::mended_algorithm_1);

@@ -25,7 +25,7 @@ void launch(const run::AttentionLaunch& l) {
 run::AnyStep run::this_step() {
   static const AttentionStep step = exercise_step(
       "exercise_07_2", "What lies behind a list?",
-      {.name = "mended",
+      {.name = "yours",
        .idea = "the index comes with the copies",
        .scratch = [](const Attention& a) { return plan_arrays(exercise_sizes(a), most_tiles(a)); },
        .cost =
