@@ -7,25 +7,6 @@ namespace {
 
 using namespace naive_mha;
 
-// O from all of P, also where no key is visible: so whatever P has there shows.
-__global__ void pv_of_all_keys(AttentionShape shape,
-                               Heads<const float> p,  // [batch, heads, seq_q, seq_k]
-                               Heads<const float> v,  // [batch, kv_heads, seq_k, dim]
-                               Heads<float> o) {      // [batch, heads, seq_q, dim]
-  const int i = blockIdx.x * blockDim.x + threadIdx.x;
-  const int head = blockIdx.y;
-  const int batch = blockIdx.z;
-  if (i >= shape.seq_q) return;
-
-  const float* p_row = p.row(batch, head, i);  // [seq_k]
-  float* o_row = o.row(batch, head, i);        // [dim]
-  for (int t = 0; t < shape.dim; ++t) {
-    float sum = 0.0f;
-    for (int j = 0; j < shape.seq_k; ++j) sum += p_row[j] * v.row(batch, shape.kv_head(head), j)[t];
-    o_row[t] = sum;
-  }
-}
-
 void launch_variant(const run::AttentionLaunch& l) {
   const auto shape = l.device_shape();
   const Heads<float> s = as_bhss(l.arrays.get<float>("S"), l.shape);
@@ -37,7 +18,9 @@ void launch_variant(const run::AttentionLaunch& l) {
   runtime::launch(exercise::softmax,
                   {.grid = blocks, .block = exercise::softmax_threads, .shared_bytes = sizeof(exercise::Smem)}, shape,
                   read_only(s), p, l.lse);
-  runtime::launch(pv_of_all_keys, {.grid = rows, .block = threads}, shape, read_only(p), l.v.as<const float>(),
+  AttentionShape all_keys = shape;  // O from all of P, also where no key is visible: so whatever P has there shows
+  all_keys.causal = false;
+  runtime::launch(pv_row_per_thread, {.grid = rows, .block = threads}, all_keys, read_only(p), l.v.as<const float>(),
                   l.o.as<float>());
 }
 
