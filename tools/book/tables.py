@@ -709,7 +709,7 @@ def ladder_short_table(root):
             problem, time = described(report), median(results[variant])
         beside = [f"{name}: {statistics.geometric_mean(over):.2f} ({min(over):.2f}–{max(over):.2f})" for name, over in others.items() if over]
         rows.append([f"[{title_of(root, step)}](docs/{step}.md)", f"`{variant}`" if report else "-", problem, time, "; ".join(beside) or "-"])
-    return markdown(["step", "best variant", "problem", "time", "speed over that of others"], rows, "lllrl")
+    return markdown(["step", "variant", "problem", "time", "speed over that of others"], rows, "lllrl")
 
 
 @table("measured_on")
