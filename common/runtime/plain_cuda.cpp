@@ -126,8 +126,8 @@ const std::pair<const std::uintptr_t, Memory>* memory_at(const void* pointer) {
   return address < found.first + found.second.bytes ? &found : nullptr;
 }
 
-void run(std::deque<Work> now) {
-  for (Work& one : now) {
+void run(const std::deque<Work>& now) {
+  for (const Work& one : now) {
     one.run();
     show_findings();
   }
