@@ -111,11 +111,10 @@ def race_mends(mends):
 @functools.cache
 def build_step(step):
     """Builds what every exercise of a step hands out, and its solution: all at once."""
-    targets = [executable(folder, which).name for folder in KERNELS + PLAIN if folder.parent.parent.name == step for which in ("task", "solution")]
-    if targets:
-        build = ["cmake", "--build", BUILD, "--parallel", str(os.cpu_count()), "--target", *targets]
-        done = subprocess.run(build, capture_output=True, text=True, check=False)
-        assert done.returncode == 0, done.stdout + done.stderr
+    programs = [executable(folder, which) for folder in KERNELS + PLAIN if folder.parent.parent.name == step for which in ("task", "solution")]
+    if programs:
+        said = running.build(*programs)
+        assert said is None, said
 
 
 def grade(folder, *flags):

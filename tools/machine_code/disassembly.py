@@ -8,10 +8,14 @@ Exit status 1 if a check failed, 2 if something to check, or a tool, is missing.
 """
 
 import argparse
+import contextlib
+import io
 import json
+import os
 import subprocess
 import sys
 import tempfile
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -104,14 +108,18 @@ def run_simulator(step, build):
         runs = [shape if "--variant" in shape else ["--variant", "all", *shape] for shape in shapes]
         if step in LAYERED:
             runs.append(small_layer(folder))
-        return [counted_report(step, build, [made(str(word), folder) for word in run]) for run in runs]
+        commands = [[made(str(word), folder) for word in run] for run in runs]
+        with ThreadPoolExecutor(os.cpu_count()) as pool:
+            return list(pool.map(lambda command: counted_report(step, build, command), commands))
 
 
 def made(word, folder):
-    """Of a run: NANS64 stands for inputs of head dim 64 with NaNs, SUMS300 for packed sequences of 300 tokens in all, OUT for a folder;
-    other words stay."""
+    """Of a run: NANS64 stands for inputs of head dim 64 with NaNs, LONGNANS64 for some of several tiles and 8 heads, SUMS300 for packed
+    sequences of 300 tokens in all, OUT for a folder; other words stay."""
     if word.startswith("NANS"):
         return make_nans(folder / word, dim=int(word[4:]))
+    if word.startswith("LONGNANS"):
+        return make_nans(folder / word, dim=int(word[8:]), heads=8, tokens=200)
     if word == "OUT":
         return folder / "out"
     if word.startswith("SUMS"):
@@ -214,6 +222,13 @@ def check_step(step, args):
     return result, problems + found + (check_record(step, chosen, args) if args.arch == rungs.ARCH else [])
 
 
+def printed(step, args):
+    """check_step with what it prints as text, for several steps at a time: (text, result, problems)"""
+    with contextlib.redirect_stdout(io.StringIO()) as text:
+        result, problems = check_step(step, args)
+    return text.getvalue(), result, problems
+
+
 def check_record(step, kernels, args):
     """Compares what results/machine_code says of a step with the build, or writes it: [what is wrong]"""
     shapes = rungs.launched({shape: counted_report(step, args.sim_build, run) for shape, run in rungs.commands(step).items()})
@@ -258,10 +273,14 @@ def compare_step(step, kernels, counted, sim_build):
 def check_sass(args):
     """Returns the exit status."""
     results, problems = [], []
-    for step in steps_in(args.build, args.step):
-        result, found = check_step(step, args)
-        results.append(result)
-        problems += found
+    steps = steps_in(args.build, args.step)
+    with ProcessPoolExecutor(min(len(steps), os.cpu_count() or 1)) as pool:
+        started = {step: pool.submit(printed, step, args) for step in reversed(steps)}  # the later ones take longer
+        for step in steps:
+            text, result, found = started[step].result()
+            print(text, end="", flush=True)
+            results.append(result)
+            problems += found
     if args.json:
         args.json.write_text(json.dumps({"steps": results, "problems": problems}, indent=1) + "\n")
     for problem in problems:

@@ -54,8 +54,8 @@ def name_of(path, folder):
 class Builder(Rebuild):
     """Builds a program that a step is part of, its executable or its tests, with another folder's copy of the step."""
 
-    def __init__(self, build, step, program=None):
-        self.step, self.folder = step, ROOT / "steps" / step
+    def __init__(self, build, step, program=None, last=()):
+        self.step, self.folder, self.last = step, ROOT / "steps" / step, last  # last: the compiler's last flags
         super().__init__(build, self.folder / "step.cu", program or f"bin/{step}")
         # Which of our files each source reads, as mutants.json names them. What ninja knows nothing of may read each: None.
         ours = lambda read: {name_of(path, self.folder) for path in read if path.is_relative_to(ROOT)}
@@ -74,7 +74,7 @@ class Builder(Rebuild):
                 return None
             source = tree / "steps" / self.step / unit.source.name if unit.source.parent == self.folder else unit.source
             # Reports name the sources as if they lay in the repository.
-            return unit.compile(source, output, f"-I{tree}", f"-ffile-prefix-map={tree}={ROOT}")
+            return unit.compile(source, output, f"-I{tree}", f"-ffile-prefix-map={tree}={ROOT}", last=self.last)
 
         with ThreadPoolExecutor(jobs) as pool:
             errors = [error for error in pool.map(compile_one, units, outputs) if error]
@@ -129,9 +129,9 @@ def make_layer(folder):
     return folder
 
 
-def make_nans(folder, dim=8):
+def make_nans(folder, dim=8, heads=2, tokens=11):
     """Inputs whose last key and value are NaN: under a causal mask the last query alone may see them."""
-    save_arrays(folder, dict.fromkeys(["q", "k", "v", "do"], (1, 2, 11, dim)), 2)  # do: for the backward pass
+    save_arrays(folder, dict.fromkeys(["q", "k", "v", "do"], (1, heads, tokens, dim)), 2)  # do: for the backward pass
     for name in "kv":
         array = np.load(folder / f"{name}.npy")
         array[:, :, -1] = np.nan
@@ -226,11 +226,11 @@ def timed(*arguments):
 class Laboratory:
     """Builds and runs mutants of one step. `folder` holds what comes and goes; with `keep`, trees stay there."""
 
-    def __init__(self, step, shapes, folder, build, keep=None):
+    def __init__(self, step, shapes, folder, build, keep=None, last=()):
         self.step, self.folder, self.keep = step, folder, keep
-        self.builder = Builder(build, step)
+        self.builder = Builder(build, step, last=last)
         with_tests = any(is_test(shape) for shape in shapes.values())
-        self.test_builder = Builder(build, step, f"tests/test_{step}") if with_tests else None
+        self.test_builder = Builder(build, step, f"tests/test_{step}", last) if with_tests else None
         inputs = {word: str(make((keep or folder) / word)) for word, make in INPUTS.items()}
         self.shapes = {name: [inputs.get(word, word) for word in shape] for name, shape in shapes.items()}
         self.cpu_seconds = dict.fromkeys(shapes, 600 if shapes == QUICK_TIER else 60)
@@ -458,6 +458,7 @@ def parse_arguments(words):
     parser.add_argument("--update", action="store_true", help="put them into results/mutants/, for the book; with --only: among the others there")
     parser.add_argument("--missing", action="store_true", help="with --update or --json: run only those whose results there no longer fit")
     parser.add_argument("--keep", metavar="DIR", type=Path, help="keep each mutant there: its sources, its program, its last report")
+    parser.add_argument("--unoptimised", action="store_true", help="compile a mutant in a third of the time; its runs take longer")
     parser.add_argument("--build", metavar="DIR", type=Path, default=ROOT / "build" / "sim", help="a finished sim build (default: build/sim)")
     args = parser.parse_args(words)
     if args.update and (args.sample or args.json):
@@ -537,7 +538,7 @@ def mutate(args):
 
     with tempfile.TemporaryDirectory() as scratch:
         keep = args.keep and args.keep.resolve()
-        laboratory = Laboratory(folder.name, shapes, Path(scratch).resolve(), args.build.resolve(), keep)
+        laboratory = Laboratory(folder.name, shapes, Path(scratch).resolve(), args.build.resolve(), keep, ("-O0",) * args.unoptimised)
         results = run_all(laboratory, chosen, args.jobs, save)
     document, out = describe(results), None
     if args.json:

@@ -1,5 +1,7 @@
 """Compiles another source in the place of one of a finished build's, and links a program with it: by the build's own commands."""
 
+import contextlib
+import fcntl
 import json
 import shlex
 import subprocess
@@ -15,6 +17,14 @@ class UsageError(Exception):
 def shown(path):
     """A path from the repository's root where that is shorter."""
     return path.relative_to(ROOT) if path.is_relative_to(ROOT) else path
+
+
+@contextlib.contextmanager
+def alone_in(build):
+    """Waits until no other script builds in this folder: two that do would compile the same objects at once."""
+    with open(build / "one_at_a_time.lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
 
 
 def object_of(words):
@@ -42,16 +52,17 @@ class Rebuild:
         if not (build / "compile_commands.json").exists():
             raise UsageError(f"{shown(build)} is no finished build: run make sim first")
         self._ninja(program)
-        commands = json.loads((build / "compile_commands.json").read_text())
-        fitting = [entry for entry in commands if Path(entry["file"]).resolve() == source.resolve()]
-        if len(fitting) != 1:
-            raise UsageError(f"{shown(build)} does not compile {shown(source)} of this tree")
-        self.compile_words = shlex.split(fitting[0]["command"])
-        self.object = object_of(self.compile_words)
         link = shlex.split(self._ninja("-t", "commands", program).splitlines()[-1])
         self.link_words = [word for word in link if word not in (":", "&&")]
-        if self.object not in self.link_words or program not in self.link_words:
+        commands = json.loads((build / "compile_commands.json").read_text())
+        compiled = [shlex.split(entry["command"]) for entry in commands if Path(entry["file"]).resolve() == source.resolve()]
+        if not compiled:
+            raise UsageError(f"{shown(build)} does not compile {shown(source)} of this tree")
+        fitting = [words for words in compiled if object_of(words) in self.link_words]  # several programs may have the source
+        if len(fitting) != 1 or program not in self.link_words:
             raise UsageError(f"the command that links {program} is not understood: {shlex.join(link)}")
+        (self.compile_words,) = fitting
+        self.object = object_of(self.compile_words)
 
     def read_files(self):
         """Of each source that the program is linked from, the files that its compiler read, itself among them: {source: {path, …}}.
@@ -64,15 +75,17 @@ class Rebuild:
         return {source.resolve(): resolved([source, *deps[name]]) if deps.get(name) else None for name, source in linked.items()}
 
     def _ninja(self, *arguments):
-        done = subprocess.run(["ninja", "-C", self.build, *arguments], capture_output=True, text=True, check=False)
+        with alone_in(self.build):
+            done = subprocess.run(["ninja", "-C", self.build, *arguments], capture_output=True, text=True, check=False)
         if done.returncode != 0:
             raise UsageError(f"ninja {' '.join(arguments)}: {done.stdout}{done.stderr}")
         return done.stdout
 
-    def compile(self, source, output, *flags):
-        """The first error; None if there is none. Warnings are no errors here: what only looks wrong shall meet the simulator."""
+    def compile(self, source, output, *flags, last=()):
+        """The first error; None if there is none. `flags` come before the build's own, `last` behind them. Warnings are no errors here:
+        what only looks wrong shall meet the simulator."""
         replaced = {self.object: str(output), self.compile_words[-1]: str(source), "-Werror": "-w"}
-        return self._run([self.compile_words[0], *flags, *(replaced.get(word, word) for word in self.compile_words[1:])])
+        return self._run([self.compile_words[0], *flags, *(replaced.get(word, word) for word in self.compile_words[1:]), *last])
 
     def link(self, compiled, program, others=None):
         """The same; others: {another object of the build: what takes its place}."""

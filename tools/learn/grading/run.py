@@ -7,6 +7,8 @@ import tempfile
 from collections import Counter
 from pathlib import Path
 
+from tools.mutate.rebuild import alone_in
+
 ROOT = Path(__file__).resolve().parents[3]
 BUILD = ROOT / "build" / "sim"
 TIMEOUT = 120  # seconds, of one run
@@ -20,7 +22,8 @@ def program_of(exercise, which):
 def build(*programs):
     """Builds executables of exercises; returns what the build printed if that failed, else None."""
     command = ["cmake", "--build", BUILD, "--target", *(program.name for program in programs)]
-    done = subprocess.run(command, check=False, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    with alone_in(BUILD):
+        done = subprocess.run(command, check=False, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     return done.stdout if done.returncode != 0 else None
 
 
