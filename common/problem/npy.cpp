@@ -147,7 +147,7 @@ class Reader {
   std::uint64_t left_ = 0;
 };
 
-std::string read_header(Reader& reader, const std::filesystem::path& path) {
+Header read_header(Reader& reader, const std::filesystem::path& path) {
   char start[8];
   reader.read(start, sizeof start, "first 8 bytes");
   if (!std::string_view(start, sizeof start).starts_with(magic)) refuse(path, "not a .npy file (its magic string is missing)");
@@ -160,11 +160,12 @@ std::string read_header(Reader& reader, const std::filesystem::path& path) {
   if (length > max_header_bytes) refuse(path, "a header of " + std::to_string(length) + " bytes; no array needs that");
   std::string header(length, ' ');
   reader.read(header.data(), length, "header");
-  return header;
+  Header parsed = HeaderParser(path, header).parse();
+  if (parsed.fortran_order) refuse(path, "Fortran order; C order is needed (numpy.ascontiguousarray)");
+  return parsed;
 }
 
 Dtype stored_dtype(const Header& header, const std::filesystem::path& path) {
-  if (header.fortran_order) refuse(path, "Fortran order; C order is needed (numpy.ascontiguousarray)");
   if (header.descr == "<f4") return Dtype::fp32;
   if (header.descr == "<f2") return Dtype::fp16;
   refuse(path, "elements of type '" + header.descr + "'; little-endian float16 ('<f2') or float32 ('<f4') is needed");
@@ -205,7 +206,7 @@ std::string to_string(const std::vector<std::int64_t>& shape) {
 
 NpyArray read_npy(const std::filesystem::path& path) {
   Reader reader(path);
-  const Header header = HeaderParser(path, read_header(reader, path)).parse();
+  const Header header = read_header(reader, path);
   const Dtype stored = stored_dtype(header, path);
   const std::int64_t count = checked_count(header, bytes(stored), reader.left(), path);
 
@@ -224,7 +225,7 @@ std::vector<std::int32_t> read_npy_integers(const std::filesystem::path& path) {
 
 NpyFlags read_npy_flags(const std::filesystem::path& path) {
   Reader reader(path);
-  const Header header = HeaderParser(path, read_header(reader, path)).parse();
+  const Header header = read_header(reader, path);
   if (header.descr != "|b1" && header.descr != "|u1") {
     refuse(path, "elements of type '" + header.descr + "'; bool ('|b1') or uint8 ('|u1') is needed");
   }
@@ -241,7 +242,7 @@ NpyFlags read_npy_flags(const std::filesystem::path& path) {
 
 NpyIntegers read_npy_integer_array(const std::filesystem::path& path) {
   Reader reader(path);
-  const Header header = HeaderParser(path, read_header(reader, path)).parse();
+  const Header header = read_header(reader, path);
   if (header.descr != "<i4" && header.descr != "<i8") {
     refuse(path, "elements of type '" + header.descr + "'; little-endian int32 ('<i4') or int64 ('<i8') is needed");
   }

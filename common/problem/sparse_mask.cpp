@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <climits>
 #include <cmath>
 #include <cstdlib>
 #include <optional>
@@ -101,7 +102,7 @@ std::optional<Number> number(const std::string& text) {
 
 int whole(const std::string& pattern, const std::string& text) {
   const auto value = number<int>(text);
-  if (!value || *value < 0) bad_pattern(pattern, "'" + text + "' must be a whole number from 0");
+  if (!value || *value < 0) bad_pattern(pattern, "'" + text + "' must be a whole number from 0 to 2147483647");
   return *value;
 }
 
@@ -151,6 +152,9 @@ void fill_band(const Head& head, int blocks_away) {
 }
 
 void fill_vertical_slash(const Head& head, int columns, int diagonals, Random& random) {
+  const int most = static_cast<int>(std::min<std::int64_t>(std::int64_t{64} * head.columns, INT_MAX));  // more find nothing new
+  columns = std::min(columns, most);
+  diagonals = std::min(diagonals, most);
   fill_band(head, 1);
   for (int n = 0; n < columns; ++n) {
     const int column = n == 0 ? 0 : static_cast<int>(random.below(head.columns));
@@ -338,6 +342,8 @@ std::shared_ptr<const SparseMask> make_pattern(const std::string& pattern, const
   mask->live.resize(of_head * shape.heads);
   const std::vector<double> pairs = pairs_of_blocks(*mask, shape);
   const auto patterns = split(pattern, ',');
+  const bool has_empty = std::find(patterns.begin(), patterns.end(), "") != patterns.end();
+  if (has_empty && patterns.size() > 1) bad_pattern(pattern, "a part between commas is empty");
   for (int h = 0; h < shape.heads; ++h) {
     Random random(splitmix(seed, h));
     HeadType type{};

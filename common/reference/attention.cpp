@@ -100,18 +100,22 @@ double lse_rounding(const RoundedScores& row, double lse) {
 
 // The entries of fp32_rounding() for row r of the result; o [dim] and lse are the truth.
 void add_rounding(const AttentionSpec& spec, const RoundedScores& row, std::span<const float> v, const double* o, double lse,
-                  std::int64_t r, Rounding& result) {
+                  double smallest, std::int64_t r, Rounding& result) {
   result.lse[r] = lse_rounding(row, lse) + base_2_roundings * fp32_unit * std::abs(lse);
   const std::size_t keys = row.scores.size(), dim = spec.dim;
-  std::vector<double> p(keys), sizes(dim), squares(dim), plain(dim), lost(dim);
+  std::vector<double> p(keys), sizes(dim), squares(dim), plain(dim), lost(dim), unseen(dim);
+  const double heaviest = *std::max_element(row.scores.begin(), row.scores.end());
   for (std::size_t j = 0; j < keys; ++j) {
     p[j] = std::exp(row.scores[j] - lse) * row.kept[j];
+    // P is exp(score − maximum) when it is rounded, and what it is divided by later makes O.
+    const double below_smallest = std::min(smallest, std::exp(row.scores[j] - heaviest)) * std::exp(heaviest - lse) * row.kept[j];
     const float* v_row = &v[row.head + row.keys[j] * dim];
     for (std::size_t d = 0; d < dim; ++d) {
       const double size = std::abs(v_row[d]), term = p[j] * size;
       sizes[d] += term;
       squares[d] += term * term;
       plain[d] += std::isfinite(size) ? size * row.kept[j] : 0;
+      if (std::isfinite(size)) unseen[d] += below_smallest * size * below_smallest * size;
     }
   }
   for (std::size_t j = 0; j < keys; ++j) {
@@ -125,7 +129,7 @@ void add_rounding(const AttentionSpec& spec, const RoundedScores& row, std::span
   for (std::size_t d = 0; d < dim; ++d) {
     const std::size_t at = r * dim + d;
     result.size[at] = std::max(std::abs(o[d]), std::sqrt(squares[d]));
-    result.sum[at] = std::sqrt(keys) * fp32_unit * sizes[d] + lost[d];
+    result.sum[at] = std::sqrt(keys) * fp32_unit * sizes[d] + lost[d] + std::sqrt(unseen[d]);
     result.may_overflow[at] = plain[d] * 0x1p8 >= std::numeric_limits<float>::max();
   }
 }
@@ -332,7 +336,7 @@ std::vector<float> baseline(const AttentionSpec& spec, const std::vector<Row>& r
 }
 
 Rounding fp32_rounding(const AttentionSpec& spec, const std::vector<Row>& rows, std::span<const float> q,
-                       std::span<const float> k, std::span<const float> v, const Forward& truth) {
+                       std::span<const float> k, std::span<const float> v, const Forward& truth, double smallest) {
   const Inputs<float> in{q, k, v};
   require_valid(spec, in);
   require_size(std::span<const double>(truth.o), std::ssize(rows) * spec.dim, "truth.o");
@@ -343,7 +347,7 @@ Rounding fp32_rounding(const AttentionSpec& spec, const std::vector<Row>& rows, 
   const std::vector<double> norms = norms_of_rows(spec, k);
   parallel_for(std::ssize(rows), [&](std::int64_t r) {
     if (!std::isfinite(truth.lse[r])) return;
-    add_rounding(spec, rounded_scores(spec, rows[r], q, k, norms), v, &truth.o[r * spec.dim], truth.lse[r], r, result);
+    add_rounding(spec, rounded_scores(spec, rows[r], q, k, norms), v, &truth.o[r * spec.dim], truth.lse[r], smallest, r, result);
   });
   return result;
 }

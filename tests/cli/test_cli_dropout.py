@@ -102,6 +102,11 @@ def test_bad_requests_are_refused_by_name(tmp_path, flags, saying):
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.parametrize("seed", range(1, 4))
+def test_where_dropout_leaves_only_the_smallest_probabilities_their_rounding_is_allowed(seed):
+    built("05_flash_v2").ok("--heads", 4, "--seq-q", 129, "--dtype", "fp16", "--dropout", 0.9, "--scale", 1, "--seed", seed)
+
+
 def test_the_largest_seed_and_share_are_served(tmp_path):
     for step, variant in (("05_flash_v2", "tuned"), ("06_backward", "tuned")):
         built(step).ok("--heads", 2, "--seq-q", 70, "--variant", variant, "--dropout", 0.996, "--dropout-seed", 2**64 - 1)

@@ -211,12 +211,18 @@ def test_steps_with_one_pass_refuse_the_flag_by_name(name):
         ("--pattern band:1 --block-k 32", "32 keys"),
         ("--backward --block-q 64", "there is no sparse mask"),
         ("--variant list --pattern sink:3t+local:9t", "list does not support"),
+        ("--heads 1000000000 --pattern dense", "--heads: a mask is made for at most 65535 heads"),
+        ("--pattern band:2147483648", "'2147483648' must be a whole number from 0 to 2147483647"),
     ],
 )
 def test_bad_usage_is_refused(sparse, tmp_path, flags, saying):
     files = ("--output", tmp_path / "out", "--json", tmp_path / "out.json")
     refused(sparse, *flags.split(), *files, saying=saying, written=tmp_path / "out")
     assert not (tmp_path / "out.json").exists()
+
+
+def test_an_empty_name_is_no_variant(sparse):
+    refused(sparse, "--variant", "", saying="--variant: '' is unknown")
 
 
 # ---- a mask in files ----
@@ -235,6 +241,7 @@ FLAGS = np.ones((1, 4, ROWS, COLUMNS), np.uint8)
         ("block_mask", np.repeat(FLAGS, 2, axis=0), f"block_mask.npy: shape [2, 4, {ROWS}, {COLUMNS}]"),
         ("block_mask", FLAGS.astype(np.float32), "'<f4'"),
         ("block_mask", FLAGS * np.uint8(2), "element 0 is 2"),
+        ("block_mask", np.asfortranarray(FLAGS), "block_mask.npy: Fortran order"),
         ("block_mask", None, "some heads are block-sparse, and there is no block_mask.npy"),
         ("head_type", np.array([0, 1, 2, 4], np.int32), "head_type.npy: type 4"),
         ("head_type", np.array([0, 1, 2, -1], np.int32), "head_type.npy: type -1"),
@@ -244,6 +251,7 @@ FLAGS = np.ones((1, 4, ROWS, COLUMNS), np.uint8)
         ("streaming", np.zeros((3, 2), np.int32), "streaming.npy: shape [3, 2]; it must be [4, 2]"),
         ("streaming", np.full((4, 2), -1, np.int32), "streaming.npy: head 0 has a number below 0"),
         ("streaming", np.zeros((4, 2), np.float32), "'<f4'"),
+        ("streaming", np.asfortranarray(np.ones((4, 2), np.int32)), "streaming.npy: Fortran order"),
         ("streaming", None, "some heads stream, and there is no streaming.npy"),
     ],
 )
@@ -263,6 +271,7 @@ def test_files_and_flags_that_contradict_each_other_are_refused(sparse, tmp_path
     refused(sparse, *read, "--pattern", "band:1", *BLOCK_FLAGS, saying="--pattern contradicts", written=tmp_path / "out")
     refused(sparse, *read, saying="blocks of 128 × 128", written=tmp_path / "out")  # the mask has blocks of 64
     (tmp_path / "in" / "head_type.npy").unlink()
+    refused(sparse, *read, saying="there is no head_type.npy", written=tmp_path / "out")
     (tmp_path / "in" / "block_mask.npy").unlink()
     refused(sparse, *read, saying="there is no head_type.npy", written=tmp_path / "out")
 

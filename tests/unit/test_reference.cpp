@@ -334,6 +334,10 @@ TEST_CASE("what fp32 rounding can do to the sums: nothing to empty rows, little 
       reference::fp32_rounding(two, {{0, 0, 0}}, rivals.q, rivals.k, rivals.v, forward(two, rivals));
   CHECK(sums.sum[0] == Approx(std::sqrt(2.0) * 0x1p-24));
   CHECK(sums.size[0] == Approx(std::sqrt(0.5)));
+  // In fp16 each P, divided by their sum of 2 at the end, may also be off by its smallest number.
+  const reference::Rounding in_fp16 =
+      reference::fp32_rounding(two, {{0, 0, 0}}, rivals.q, rivals.k, rivals.v, forward(two, rivals), 0x1p-24);
+  CHECK(in_fp16.sum[0] == Approx((std::sqrt(2.0) + std::sqrt(0.5)) * 0x1p-24));
 
   // A key 20 below the maximum has P = 2e-9 < 2u. Beside a sum of 1 its 2e-6 may lose 2⁻²⁴; 2e-9 may be lost altogether.
   for (const auto& [v, loss] : {std::pair(1000.0f, 0x1p-24), std::pair(1.0f, std::exp(-20.0))}) {

@@ -62,7 +62,11 @@ int complain(const CLI::App& app, const std::string& what, ExitStatus status) {
 
 void add_common_flags(CLI::App& app, CommonOptions& options) {
   app.add_flag("--list", options.list, "show the variants and what each supports, and stop");
-  app.add_option("--variant", options.variant, "variant to run, or all; default: the best")->type_name("NAME");
+  const auto name_variant = [&options](const std::string& name) {
+    if (name.empty()) throw InputError("--variant: '' is unknown; --list shows the variants");
+    options.variant = name;
+  };
+  app.add_option_function<std::string>("--variant", name_variant, "variant to run, or all; default: the best")->type_name("NAME");
   app.add_option("--input", options.input, "read the inputs from DIR, as .npy files; fixes the shape")->type_name("DIR");
   add_seed(app, "--seed", options.seed, "of random inputs (default 1)");
   app.add_option("--output", options.output, "write the outputs to DIR, as .npy files")->type_name("DIR");

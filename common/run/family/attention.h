@@ -13,6 +13,8 @@
 
 namespace run {
 
+constexpr int most_heads = 65535;  // CUDA's limit on y and z of a grid
+
 // What a variant can compute. A request beyond it is refused by name, never served wrongly.
 struct AttentionSupport {
   std::vector<problem::Dtype> dtypes = {problem::Dtype::fp32};
@@ -27,8 +29,8 @@ struct AttentionSupport {
   bool sparse_tokens = false;                     // heads that stream by token, too
   bool grouped_heads = true;                      // kv_heads < heads
   int row_alignment = 1;                          // bytes: rows of Q, K, V and O begin at multiples of so many
-  int max_batch = 65535;                          // CUDA's limit on y and z of a grid, which is where batch and heads go
-  int max_heads = 65535;
+  int max_batch = 65535;                          // as heads: both go to y and z of a grid
+  int max_heads = most_heads;
 };
 
 std::string to_string(const AttentionSupport& supports);  // "fp32; any dim up to 256; causal; any length; grouped heads"

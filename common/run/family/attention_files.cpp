@@ -59,7 +59,7 @@ std::shared_ptr<const problem::SparseMask> read_sparse_mask(const fs::path& fold
   auto mask = std::make_shared<problem::SparseMask>();
   mask->block_q = block_q;
   mask->block_k = block_k;
-  if (!has_types && !has_blocks) refuse(streaming_file, "there is no head_type.npy that says which heads stream");
+  if (!has_types && has_streaming) refuse(streaming_file, "there is no head_type.npy that says which heads stream");
   mask->types.assign(a.heads, static_cast<std::int32_t>(problem::HeadType::block_sparse));
   if (has_types) {
     mask->types = problem::read_npy_integers(types_file);
