@@ -3,7 +3,7 @@
 A shape with --backward is of the backward pass; variants have other names there.
 """
 
-NOT_COMPARED = "the list of what REACHED has to run is not complete, nor measured by Nsight Compute; its counters are the simulator's alone"
+NOT_COMPARED = "Nsight Compute has not measured its counters; and nvcc merges copies of sparse_backward_64 that the simulator counts as requests of their own"
 FORWARD_ENDS = "merge_parts"  # the last kernel of the forward pass that makes O and LSE for the backward pass
 
 RAGGED = ["--heads", "6", "--kv-heads", "2", "--seq-q", "97", "--seq-k", "203", "--dim", "64", "--causal"]
@@ -24,7 +24,7 @@ SMALL_TYPES = ["--pattern", "sink:3t+local:70t,random:0.5", "--block-k", "64"]
 
 REACHED = [  # every head dim and type; both heights of a tile; all types of heads; rows and columns that are split; NaNs in V and dO
     *(
-        [*flags, *tile, "--dtype", dtype]
+        ["--variant", "balanced", *flags, *tile, "--dtype", dtype]
         for dtype in ("fp16", "bf16")
         for tile in (["--block-q", "128"], ["--block-q", "64"])
         for dim in ("32", "64", "96", "128")
@@ -33,12 +33,14 @@ REACHED = [  # every head dim and type; both heights of a tile; all types of hea
             ["--heads", "8", "--seq-q", "70", "--seq-k", "330", "--dim", dim, *SPLIT],
             ["--heads", "2", "--seq-q", "20", "--seq-k", "140", "--dim", dim, "--scale", "-0.1", *SMALL_TYPES],
             ["--input", f"NANS{dim}", "--causal", *SMALL_TYPES],
+            *(["--input", f"LONGNANS{dim}", "--causal", *SPLIT, *option]
+              for packed in ([], ["--cu-seqlens", "SUMS200"]) for option in (packed, [*packed, "--dropout", "0.3"])),
             ["--cu-seqlens", "SUMS300", "--heads", "2", "--dim", dim, *SMALL_TYPES],
             ["--cu-seqlens", "SUMS300", "--heads", "8", "--dim", dim, *SPLIT],
             ["--cu-seqlens", "SUMS11", "--input", f"NANS{dim}", "--causal", *SMALL_TYPES],
             ["--cu-seqlens", "SUMS40", "--heads", "2", "--dim", dim, "--scale", "-0.1", *SMALL_TYPES],
             ["--dropout", "0.3", "--heads", "2", "--kv-heads", "1", "--seq-q", "150", "--seq-k", "300", "--dim", dim, "--window", "200", *SMALL_TYPES],
-            ["--dropout", "0.3", "--heads", "8", "--seq-q", "70", "--seq-k", "330", "--dim", dim, *SPLIT],
+            ["--dropout", "0.3", "--output", "OUT", "--heads", "8", "--seq-q", "70", "--seq-k", "330", "--dim", dim, *SPLIT],
             ["--dropout", "0.3", "--heads", "2", "--seq-q", "20", "--seq-k", "140", "--dim", dim, "--scale", "-0.1", *SMALL_TYPES],
             ["--dropout", "0.3", "--input", f"NANS{dim}", "--causal", *SMALL_TYPES],
             ["--dropout", "0.3", "--cu-seqlens", "SUMS300", "--heads", "2", "--dim", dim, *SMALL_TYPES],
@@ -52,6 +54,13 @@ REACHED = [  # every head dim and type; both heights of a tile; all types of hea
       for flags in (["--pattern", "random:0.5,sink:1+local:1", "--block-k", "64"], ["--pattern", "band:1", "--causal", "--scale", "-0.1"])),
     *(["--input", f"NANS{dim}", "--dtype", dtype, *flags]
       for dtype in ("fp16", "bf16") for dim in ("64", "128") for flags in ([], ["--causal"])),
+    *(["--variant", "tokens", *flags, *SMALL_TYPES, "--dtype", dtype]
+      for dtype in ("fp16", "bf16") for dim in ("64", "128")
+      for flags in [
+          ["--heads", "2", "--kv-heads", "1", "--seq-q", "150", "--seq-k", "300", "--dim", dim, "--window", "200"],
+          ["--heads", "2", "--seq-q", "20", "--seq-k", "140", "--dim", dim, "--scale", "-0.1"],
+          ["--input", f"NANS{dim}", "--causal"],
+      ]),
     *(["--backward", *flags, "--dim", dim, "--dtype", dtype]
       for dtype in ("fp16", "bf16") for dim in ("32", "64", "96", "128")
       for flags in [
