@@ -64,7 +64,7 @@ sass:
 	  $(if $(UPDATE),--update)
 
 profile:
-	@tools/build $(PRESET) && $(PYTHON) tools/measure/profile_step.py --step '$(STEP)' $(if $(VARIANT),--variant $(VARIANT)) \
+	@tools/build $(PRESET) $(the_step) && $(PYTHON) tools/measure/profile_step.py --step '$(STEP)' $(if $(VARIANT),--variant $(VARIANT)) \
 	  $(if $(REPORT),--report $(REPORT)) $(ARGS)
 
 gpu-check:
