@@ -108,7 +108,8 @@ void add_rounding(const AttentionSpec& spec, const RoundedScores& row, std::span
   for (std::size_t j = 0; j < keys; ++j) {
     p[j] = std::exp(row.scores[j] - lse) * row.kept[j];
     // P is exp(score − maximum) when it is rounded, and what it is divided by later makes O.
-    const double below_smallest = std::min(smallest, std::exp(row.scores[j] - heaviest)) * std::exp(heaviest - lse) * row.kept[j];
+    const double below_smallest =
+        std::min(smallest, std::exp(row.scores[j] - heaviest)) * std::exp(heaviest - lse) * row.kept[j];
     const float* v_row = &v[row.head + row.keys[j] * dim];
     for (std::size_t d = 0; d < dim; ++d) {
       const double size = std::abs(v_row[d]), term = p[j] * size;
@@ -347,7 +348,8 @@ Rounding fp32_rounding(const AttentionSpec& spec, const std::vector<Row>& rows, 
   const std::vector<double> norms = norms_of_rows(spec, k);
   parallel_for(std::ssize(rows), [&](std::int64_t r) {
     if (!std::isfinite(truth.lse[r])) return;
-    add_rounding(spec, rounded_scores(spec, rows[r], q, k, norms), v, &truth.o[r * spec.dim], truth.lse[r], smallest, r, result);
+    add_rounding(spec, rounded_scores(spec, rows[r], q, k, norms), v, &truth.o[r * spec.dim], truth.lse[r], smallest, r,
+                 result);
   });
   return result;
 }

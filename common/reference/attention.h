@@ -108,8 +108,8 @@ struct Rounding {
   // [rows, dim], of the sum P·V. The size of a sum is the larger of |O| and the root of Σ P_j² V_j²: what it would be if its
   // terms had random signs. u = 2⁻²⁴; a sum of n terms errs by a random walk of n steps, √keys · u · Σ P_j |V_j|. A term with
   // P_j < 2u may be too small to move the sum, and is lost: at most u · Σ P |V| of it. Below the smallest normal number P_j may
-  // be 0 altogether, as ex2.approx.ftz makes it; that shows where dropout leaves out all larger ones. So does the distance between
-  // the dtype's smallest numbers, to which exp(score − maximum) is rounded: a random walk of one such step a key.
+  // be 0 altogether, as ex2.approx.ftz makes it; that shows where dropout leaves out all larger ones. So does the distance
+  // between the dtype's smallest numbers, to which exp(score − maximum) is rounded: a random walk of one such step a key.
   std::vector<double> size;
   std::vector<double> sum;
   std::vector<std::uint8_t> may_overflow;  // Σ |V_j| · 2⁸ ≥ FLT_MAX: P may be kept undivided, and then goes up to 2⁸ in step 05
@@ -118,11 +118,10 @@ struct Rounding {
   std::vector<double> lse;
 };
 
-// truth is forward() of the same rows; smallest: the smallest number above 0 of the dtype that P is rounded to. Rows without keys
-// give 0, as do rows whose LSE is NaN or −∞.
+// truth is forward() of the same rows; smallest: the smallest number above 0 of the dtype that P is rounded to. Rows without
+// keys give 0, as do rows whose LSE is NaN or −∞.
 Rounding fp32_rounding(const AttentionSpec& spec, const std::vector<Row>& rows, std::span<const float> q,
-                       std::span<const float> k, std::span<const float> v, const Forward& truth,
-                       double smallest = 0x1p-149);
+                       std::span<const float> k, std::span<const float> v, const Forward& truth, double smallest = 0x1p-149);
 
 // What rounding of its scores can make of a row's O. Score j is off by at most 2 δ_j, δ_j = ½ √(dim + 2) · u · scale · ‖Q‖
 // ‖K_j‖: the random walk of dim additions and of two multiplications, by the scale and by log2 e. Where δ is 1 and more, honest

@@ -66,7 +66,8 @@ void add_common_flags(CLI::App& app, CommonOptions& options) {
     if (name.empty()) throw InputError("--variant: '' is unknown; --list shows the variants");
     options.variant = name;
   };
-  app.add_option_function<std::string>("--variant", name_variant, "variant to run, or all; default: the best")->type_name("NAME");
+  app.add_option_function<std::string>("--variant", name_variant, "variant to run, or all; default: the best")
+      ->type_name("NAME");
   app.add_option("--input", options.input, "read the inputs from DIR, as .npy files; fixes the shape")->type_name("DIR");
   add_seed(app, "--seed", options.seed, "of random inputs (default 1)");
   app.add_option("--output", options.output, "write the outputs to DIR, as .npy files")->type_name("DIR");

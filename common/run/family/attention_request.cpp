@@ -151,7 +151,8 @@ Attention with_sparse_mask(Attention shape, const AttentionFlags& flags, const C
     throw InputError("--pattern contradicts " + options.input->string() + ", which has a sparse mask of its own");
   }
   if (flags.pattern) {
-    if (shape.heads > most_heads) throw InputError("--heads: a mask is made for at most " + std::to_string(most_heads) + " heads");
+    if (shape.heads > most_heads)
+      throw InputError("--heads: a mask is made for at most " + std::to_string(most_heads) + " heads");
     shape.sparse = problem::make_pattern(*flags.pattern, shape, block_q, block_k, options.seed.value_or(default_seed));
   }
   if (!shape.sparse && (flags.block_q || flags.block_k)) {

@@ -128,8 +128,8 @@ AttentionTruth::AttentionTruth(const problem::Attention& shape, problem::Attenti
   sample_.rules = compared_rules(spec_, rows_, forward_, in_.q.values, in_.k.values);
   for (const reference::Row& row : rows_) sample_.rows.push_back(reference::flat_index(spec_, row));
   baseline_ = reference::baseline(spec_, rows_, in_.q.values, in_.k.values, in_.v.values, round_to_dtype(shape_.dtype));
-  rounding_ = reference::fp32_rounding(spec_, rows_, in_.q.values, in_.k.values, in_.v.values, forward_,
-                                       check::ulp(shape_.dtype, 0.0));
+  rounding_ =
+      reference::fp32_rounding(spec_, rows_, in_.q.values, in_.k.values, in_.v.values, forward_, check::ulp(shape_.dtype, 0.0));
 }
 
 std::vector<check::TensorVerdict> AttentionTruth::judge(const Tensor& o, const Tensor& lse) const {
