@@ -148,7 +148,7 @@ void wait_for(cudaStream_t stream) {
   for (std::size_t i = 0; i < work.size(); ++i)
     (i < needed || work[i].stream == stream ? now : later).push_back(std::move(work[i]));
   work = std::move(later);
-  run(std::move(now));
+  run(now);
 }
 
 bool is_stream(cudaStream_t stream) { return stream == nullptr || state().streams.contains(stream); }
