@@ -409,6 +409,22 @@ def test_a_source_of_which_ninja_knows_nothing_is_compiled_every_time(small, mon
     assert made(mutate.Builder(build, "07_step"), tree, {"1_a.cuh"}) == (12, ["main.cpp.o", "step.cu.o"])
 
 
+def test_of_a_source_of_two_programs_the_right_object_is_replaced(small):
+    build, tree = small
+    source = next(mutate.ROOT.glob("steps/07_step/step.cu"))
+    commands = json.loads((build / "compile_commands.json").read_text())
+    commands.insert(0, {"file": str(source), "command": f"c++ -I.. -o elsewhere.o -c -xc++ {source}"})
+    (build / "compile_commands.json").write_text(json.dumps(commands))
+    (tree / "steps" / "07_step" / "1_a.cuh").write_text("constexpr int a = 3;\n")
+    assert made(mutate.Builder(build, "07_step"), tree, {"1_a.cuh"}) == (32, ["step.cu.o"])
+
+
+def test_the_last_flags_win(small):
+    build, tree = small
+    (tree / "steps" / "07_step" / "1_a.cuh").write_text("constexpr int a = A;\n")
+    assert made(mutate.Builder(build, "07_step", last=("-DA=2", "-UA", "-DA=5")), tree, {"1_a.cuh"}) == (52, ["step.cu.o"])
+
+
 def test_what_the_compiler_says_names_no_folder_of_the_tool(small):
     build, tree = small
     (tree / "steps" / "07_step" / "1_a.cuh").write_text("constexpr int a = ;\n")

@@ -837,7 +837,7 @@ def rung_measured(root, step, variant, *shapes):
 WRONG = "wrong result"  # what the checker says; all else in a mutant's "by" is the simulator's, a test's, or how the program ended
 FAILED = "failed test"
 ENDED = ("hang", "crash", "refused", "compiler")
-DONE = {"remove": "calls removed", "weaken": "waits weakened", "swap": "registers swapped", "shift": "indices shifted"}
+DONE = {"remove": "calls removed", "weaken": "waits weakened", "swap": "parts swapped", "shift": "indices shifted"}
 
 
 def mutation_results(root, step):

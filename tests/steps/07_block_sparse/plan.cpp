@@ -252,6 +252,13 @@ TEST_CASE("the plan: lists, their partial and full tiles, order and split rows a
 }
 TEST_CASE("… under every pattern at every length", "[.long]") { check_plans(10); }
 
+TEST_CASE("the last query's own key is the first of a block: the block is near") {
+  const Attention a = masked({.heads = 2, .kv_heads = 1, .seq_q = 129, .seq_k = 257}, "sink:0+local:1", 128, 128, 1);
+  check_query_plan(a, 128, true);
+  check_key_plan(a);
+  check_query_plan(masked({.heads = 1, .seq_q = 128, .seq_k = 129}, "sink:0+local:1", 128, 128, 1), 128, true);
+}
+
 TEST_CASE("the plan of rows far from equal: what is split, and in how many parts") {
   for (const char* pattern :
        {"dense,empty,empty,empty,empty,empty,empty,empty", "full-row:0.01", "empty,empty,empty,empty,dense"}) {
