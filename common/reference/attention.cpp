@@ -103,20 +103,19 @@ void add_rounding(const AttentionSpec& spec, const RoundedScores& row, std::span
                   double smallest, std::int64_t r, Rounding& result) {
   result.lse[r] = lse_rounding(row, lse) + base_2_roundings * fp32_unit * std::abs(lse);
   const std::size_t keys = row.scores.size(), dim = spec.dim;
-  std::vector<double> p(keys), sizes(dim), squares(dim), plain(dim), lost(dim), unseen(dim);
+  std::vector<double> p(keys), sizes(dim), squares(dim), plain(dim), lost(dim), walk(dim);
   const double heaviest = *std::max_element(row.scores.begin(), row.scores.end());
   for (std::size_t j = 0; j < keys; ++j) {
     p[j] = std::exp(row.scores[j] - lse) * row.kept[j];
-    // P is exp(score − maximum) when it is rounded, and what it is divided by later makes O.
-    const double below_smallest =
-        std::min(smallest, std::exp(row.scores[j] - heaviest)) * std::exp(heaviest - lse) * row.kept[j];
+    // What is rounded is exp(score − maximum), to a multiple of the smallest number; the division by the sum comes later.
+    const double step = std::min(smallest, std::exp(row.scores[j] - heaviest)) * std::exp(heaviest - lse) * row.kept[j];
     const float* v_row = &v[row.head + row.keys[j] * dim];
     for (std::size_t d = 0; d < dim; ++d) {
       const double size = std::abs(v_row[d]), term = p[j] * size;
       sizes[d] += term;
       squares[d] += term * term;
       plain[d] += std::isfinite(size) ? size * row.kept[j] : 0;
-      if (std::isfinite(size)) unseen[d] += below_smallest * size * below_smallest * size;
+      if (std::isfinite(size)) walk[d] += step * size * step * size;
     }
   }
   for (std::size_t j = 0; j < keys; ++j) {
@@ -130,7 +129,7 @@ void add_rounding(const AttentionSpec& spec, const RoundedScores& row, std::span
   for (std::size_t d = 0; d < dim; ++d) {
     const std::size_t at = r * dim + d;
     result.size[at] = std::max(std::abs(o[d]), std::sqrt(squares[d]));
-    result.sum[at] = std::sqrt(keys) * fp32_unit * sizes[d] + lost[d] + std::sqrt(unseen[d]);
+    result.sum[at] = std::sqrt(keys) * fp32_unit * sizes[d] + lost[d] + std::sqrt(walk[d]);
     result.may_overflow[at] = plain[d] * 0x1p8 >= std::numeric_limits<float>::max();
   }
 }

@@ -108,8 +108,8 @@ struct Rounding {
   // [rows, dim], of the sum P·V. The size of a sum is the larger of |O| and the root of Σ P_j² V_j²: what it would be if its
   // terms had random signs. u = 2⁻²⁴; a sum of n terms errs by a random walk of n steps, √keys · u · Σ P_j |V_j|. A term with
   // P_j < 2u may be too small to move the sum, and is lost: at most u · Σ P |V| of it. Below the smallest normal number P_j may
-  // be 0 altogether, as ex2.approx.ftz makes it; that shows where dropout leaves out all larger ones. So does the distance
-  // between the dtype's smallest numbers, to which exp(score − maximum) is rounded: a random walk of one such step a key.
+  // be 0 altogether, as ex2.approx.ftz makes it; that shows where dropout leaves out all larger ones. Such rows also show that
+  // exp(score − maximum) is rounded to a multiple of the dtype's smallest number: a random walk of such steps.
   std::vector<double> size;
   std::vector<double> sum;
   std::vector<std::uint8_t> may_overflow;  // Σ |V_j| · 2⁸ ≥ FLT_MAX: P may be kept undivided, and then goes up to 2⁸ in step 05

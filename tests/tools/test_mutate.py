@@ -1,5 +1,6 @@
 """The mutation tool: what it finds in a text, what it refuses, what it makes of runs; and a few mutants, alive."""
 
+import fcntl
 import json
 import subprocess
 import sys
@@ -417,6 +418,13 @@ def test_of_a_source_of_two_programs_the_right_object_is_replaced(small):
     (build / "compile_commands.json").write_text(json.dumps(commands))
     (tree / "steps" / "07_step" / "1_a.cuh").write_text("constexpr int a = 3;\n")
     assert made(mutate.Builder(build, "07_step"), tree, {"1_a.cuh"}) == (32, ["step.cu.o"])
+
+
+def test_only_one_script_at_a_time_builds_in_a_folder(tmp_path):
+    with open(tmp_path / "one_at_a_time.lock", "w") as other:
+        with rebuild.alone_in(tmp_path), pytest.raises(BlockingIOError):
+            fcntl.flock(other, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.flock(other, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
 
 def test_the_last_flags_win(small):

@@ -56,7 +56,7 @@ def copy(tmp_path_factory):
 
 
 def build(tree, preset, *targets):
-    run("cmake", "--preset", preset, "-DCMAKE_BUILD_TYPE=Debug", cwd=tree)  # in half the time
+    run("cmake", "--preset", preset, "-DCMAKE_BUILD_TYPE=Debug", cwd=tree)  # which compiles faster
     run("cmake", "--build", tree / "build" / preset, "--parallel", "2", "--target", *targets, cwd=tree)
 
 

@@ -124,30 +124,13 @@ TEST_CASE("heads take patterns by turns, and batch entries may have masks of the
 
 TEST_CASE("what cannot be a mask is refused by name") {
   const Attention a = shape_of(20, 20, 2);
-  for (const char* pattern : {"",
-                              "band",
-                              "band:",
-                              "band:-1",
-                              "band:x",
-                              "dense:1",
-                              "random:1.5",
-                              "random:nan",
-                              "random:",
-                              "sink:1",
-                              "sink:1+2",
-                              "sink:1t+local:2",
-                              "sink:1+local:",
-                              "vertical-slash:1",
-                              "dense,",
-                              "dense,dense,oops",
-                              "empty:1",
-                              "full-row",
-                              "Random:0.5",
-                              "dense,,dense",
-                              ","}) {
+  for (const char* pattern : {"", "band", "band:", "band:-1", "band:x", "dense:1", "random:1.5", "random:nan",
+                              "random:", "sink:1", "sink:1+2", "sink:1t+local:2", "sink:1+local:", "vertical-slash:1", "dense,",
+                              "dense,dense,oops", "empty:1", "full-row", "Random:0.5"}) {
     INFO(pattern);
     CHECK_THROWS_AS(problem::make_pattern(pattern, a, 10, 10, 1), std::invalid_argument);
   }
+  CHECK_THROWS_AS(problem::make_pattern("dense,,dense", a, 10, 10, 1), std::invalid_argument);
   CHECK_THROWS_AS(problem::make_pattern("dense", a, 0, 10, 1), std::invalid_argument);
   CHECK_THROWS_AS(problem::make_pattern("dense", shape_of(1000000, 1000000), 64, 64, 1), std::invalid_argument);
   CHECK_NOTHROW(problem::make_pattern("dense", a, 1073741824, 1073741824, 1));

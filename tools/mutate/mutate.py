@@ -458,7 +458,7 @@ def parse_arguments(words):
     parser.add_argument("--update", action="store_true", help="put them into results/mutants/, for the book; with --only: among the others there")
     parser.add_argument("--missing", action="store_true", help="with --update or --json: run only those whose results there no longer fit")
     parser.add_argument("--keep", metavar="DIR", type=Path, help="keep each mutant there: its sources, its program, its last report")
-    parser.add_argument("--unoptimised", action="store_true", help="compile a mutant in a third of the time; its runs take longer")
+    parser.add_argument("--unoptimised", action="store_true", help="compile a mutant in less than half the time; its runs take longer")
     parser.add_argument("--build", metavar="DIR", type=Path, default=ROOT / "build" / "sim", help="a finished sim build (default: build/sim)")
     args = parser.parse_args(words)
     if args.update and (args.sample or args.json):

@@ -21,6 +21,8 @@ def program_of(exercise, which):
 
 def build(*programs):
     """Builds executables of exercises; returns what the build printed if that failed, else None."""
+    if not BUILD.is_dir():
+        return "build/sim is missing: run make sim first\n"
     command = ["cmake", "--build", BUILD, "--target", *(program.name for program in programs)]
     with alone_in(BUILD):
         done = subprocess.run(command, check=False, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
