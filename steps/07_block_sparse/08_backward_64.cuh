@@ -53,8 +53,8 @@ __global__ void __launch_bounds__(tile_threads, 2) sparse_backward_64(Shape shap
   copy_tile<tile_threads>(smem.k, k, batch, kv_head, first_key, shape.seq_k);
   copy_tile<tile_threads>(smem.v, v, batch, kv_head, first_key, shape.seq_k);
   const StageCopies<tile_threads, T, tile_rows, dim> copies(shape, q, d_o, rows, batch);
-  copies.copy_share(smem.stage[0].q, smem.stage[0].d_o, next, 0, 1);
   copies.copy_statistics(smem.stage[0].lse2, smem.stage[0].minus_delta, next);
+  copies.copy_share(smem.stage[0].q, smem.stage[0].d_o, next, 0, 1);
   copy_entry(0);
   ptx::cp_async_commit_group();
   float* before = nullptr;  // sums of the tile whose dQ is left

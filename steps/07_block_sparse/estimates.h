@@ -9,6 +9,9 @@
 
 namespace block_sparse {
 
+constexpr const char* adds_once_less = "the last sum of a scan is for a next round: nvcc leaves it out of the last one";
+constexpr const char* copies_have_predicates =
+    "nvcc puts a predicate on the copies of the next tile, so that those of a tile that is not there count as executed";
 constexpr const char* nvcc_narrows = "nvcc reads the part of a Rank that is used, the source all of it";
 
 inline std::vector<run::Estimate> forward_estimates(const std::vector<run::AttentionVariant>& variants) {
@@ -18,6 +21,7 @@ inline std::vector<run::Estimate> forward_estimates(const std::vector<run::Atten
       {"sparse_test_per_block", Space::global, Op::load, "no head streams by token here, so nothing reads what those let see"},
       {"merge_parts", Space::global, Op::load, nvcc_narrows},
       {"write_lists", Space::global, Op::load, nvcc_narrows},
+      run::estimate_of_shuffles("add_up", adds_once_less),
       {.kernel = "sparse_balanced",
        .space = Space::global,
        .op = Op::store,
@@ -27,6 +31,7 @@ inline std::vector<run::Estimate> forward_estimates(const std::vector<run::Atten
   for (const run::AttentionVariant& variant : variants) {
     estimates.push_back(
         {"sparse_" + variant.name, Space::shared, Op::load, "nvcc reads a block's facts once, the source twice"});
+    estimates.push_back({"sparse_" + variant.name, Space::global, Op::copy_past_l1, copies_have_predicates});
   }
   for (const char* kernel : {"sparse_ordered", "sparse_tokens", "sparse_balanced"}) {
     estimates.push_back(
@@ -34,21 +39,24 @@ inline std::vector<run::Estimate> forward_estimates(const std::vector<run::Atten
   }
   return estimates;
 }
-inline std::vector<run::Estimate> backward_estimates(const problem::Backward& a) {
+inline std::vector<run::Estimate> backward_estimates(const problem::Backward&) {
   using runtime::Op;
   using runtime::Space;
   std::vector<run::Estimate> estimates{
       {"merge_columns", Space::global, Op::load, nvcc_narrows},
       {"write_lists", Space::global, Op::load, nvcc_narrows},
       {"write_lists", Space::global, Op::store, "nvcc keeps a store that no tile of keys needs"},
+      run::estimate_of_shuffles("add_up", adds_once_less),
       {"repair_sparse", Space::global, Op::load, "nvcc keeps values in registers, and joins reads of the sequences' ends"},
       {"sparse_backward_128", Space::global, Op::store, "nvcc writes the two numbers of a float2 apart"},
   };
-  if ((a.dim == 64 && !a.is_packed()) || (a.dim == 32 && a.is_packed() && a.dropout > 0)) {
+  for (const char* kernel : {"sparse_backward_64", "sparse_backward_128"}) {
     estimates.push_back(
-        {"sparse_backward_64", Space::global, Op::copy_past_l1,
-         "nvcc puts a predicate on the copies of the next tile, so that those of a tile that is not there count "
-         "as executed"});
+        {kernel, Space::global, Op::load, "where there is no work, nvcc reads half of the work item, the source all of it"});
+    estimates.push_back({kernel, Space::shared, Op::load, "nvcc loads LSE and D once for both slices of a warp"});
+    estimates.push_back({kernel, Space::global, Op::copy_past_l1, copies_have_predicates});
+    estimates.push_back(run::estimate_of_shuffles(
+        kernel, "nvcc makes a move to a uniform register (R2UR) of the shuffle that gives all lanes the next entry"));
   }
   return estimates;
 }

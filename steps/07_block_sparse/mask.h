@@ -125,7 +125,7 @@ struct TileStates {
     sink = streams ? mask.streaming[2 * head] : 0;
     local = streams ? mask.streaming[2 * head + 1] : 0;
     if (type == streaming_tokens) {
-      const Tokens tokens = tokens_of(mask, head);
+      const Tokens tokens{smaller(sink, 1 << 30), smaller(local, 1 << 30)};
       first = seen_keys(shape, tokens, first_query);
       last = seen_keys(shape, tokens, min(first_query + queries, shape.seq_q) - 1);
     }

@@ -42,11 +42,21 @@ std::string base_name(const std::string& kernel) {
   return colons == std::string::npos ? name : name.substr(colons + 2);
 }
 
+bool is_of(const Estimate& e, const KernelCounters& counters) {
+  return e.kernel == base_name(counters.kernel) && counters.kernel.find(e.arguments) != std::string::npos;
+}
+
 // Why accesses of this kind are only estimates; empty if they are not.
 std::string reason_for(const KernelCounters& counters, const std::vector<Estimate>& estimates, Space space, Op op) {
   for (const Estimate& e : estimates) {
-    const bool of_kernel = e.kernel == base_name(counters.kernel) && counters.kernel.find(e.arguments) != std::string::npos;
-    if (of_kernel && e.space == space && e.op == op) return e.reason;
+    if (is_of(e, counters) && !e.of_shuffles && e.space == space && e.op == op) return e.reason;
+  }
+  return "";
+}
+// The same of shuffles.
+std::string reason_for_shuffles(const KernelCounters& counters, const std::vector<Estimate>& estimates) {
+  for (const Estimate& e : estimates) {
+    if (is_of(e, counters) && e.of_shuffles) return e.reason;
   }
   return "";
 }
@@ -159,7 +169,7 @@ std::vector<Metric> metrics(const KernelCounters& counters, const std::vector<Es
   all.push_back({"memory_l1_wavefronts_shared", sum(counters, &LineCounters::wavefronts), shared_reason});
   all.push_back({"memory_l1_wavefronts_shared_ideal", sum(counters, &LineCounters::wavefronts_ideal), shared_reason});
   all.push_back({"sass__inst_executed_per_opcode.BAR", counters.barriers, ""});
-  all.push_back({"sass__inst_executed_per_opcode.SHFL", counters.shuffles, ""});
+  all.push_back({"sass__inst_executed_per_opcode.SHFL", counters.shuffles, reason_for_shuffles(counters, estimates)});
   const std::vector<Metric> more = further_metrics(counters, estimates);
   all.insert(all.end(), more.begin(), more.end());
   return all;

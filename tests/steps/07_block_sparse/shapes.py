@@ -3,7 +3,6 @@
 A shape with --backward is of the backward pass; variants have other names there.
 """
 
-NOT_COMPARED = "Nsight Compute has not measured its counters; and of three copies on one line of sparse_backward_64 nvcc makes two, which nobody has explained"
 FORWARD_ENDS = "merge_parts"  # the last kernel of the forward pass that makes O and LSE for the backward pass
 
 RAGGED = ["--heads", "6", "--kv-heads", "2", "--seq-q", "97", "--seq-k", "203", "--dim", "64", "--causal"]
@@ -100,3 +99,5 @@ BENCHED = {  # beside peers, and with other masks: benchmarks/sparse_peers.py
     "16k backward": ["--backward", "--heads", "32", "--seq-q", "16384", "--dim", "64", "--pattern", "random:0.25"],
     "16k-d128 backward": ["--backward", "--heads", "16", "--seq-q", "16384", "--dim", "128", "--pattern", "random:0.25"],
 }
+
+PROFILED = {name: BENCHED[name] for name in ("16k", "16k-d128 backward")}
