@@ -6,8 +6,10 @@
 #include <elfutils/libdwfl.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <cstring>
+#include <iterator>
 #include <map>
 #include <mutex>
 #include <optional>
@@ -177,15 +179,48 @@ std::optional<Dwarf_Die> anchored_type(const void* anchor) {
 
 std::string place(const char* file, int line) { return from_root(file) + ":" + std::to_string(line); }
 
-// What holds `pc`, the innermost first. (dwarf_getscopes() finds no function that lies within another one, as a lambda's does.)
-bool find_scopes(Dwarf_Die parent, Dwarf_Addr pc, std::vector<Dwarf_Die>& scopes) {
+// A function, or one of several pieces of its code.
+struct Code {
+  Dwarf_Addr begin, end;
+  Dwarf_Die function;
+};
+
+void collect_code(Dwarf_Die parent, std::vector<Code>& all) {
   Dwarf_Die die;
   for (int more = dwarf_child(&parent, &die); more == 0; more = dwarf_siblingof(&die, &die)) {
     const int tag = dwarf_tag(&die);
-    const bool inside = dwarf_haspc(&die, pc) > 0;
+    if (tag == DW_TAG_subprogram) {
+      Dwarf_Addr base, begin, end;
+      for (std::ptrdiff_t next = 0; (next = dwarf_ranges(&die, next, &base, &begin, &end)) > 0;)
+        all.push_back({begin, end, die});
+    }
     const bool may_hold_functions = tag == DW_TAG_namespace || tag == DW_TAG_subprogram || tag == DW_TAG_lexical_block ||
                                     tag == DW_TAG_structure_type || tag == DW_TAG_class_type;
-    const bool found = (inside || may_hold_functions) && find_scopes(die, pc, scopes);
+    if (may_hold_functions) collect_code(die, all);
+  }
+}
+
+// The function at `pc`. (dwarf_getscopes() finds none that lies within another one, as a lambda's does.) A unit is read once:
+// it may hold 100,000 entries, and a run asks for hundreds of places.
+std::optional<Dwarf_Die> function_at(const Dwarf_Die& unit, Dwarf_Addr pc) {
+  static std::map<const void*, std::vector<Code>> known;
+  const auto [entry, fresh] = known.try_emplace(unit.addr);
+  std::vector<Code>& code = entry->second;
+  if (fresh) {
+    collect_code(unit, code);
+    std::sort(code.begin(), code.end(), [](const Code& a, const Code& b) { return a.begin < b.begin; });
+  }
+  const auto behind = std::upper_bound(code.begin(), code.end(), pc, [](Dwarf_Addr at, const Code& c) { return at < c.begin; });
+  if (behind == code.begin() || pc >= std::prev(behind)->end) return {};
+  return std::prev(behind)->function;
+}
+
+// What holds `pc` within a function, the innermost first.
+bool find_scopes(Dwarf_Die parent, Dwarf_Addr pc, std::vector<Dwarf_Die>& scopes) {
+  Dwarf_Die die;
+  for (int more = dwarf_child(&parent, &die); more == 0; more = dwarf_siblingof(&die, &die)) {
+    const bool inside = dwarf_haspc(&die, pc) > 0;
+    const bool found = (inside || dwarf_tag(&die) == DW_TAG_lexical_block) && find_scopes(die, pc, scopes);
     if (inside) scopes.push_back(die);
     if (inside || found) return true;
   }
@@ -200,7 +235,8 @@ std::vector<std::string> call_sites(Dwfl_Module* module, Dwarf_Addr pc, const st
   Dwarf_Die* unit = dwfl_module_addrdie(module, pc, &bias);
   Dwarf_Files* files = nullptr;
   std::vector<Dwarf_Die> scopes;
-  if (unit != nullptr && find_scopes(*unit, pc - bias, scopes)) dwarf_getsrcfiles(unit, &files, nullptr);
+  const std::optional<Dwarf_Die> function = unit == nullptr ? std::nullopt : function_at(*unit, pc - bias);
+  if (function && find_scopes(*function, pc - bias, scopes)) dwarf_getsrcfiles(unit, &files, nullptr);
   for (Dwarf_Die& scope : scopes) {
     if (dwarf_tag(&scope) != DW_TAG_inlined_subroutine) continue;
     const char* file = dwarf_filesrc(files, unsigned_attribute(&scope, DW_AT_call_file, 0), nullptr, nullptr);

@@ -469,6 +469,16 @@ def test_a_line_that_loads_fragments_may_bear_the_name_of_its_neighbour_in_the_f
     assert "2 accesses in the source, 1 in the machine code" in differences(kernel_with(f"{load} 5", f"{load} 9", f"{load} 9"), counters(*lines))[0]
 
 
+def test_a_copy_before_the_loops_may_bear_the_name_of_another_in_the_file():
+    lines = [(5, "global", "cp.async.cg", 16, 2, 1000), (9, "global", "cp.async.cg", 16, 2, 1000)]
+    copy = "LDGSTS.E.BYPASS.LTC128B.128"
+    assert not differences(kernel_with(f"{copy} 5", f"{copy} 5", f"loop {copy} 5", f"loop {copy} 9"), counters(*lines))
+    found = differences(kernel_with(f"{copy} 5", f"loop {copy} 5", f"loop {copy} 5", f"loop {copy} 9"), counters(*lines))
+    assert not found  # one stands before the loops
+    found = differences(kernel_with(f"loop {copy} 5", f"loop {copy} 5", f"loop {copy} 5", f"loop {copy} 9"), counters(*lines))
+    assert "2 accesses in the source, 1 in the machine code" in found[0]
+
+
 def test_accesses_with_the_name_of_another_file():
     lines = [(5, "global", "load", 4, 2, 8)]
 

@@ -7,34 +7,37 @@ import pytest
 from conftest import BIN, ROOT
 
 from tools.measure import parity
+from tools.measure.profiling.machine import DEVICES
 
-MEASURED = ROOT / "results" / "h200"
+MEASURED = ROOT / "results" / DEVICES[0]
 
 
 @pytest.fixture
 def measured(step):
-    if not (MEASURED / f"ncu_{step}.csv").is_file():
+    """The folder with the step's measurements."""
+    folder = parity.results_of(step)
+    if not (folder / f"ncu_{step}.csv").is_file():
         pytest.skip(f"{step} was not measured yet: make gpu-check STEP={step[:2]}")
+    return folder
 
 
-@pytest.mark.usefixtures("measured")
 @pytest.mark.parametrize("step", parity.SHAPES)
-def test_every_exact_metric_equals_nsight_computes_at_the_smallest_and_the_ragged_shape(step, capsys):
+def test_every_exact_metric_equals_nsight_computes_at_the_smallest_and_the_ragged_shape(step, measured, capsys):
     chosen = [shape for shape in parity.SHAPES[step] if shape.split(",")[0] in ("smallest", "ragged", "all")]  # "smallest, backward", too
-    counts = parity.compare_step(step, MEASURED, BIN.parent, chosen)
+    counts = parity.compare_step(step, measured, BIN.parent, chosen)
     print(capsys.readouterr().out)  # shown if the test fails
     assert counts["compared"] > 0
     assert counts["different"] == 0
 
 
 @pytest.mark.long
-@pytest.mark.usefixtures("measured")
 @pytest.mark.parametrize("step", parity.SHAPES)
-def test_every_exact_metric_equals_nsight_computes(step, capsys):
-    counts = parity.compare_step(step, MEASURED, BIN.parent)
+def test_every_exact_metric_equals_nsight_computes(step, measured, capsys):
+    counts = parity.compare_step(step, measured, BIN.parent)
     print(capsys.readouterr().out)  # shown if the test fails
     assert counts["different"] == 0
-    assert counts == json.loads((MEASURED / "parity.json").read_text())[step], "tools/measure/parity.py --json results/h200/parity.json"
+    known = json.loads((measured / "parity.json").read_text())[step]
+    assert counts == known, f"tools/measure/parity.py --device {measured.name} --json results/{measured.name}/parity.json"
 
 
 def test_a_number_that_differs_is_noticed(tmp_path):

@@ -19,7 +19,7 @@ from tools.measure import ladder
 from tools.measure.profiling import ncu
 from tools.measure.profiling.digest import by_kernel, meanings
 from tools.measure.profiling.launch import from_ncu
-from tools.measure.profiling.machine import floor_seconds, quantity
+from tools.measure.profiling.machine import DEVICES, floor_seconds, quantity
 
 TABLES = {}
 
@@ -501,7 +501,7 @@ def dropout_claims_table(root):
 def parity_table(root):
     """How many numbers of the simulator were compared with Nsight Compute's (tools/measure/parity.py)."""
     header = ["kernels of", "launches", "exact numbers compared", "different", "estimates", "different"]
-    counts = read_json(root, f"{RESULTS}/parity.json")
+    counts = {step: count for device in DEVICES for step, count in read_json(root, f"results/{device}/parity.json").items()}
     columns = ["launches", "compared", "different", "estimates", "estimates_different"]
     return markdown(header, [[f"`{step}`", *(count[c] for c in columns)] for step, count in counts.items()], "lrrrrr")
 

@@ -208,7 +208,7 @@ def by_line(kernel, counted):
     for key, line in counted.lines.items():
         if not any(access.loop is not None for access in machine[key]):
             share_with_neighbour(key, machine, counted)
-        if key[2] == "ldmatrix" and len(machine[key]) < sum(line.sites.values()):
+        if (key[2] == "ldmatrix" or key[2] == "cp.async.cg" and machine[key]) and len(machine[key]) < sum(line.sites.values()):
             share_with_helper(key, machine, counted)
     return machine
 
@@ -245,18 +245,23 @@ def share_with_neighbour(key, machine, counted):
 
 
 def share_with_helper(key, machine, counted):
-    """Functions that load fragments are called beside each other, and nvcc may name one of their lines for several. The line of the same
-    file that has the most accesses beyond those of the source gives as many as are missing."""
+    """Functions that load fragments, or start copies, are called beside each other, and nvcc may name one of their lines for several. The
+    line of the same file that has the most accesses beyond those of the source gives as many as are missing; of copies, those before loops."""
     file = key[0].rpartition(":")[0]
     missing = sum(counted.lines[key].sites.values()) - len(machine[key])
 
+    def may_give(other):
+        return [access for access in machine[other] if key[2] == "ldmatrix" or access.loop is None]
+
     def surplus(other):
-        return len(machine[other]) - sum(counted.lines[other].sites.values())
+        return min(len(may_give(other)), len(machine[other]) - sum(counted.lines[other].sites.values()))
 
     others = [k for k in counted.lines if k != key and k[1:] == key[1:] and k[0].rpartition(":")[0] == file and surplus(k) >= missing]
     if others:
         giver = max(others, key=surplus)
-        machine[key] += [machine[giver].pop() for _ in range(missing)]
+        for access in may_give(giver)[-missing:]:
+            machine[giver].remove(access)
+            machine[key].append(access)
 
 
 def instructions(accesses):

@@ -14,6 +14,7 @@ from collections import Counter
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+from tools.measure.profiling.machine import DEVICES, measured_on
 from tools.measure.profiling.ncu import (
     OPCODES,
     base_name,
@@ -25,10 +26,14 @@ from tools.measure.profiling.ncu import (
 from tools.measure.shapes import CHANGED, FIXED, NOT_MEASURED
 
 ROOT = Path(__file__).resolve().parents[2]
-MEASURED = ROOT / "results" / "h200"
 # Executables of build/sim/tests that have no shapes; each counts once it has been measured.
-CALIBRATIONS = [name for name in ("calibration", "calibration_ampere", "calibration_hopper") if (MEASURED / f"ncu_{name}.csv").is_file()]
+CALIBRATIONS = [name for name in ("calibration", "calibration_ampere", "calibration_hopper") if (ROOT / "results" / "h200" / f"ncu_{name}.csv").is_file()]
 SHAPES = {**FIXED, **{name: {"all": []} for name in CALIBRATIONS}}
+
+
+def results_of(step):
+    """The folder with the step's measurements."""
+    return ROOT / "results" / measured_on(ROOT, step)
 
 
 def of_hardware(row, metric):
@@ -103,7 +108,7 @@ def compare_step(step, results, build, chosen=None):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--step", help="two digits, or calibration; default: all that was measured")
-    parser.add_argument("--device", default="h200", help="whose results (default h200)")
+    parser.add_argument("--device", choices=DEVICES, default=DEVICES[0], help=f"whose results (default {DEVICES[0]})")
     parser.add_argument("--build", type=Path, default=ROOT / "build" / "sim", help="the sim preset's build folder")
     parser.add_argument("--json", type=Path, help="write the counts to a file (results/DEVICE/parity.json, for the book)")
     args = parser.parse_args()

@@ -23,7 +23,7 @@ from tools.measure import parity, traces
 from tools.measure.profiling import digest, ncu
 from tools.measure.profiling.bounds import needs, verdict
 from tools.measure.profiling.launch import ROWS, from_ncu, from_report
-from tools.measure.profiling.machine import machine, machine_of
+from tools.measure.profiling.machine import DEVICES, machine, machine_of, measured_on
 from tools.measure.shapes import BENCHED, FIXED, PROFILED, making_inputs
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -187,9 +187,9 @@ def write_plot(path, launches, device, title):
 def digests(check):
     """Writes results/digests/, or says which of them are out of date; the exit status."""
     stale = []
-    for step in digest.measured_steps(ROOT, "h200"):
+    for step, device in digest.measured_steps(ROOT).items():
         path = ROOT / "results" / "digests" / f"{step}.txt"
-        text = digest.digest(ROOT, "h200", step)
+        text = digest.digest(ROOT, device, step)
         if not path.exists() or path.read_text() != text:
             stale.append(str(path.relative_to(ROOT)))
             if not check:
@@ -214,7 +214,7 @@ def parsed(arguments):
     parser.add_argument("--csv", type=Path, help="write the rows to a file")
     parser.add_argument("--plot", type=Path, help="draw the roofline (with times), or the lines of the source and the banks that they want (without)")
     parser.add_argument("--report", type=Path, help="keep Nsight Compute's full report (GPU only)")
-    parser.add_argument("--device", default="h200", help="whose ceilings and committed results (default h200)")
+    parser.add_argument("--device", choices=DEVICES, help="whose ceilings and committed results (default: on which the step was measured)")
     parser.add_argument("--build", type=Path, help="the preset's build folder (default build/gpu or build/sim)")
     parser.add_argument("--sim-build", type=Path, default=ROOT / "build" / "sim", help="the simulator's, for --compare")
     parser.add_argument("--digest", action="store_true", help="write results/digests/ from the committed measurements, and stop")
@@ -307,7 +307,9 @@ def main(arguments=None):
     try:
         if args.digest or args.check_digest:
             return digests(args.check_digest)
-        return profile(args, step_of(args.step or ""))
+        step = step_of(args.step or "")
+        args.device = args.device or measured_on(ROOT, step)
+        return profile(args, step)
     except (Missing, ncu.NcuError) as error:
         print(f"profile: {error}", file=sys.stderr)
         return 2

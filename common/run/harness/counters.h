@@ -19,8 +19,8 @@ struct Estimate {
   runtime::Space space;
   runtime::Op op;
   std::string reason;
-  std::string arguments = {};   // only where its template arguments have this among them; empty: always
-  bool of_shuffles = false;     // of SHFL, and of no access
+  std::string arguments = {};  // only where its template arguments have this among them; empty: always
+  bool of_shuffles = false;    // of SHFL, and of no access
 };
 inline Estimate estimate_of_shuffles(std::string kernel, std::string reason) {
   return {.kernel = std::move(kernel), .space = {}, .op = {}, .reason = std::move(reason), .of_shuffles = true};

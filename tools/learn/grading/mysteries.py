@@ -9,9 +9,8 @@ from tools.learn.grading.mystery_table import MYSTERIES
 from tools.learn.grading.run import ROOT
 from tools.measure.profiling import bounds, digest
 from tools.measure.profiling.launch import ROWS, SECTOR, Row, cell, per_cent, quotient
-from tools.measure.profiling.machine import machine, quantity
+from tools.measure.profiling.machine import machine, measured_on, quantity
 
-DEVICE = "h200"  # whose counts in results/ are shown
 BOUNDS = [
     "DRAM bandwidth", "L2 bandwidth", "L1 sectors", "L1 requests", "shared-memory bandwidth", "shared-memory banks", "issue slots", "tensor pipe",
     "fp32 pipe", "latency",
@@ -65,12 +64,17 @@ def launches_of(exercise):
     """{letter: (what Nsight Compute counted of one kernel, the change)}, and {kernel: launch} of all that it may be."""
     mystery = MYSTERIES[exercise]
     known, found = {}, {}
-    for launch in digest.committed(ROOT, DEVICE, mystery.step).get(mystery.case, []):
+    for launch in digest.committed(ROOT, measured_on(ROOT, mystery.step), mystery.step).get(mystery.case, []):
         known.setdefault(launch.kernel, launch)
     for letter, (kernel, change) in mystery.sealed.items():
         launch = known[opened(exercise, f"{letter}_kernel", kernel, known)]
         found[letter] = (launch, opened(exercise, f"{letter}_change", change, mystery.changes))
     return found, known
+
+
+def gpu_of(exercise):
+    """What the device that a mystery was measured on can do."""
+    return machine(ROOT, measured_on(ROOT, MYSTERIES[exercise].step))
 
 
 def rows_of(exercise):
@@ -93,7 +97,7 @@ def roofs(gpu):
 
 def table(exercise):
     """The digests without names, and the names that may be answers."""
-    (found, known), gpu, mystery = launches_of(exercise), machine(ROOT), MYSTERIES[exercise]
+    (found, known), gpu, mystery = launches_of(exercise), gpu_of(exercise), MYSTERIES[exercise]
     rows = [[row.name, *(cell(row, launch, gpu) for launch, _ in found.values())] for row in rows_of(exercise)]
     digests = digest.aligned([["", *found], *(row for row in rows if set(row[1:]) != {"-"})])
     changes = "".join(f"  {name}: {change.what}\n" for name, change in mystery.changes.items())
@@ -126,7 +130,7 @@ def not_this_bound(launch, answer, gpu):
 def why_not(exercise, launch, question, answer):
     """What in the counts of a launch speaks against an answer."""
     answer = answer if isinstance(answer, str) else ""
-    known, changes, gpu = launches_of(exercise)[1], MYSTERIES[exercise].changes, machine(ROOT)
+    known, changes, gpu = launches_of(exercise)[1], MYSTERIES[exercise].changes, gpu_of(exercise)
     if question == "kernel" and answer in known:
         # The count in which the two differ most.
         rows = [(row, row.value(known[answer], gpu) or 0, row.value(launch, gpu) or 0) for row in ROWS if row.name in KERNELS_DIFFER_IN]
@@ -143,7 +147,7 @@ def expected_names(exercise):
     """{question: the right name}."""
     names = {}
     for letter, (launch, change) in launches_of(exercise)[0].items():
-        verdict = bounds.verdict(launch, machine(ROOT)).text
+        verdict = bounds.verdict(launch, gpu_of(exercise)).text
         bound = next(name for name in BOUNDS if verdict.startswith(name))
         names |= {f"{letter}_kernel": launch.kernel, f"{letter}_bound": bound, f"{letter}_change": change}
     return names

@@ -5,7 +5,7 @@ import json
 from tools.measure.profiling import ncu
 from tools.measure.profiling.bounds import verdict
 from tools.measure.profiling.launch import ROWS, cell, from_ncu, per_cent
-from tools.measure.profiling.machine import machine, quantity
+from tools.measure.profiling.machine import DEVICES, machine, measured_on, quantity
 
 
 def grouped(launches):
@@ -93,10 +93,10 @@ def committed(root, device, step):
     return found
 
 
-def measured_steps(root, device):
-    """The steps with committed profiles."""
-    names = (path.stem.removeprefix("ncu_") for path in sorted((root / "results" / device).glob("ncu_*.csv")))
-    return [name for name in names if not name.startswith("calibration")]
+def measured_steps(root):
+    """{step: the device on which it was measured} of the steps with committed profiles."""
+    names = {path.stem.removeprefix("ncu_") for device in DEVICES for path in (root / "results" / device).glob("ncu_*.csv")}
+    return {name: measured_on(root, name) for name in sorted(names) if not name.startswith("calibration")}
 
 
 def digest(root, device, step):

@@ -2,6 +2,13 @@
 
 import json
 
+DEVICES = ("h200", "h100")  # whose results are committed: those of the first count where a step was measured on both
+
+
+def measured_on(root, step):
+    """The device on which a step's committed profile was made; the first of DEVICES where there is none."""
+    return next((device for device in DEVICES if (root / "results" / device / f"ncu_{step}.csv").is_file()), DEVICES[0])
+
 
 def machine(root, name="h200"):
     """docs/machine/NAME.json."""
