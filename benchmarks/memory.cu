@@ -3,7 +3,7 @@
 //   bandwidth  every multiprocessor is full of threads that read, and nothing waits for a single load
 // It stands alone, and needs a GPU of compute capability 8.0 or newer:
 //   nvcc -O3 -arch=native -o build/memory benchmarks/memory.cu && build/memory
-// The numbers in h200.json, beside this file, come from it. The book's page 00 shows them.
+// The numbers in docs/machine/ come from it. The book's page 00 shows those of an H200.
 #include <cuda_runtime.h>
 
 #include <algorithm>

@@ -403,6 +403,37 @@ TEST_CASE("NaN in a dead block that is half of a tile of keys reaches no gradien
   for (const int dim : {32, 64, 96, 128}) gradients_ignore_nan_in_dead_blocks(dim, 64);
 }
 
+TEST_CASE("what is not finite in V, at either end of a partial tile, reaches the rows that see it, and no others") {
+  for (const run::AttentionVariant& variant : step().variants) {
+    Attention a{.heads = 1, .kv_heads = 1, .seq_q = 192, .seq_k = 192, .dim = 64, .causal = true, .dtype = Dtype::fp16};
+    a = masked(a, "dense", 128, 64);
+    AttentionInputs in = problem::make_inputs(a, 3);
+    const int keys[] = {0, 63, 64, 127, 128, 191};  // each in a column of its own
+    for (int n = 0; n < 6; ++n) in.v.values[keys[n] * 64 + n] = n % 2 ? std::nanf("") : INFINITY;
+    const run::Outcome outcome = run::execute(variant, a, in);
+    INFO(variant.name);
+    CHECK(outcome.pass());
+    for (int i = 0; i < 192; ++i) {
+      for (int n = 0; n < 6; ++n) CHECK(std::isfinite(outcome.output("o").values[i * 64 + n]) == (i < keys[n]));
+    }
+  }
+}
+
+TEST_CASE("NaN in V's dead tile beside a partial one reaches nobody") {
+  Attention a{.heads = 1, .kv_heads = 1, .seq_q = 384, .seq_k = 384, .dim = 64, .dtype = Dtype::fp16};
+  a.window = 200;
+  a = with_blocks(a, 128, 64, [](int, int, int column) { return column != 2; });
+  AttentionInputs in = problem::make_inputs(a, 3);
+  in.v.values[64 * 64] = in.v.values[127 * 64] = std::nanf("");  // so that the partial tile's NaNs are put back
+  for (const int key : {128, 191}) in.v.values[key * 64 + 1] = std::nanf("");
+  for (const run::AttentionVariant& variant : step().variants) {
+    const run::Outcome outcome = run::execute(variant, a, in);
+    INFO(variant.name);
+    CHECK(outcome.pass());
+    for (int i = 0; i < 384; ++i) CHECK(std::isfinite(outcome.output("o").values[i * 64 + 1]));
+  }
+}
+
 TEST_CASE("NaN in a block reaches the rows that see it, and changes no bit of others") {
   for (const run::AttentionVariant& variant : step().variants) {
     Attention a{.heads = 2, .kv_heads = 1, .seq_q = 300, .seq_k = 420, .dim = 64, .causal = true, .dtype = Dtype::fp16};
