@@ -908,6 +908,12 @@ def instructions(launch):
     return launch.get("smsp__inst_executed.sum")
 
 
+def plain_loads(launch):
+    """Requests of loads that are no cp.async."""
+    copies = "sm__sass_l1tex_t_requests_pipe_lsu_mem_global_op_ldgsts_cache_{}.sum"
+    return launch.get("l1tex__t_requests_pipe_lsu_mem_global_op_ld.sum") - launch.sum(copies.format("access"), copies.format("bypass"))
+
+
 def sectors_a_request(launch):
     return launch.sectors() / launch.requests()
 
@@ -946,6 +952,12 @@ REMOVES_THE_BOUND = {
         moved(known["backward_recompute"]) < 0.1 * moved(known["row_softmax_gradient"]),  # on_chip
         wavefronts(known["gradient_of_keys"], known["gradient_of_queries"]) < 0.1 * wavefronts(known["backward_recompute"]),  # tensor_cores
         wavefronts(known["backward_tuned_128"]) < 0.6 * wavefronts(known["backward_pipeline"]),  # larger_tiles
+    ],
+    "07_block_sparse": lambda known: [
+        plain_loads(known["sparse_list"]) < 0.6 * plain_loads(known["sparse_test_per_block"]),  # live_list
+        instructions(known["sparse_two_loops"]) < 0.6 * instructions(known["sparse_list"]),  # edge_masks
+        instructions(known["merge_parts"]) < 10 * known["merge_parts"].get("launch__grid_size") * 16,  # fewer_blocks: of 16 warps, each issues under 10
+        known["merge_parts"].cost["flops"] == 0,
     ],
 }
 
