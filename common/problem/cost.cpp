@@ -82,9 +82,9 @@ BackwardCounts backward_counts(const Backward& shape) {
 
 }  // namespace
 
-KernelCost prepare_cost(const Backward& shape, bool with_sums) {
+KernelCost prepare_cost(const Backward& shape, bool with_sums, std::string kernel) {
   const BackwardCounts c = backward_counts(shape);
-  return {"prepare_rows", 2 * c.q / static_cast<double>(bytes(shape.dtype)), 2 * c.o + c.lse,
+  return {std::move(kernel), 2 * c.q / static_cast<double>(bytes(shape.dtype)), 2 * c.o + c.lse,
           c.statistics + (with_sums ? c.sums : 0)};
 }
 

@@ -32,7 +32,8 @@ KernelCost mask_cost(const Attention& shape);            // of dropout: writes t
 KernelCost linear_cost(std::string kernel, double rows, double in, double out);  // y = x Wᵀ + b in fp32
 
 // The kernels of the backward pass, named as step 06 names them. P, dP, dS and the sums of dQ are fp32.
-KernelCost prepare_cost(const Backward& shape, bool with_sums);  // D and LSE in base 2: reads O, dO, LSE; sets the sums to 0
+// D and LSE in base 2: reads O, dO, LSE; with_sums: sets the sums to 0
+KernelCost prepare_cost(const Backward& shape, bool with_sums, std::string kernel = "prepare_rows");
 KernelCost pairs_cost(const Backward& shape, std::string kernel,
                       bool of_p);                         // 2 · dim per live pair: P from Q, K; dP from dO, V
 KernelCost softmax_gradient_cost(const Backward& shape);  // 2 per live pair; reads P, dP; writes dS

@@ -200,8 +200,8 @@ void collect_code(Dwarf_Die parent, std::vector<Code>& all) {
   }
 }
 
-// The function at `pc`. (dwarf_getscopes() finds none that lies within another one, as a lambda's does.) A unit is read once:
-// it may hold 100,000 entries, and a run asks for hundreds of places.
+// The function at `pc`. (dwarf_getscopes() finds none that lies within another one, as a lambda's does.) A unit is read once,
+// because reading it takes milliseconds, and a run asks for hundreds of places.
 std::optional<Dwarf_Die> function_at(const Dwarf_Die& unit, Dwarf_Addr pc) {
   static std::map<const void*, std::vector<Code>> known;
   const auto [entry, fresh] = known.try_emplace(unit.addr);

@@ -15,9 +15,7 @@ using Costs = std::vector<problem::KernelCost>;
 
 // Where rows lie at multiples of 16 bytes.
 inline problem::KernelCost prepare_chunks_cost(const Backward& a, bool with_sums) {
-  problem::KernelCost cost = problem::prepare_cost(a, with_sums);
-  cost.kernel = "prepare_chunks";
-  return cost;
+  return problem::prepare_cost(a, with_sums, "prepare_chunks");
 }
 inline const problem::KernelCost repair_cost = {"repair_non_finite"};  // it looks at the flags, and ends
 

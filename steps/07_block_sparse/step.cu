@@ -201,14 +201,12 @@ const std::vector<AttentionVariant> variants = {
 const Attention default_shape{.heads = 4, .kv_heads = 4, .seq_q = 256, .seq_k = 256, .dim = 64, .dtype = Dtype::fp16};
 
 std::vector<problem::KernelCost> backward_costs(const problem::Backward& a) {
-  problem::KernelCost prepare = problem::prepare_cost(a, true);
-  prepare.kernel = "prepare_chunks";
   const char* kernel = a.dim <= 64 ? "sparse_backward_64" : "sparse_backward_128";
   return run::with_options(a,
                            std::vector<problem::KernelCost>{{"count_tiles"},
                                                             {"add_up"},
                                                             {"write_lists"},
-                                                            prepare,
+                                                            problem::prepare_cost(a, true, "prepare_chunks"),
                                                             problem::backward_cost(a, kernel, 5, problem::BackwardResult::all),
                                                             {"merge_columns"},
                                                             problem::convert_cost(a, "convert_blocks"),

@@ -208,7 +208,8 @@ def by_line(kernel, counted):
     for key, line in counted.lines.items():
         if not any(access.loop is not None for access in machine[key]):
             share_with_neighbour(key, machine, counted)
-        if (key[2] == "ldmatrix" or key[2] == "cp.async.cg" and machine[key]) and len(machine[key]) < sum(line.sites.values()):
+        lacks_some = len(machine[key]) < sum(line.sites.values())
+        if lacks_some and (key[2] == "ldmatrix" or (key[2] == "cp.async.cg" and machine[key])):
             share_with_helper(key, machine, counted)
     return machine
 

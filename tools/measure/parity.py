@@ -26,14 +26,20 @@ from tools.measure.profiling.ncu import (
 from tools.measure.shapes import CHANGED, FIXED, NOT_MEASURED
 
 ROOT = Path(__file__).resolve().parents[2]
-# Executables of build/sim/tests that have no shapes; each counts once it has been measured.
-CALIBRATIONS = [name for name in ("calibration", "calibration_ampere", "calibration_hopper") if (ROOT / "results" / "h200" / f"ncu_{name}.csv").is_file()]
-SHAPES = {**FIXED, **{name: {"all": []} for name in CALIBRATIONS}}
 
 
 def results_of(step):
     """The folder with the step's measurements."""
     return ROOT / "results" / measured_on(ROOT, step)
+
+
+def is_measured(step, folder):
+    return (folder / f"ncu_{step}.csv").is_file()
+
+
+# Executables of build/sim/tests that have no shapes; each counts once it has been measured.
+CALIBRATIONS = [name for name in ("calibration", "calibration_ampere", "calibration_hopper") if is_measured(name, results_of(name))]
+SHAPES = {**FIXED, **{name: {"all": []} for name in CALIBRATIONS}}
 
 
 def of_hardware(row, metric):
@@ -108,16 +114,16 @@ def compare_step(step, results, build, chosen=None):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--step", help="two digits, or calibration; default: all that was measured")
-    parser.add_argument("--device", choices=DEVICES, default=DEVICES[0], help=f"whose results (default {DEVICES[0]})")
+    parser.add_argument("--device", choices=DEVICES, help="whose results (default: those of the device on which a step was measured)")
     parser.add_argument("--build", type=Path, default=ROOT / "build" / "sim", help="the sim preset's build folder")
     parser.add_argument("--json", type=Path, help="write the counts to a file (results/DEVICE/parity.json, for the book)")
     args = parser.parse_args()
-    results = ROOT / "results" / args.device
-    there = [step for step in SHAPES if args.step or (results / f"ncu_{step}.csv").is_file()]
+    folders = {step: ROOT / "results" / args.device if args.device else results_of(step) for step in SHAPES}
+    there = [step for step in SHAPES if args.step or is_measured(step, folders[step])]
     steps = [step for step in there if args.step is None or step == args.step or step.startswith(args.step + "_")]
     if not steps:
         parser.error(f"there is no step {args.step} with fixed shapes; there are: {', '.join(SHAPES)}")
-    totals = {step: compare_step(step, results, args.build) for step in steps}
+    totals = {step: compare_step(step, folders[step], args.build) for step in steps}
     compared, different = (sum(total[what] for total in totals.values()) for what in ("compared", "different"))
     print(f"{compared} numbers compared with Nsight Compute's, {different} different")
     if args.json:

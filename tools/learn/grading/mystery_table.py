@@ -200,8 +200,8 @@ MYSTERIES = {
         changes={
             "live_list": Change(
                 "find the live tiles in a list that was made before",
-                "it saves what a block does to find its next tile: how many loads are no cp.async, and how large is the kernel?",
-                ("load requests", "of these cp.async", "blocks"),
+                "it saves loads by which a block looks for its next tile: how many loads are no cp.async?",
+                ("load requests", "of these cp.async"),
             ),
             "edge_masks": Change(
                 "mask only the tiles that need a mask",
