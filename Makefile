@@ -4,6 +4,8 @@
 #   make test [STEP=01]     build, run a test of every promise (or one step's, its parity and its exercises)
 #   make test-all [STEP=01] what make test leaves out, too: whole shape lists in every type, more seeds, parity at the tour's
 #                           shapes, the book in a browser
+#   make proofs             run those long tests, and make sass, that no record in results/proofs covers; write the records, which spare
+#                           CI the run; needs strace and nvcc
 #   make exercise STEP=01 N=2   grade what you wrote in steps/01_*/exercises/2_* [JSON=1: print one JSON object with the points]
 #   make handout OUT=dir    a copy of the project without solutions/, for a class
 #   make single STEP=05 VARIANT=tuned   write that variant as one .cu file, with a main() that checks it, and print the line that builds it
@@ -21,7 +23,7 @@
 PRESET := $(shell tools/preset)
 PYTHON := .venv/bin/python
 
-.PHONY: tour test test-all exercise handout single mutate docs notebooks lint sass profile gpu-check sim sim-debug gpu gpu-debug
+.PHONY: tour test test-all proofs exercise handout single mutate docs notebooks lint sass profile gpu-check sim sim-debug gpu gpu-debug
 
 tour:
 	@tools/build $(PRESET) && $(PYTHON) tools/measure/tour.py $(PRESET)
@@ -36,6 +38,9 @@ test:
 
 test-all:
 	@$(if $(STEP),,tools/bootstrap --browser && )tools/build $(PRESET) && $(CTEST)
+
+proofs:
+	@tools/bootstrap --browser && $(PYTHON) tools/measure/proofs.py record && $(PYTHON) tools/measure/proofs.py record --sass
 
 exercise:
 	@tools/build sim $(the_step) $(if $(JSON),>&2) && $(PYTHON) tools/learn/grade.py '$(STEP)' '$(N)' $(if $(JSON),--json)

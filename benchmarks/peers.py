@@ -1,6 +1,7 @@
 """What the benchmarks of attention beside other people's kernels share: problems, our kernels as a library, the GPU's clock, what is
 printed and written, the command line (attention_peers.py: the forward pass; backward_peers.py: the backward pass; packed_peers.py:
-packed sequences, both passes; dropout_peers.py: dropout, both passes; sparse_peers.py: sparse masks, both passes).
+packed sequences, both passes; dropout_peers.py: dropout, both passes; sparse_peers.py: sparse masks, both passes; cliffs.py: what takes
+far longer than a neighbour).
 
 All need an NVIDIA GPU, a Python with PyTorch, and the step as a library (make gpu builds build/gpu/lib/libattention_STEP.so). All
 contenders work on the same [batch, heads, seq, dim] tensors and take turns (benchmarks/turns.py). The results of each are checked in
@@ -379,7 +380,7 @@ def refuse(reason):
 def machine(torch, name, built, options):
     """Of the program of that name: where it ran, and with which options."""
     describe = subprocess.run(["git", "-C", ROOT, "describe", "--always", "--dirty"], capture_output=True, text=True, check=False)
-    chosen = [word for flag in ("step", "variant", "cell") for value in as_list(getattr(options, flag, None)) for word in (f"--{flag}", value)]
+    chosen = [word for flag in ("step", "variant", "cell", "only") for value in as_list(getattr(options, flag, None)) for word in (f"--{flag}", value)]
     return {
         "name": torch.cuda.get_device_name(),
         "driver_version": nvidia_smi("driver_version"),

@@ -13,7 +13,7 @@ AttentionProgram* attention_prepare_roof(const char* dtype, double operations) {
     if (name != "fp16" && name != "bf16") throw std::invalid_argument("mma.sync.m16n8k16 multiplies fp16 or bf16, not " + name);
     const auto roof =
         std::make_shared<const benchmarks::MmaRoof>(name == "fp16" ? problem::Dtype::fp16 : problem::Dtype::bf16, operations);
-    return new AttentionProgram{roof->operations(), 0, [roof](void*, void* stream) {
+    return new AttentionProgram{roof->operations(), 0, [roof](const AttentionAddresses*, void*, void* stream) {
                                   const library::Borrowed memory(0, stream);
                                   roof->launch();
                                 }};

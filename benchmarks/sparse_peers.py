@@ -212,7 +212,7 @@ class OurMask:
 
 def plan_ms(torch, launch, repetitions=5):
     """The time of the plan's kernels in one launch, the mean of their sum, by PyTorch's profiler; None where it sees none. The plan is what
-    step 07 launches but for attention itself (sparse_…), the repair of its rows, and the merge of split rows."""
+    step 07 launches of its own but for attention itself (sparse_…) and the merge of split rows."""
     from torch.profiler import ProfilerActivity, profile
 
     torch.cuda.synchronize()
@@ -226,7 +226,7 @@ def plan_ms(torch, launch, repetitions=5):
 def is_of_plan(kernel):
     """Of a kernel's name as the profiler has it, with namespace and arguments."""
     before, of_step, name = kernel.partition("block_sparse::")
-    return bool(of_step) and not set("<(") & set(before) and not name.startswith(("sparse_", "merge_", "repair_"))
+    return bool(of_step) and not set("<(") & set(before) and not name.startswith(("sparse_", "merge_"))
 
 
 # ---- the other side ----
@@ -311,7 +311,8 @@ def prepare_dense(torch, cell, which, q, k, v, d_o):
 
     def attend(*tensors):
         with sdpa_kernel(backend):
-            return torch.nn.functional.scaled_dot_product_attention(*tensors, is_causal=cell.causal)
+            shared = tensors[0].shape[1] != tensors[1].shape[1]  # several heads share a key/value head
+            return torch.nn.functional.scaled_dot_product_attention(*tensors, is_causal=cell.causal, enable_gqa=shared)
 
     if not cell.backward:
         return lambda: [attend(q, k, v)]

@@ -5,6 +5,9 @@ set(CMAKE_CXX_EXTENSIONS OFF)
 set(CMAKE_RUNTIME_OUTPUT_DIRECTORY "${PROJECT_BINARY_DIR}/bin")  # step executables; tests set their own
 set(CMAKE_EXPORT_COMPILE_COMMANDS ON)
 
+# Of the host's code a report or a profile wants lines; who wants variables takes a debug preset. That is a third of what g++ takes.
+set(CMAKE_CXX_FLAGS_RELWITHDEBINFO "-O2 -g1 -DNDEBUG")
+
 option(FLASHSTEPS_WERROR "Treat warnings as errors" ON)
 
 find_package(Threads REQUIRED)
@@ -34,7 +37,8 @@ if(FLASHSTEPS_BACKEND STREQUAL "gpu")
   if(NOT CMAKE_CUDA20_STANDARD_COMPILE_OPTION)  # CMake 3.25 does not know how nvcc spells it
     set(CMAKE_CUDA20_STANDARD_COMPILE_OPTION -std=c++20)
   endif()
-  set(cuda_flags --expt-relaxed-constexpr -Xcompiler=-Wall,-Wextra)
+  # --threads: both architectures of a file at once, so that the last file, step 07's, does not keep the second core waiting.
+  set(cuda_flags --expt-relaxed-constexpr --threads=2 -Xcompiler=-Wall,-Wextra)
   if(FLASHSTEPS_WERROR)
     list(APPEND cuda_flags -Werror=all-warnings -Xcompiler=-Werror)
   endif()
@@ -61,13 +65,20 @@ else()
   find_library(LIBDW dw REQUIRED)
   # Kernel files: the compiler reports every memory access to the simulator (docs/simulator.md says why these flags).
   # DWARF 4: binutils 2.40 gives some lines of DWARF 5 to the wrong file (tools/machine_code/disassembly.py reads them).
-  set(kernel_flags -g -gdwarf-4 -fsanitize=thread,integer-divide-by-zero --param=tsan-instrument-func-entry-exit=0 --param=tsan-distinguish-volatile=1
+  set(kernel_flags -g2 -gdwarf-4 -fsanitize=thread,integer-divide-by-zero --param=tsan-instrument-func-entry-exit=0 --param=tsan-distinguish-volatile=1
       -fno-strict-aliasing -fno-thread-jumps -fno-jump-tables -fno-tree-sra -fno-reorder-blocks -fno-omit-frame-pointer
       -Wno-unknown-pragmas -Wno-attributes)
   if(NOT CMAKE_BUILD_TYPE STREQUAL "Debug")
-    list(APPEND kernel_flags -O1)
+    list(APPEND kernel_flags -O1 -fno-var-tracking)  # the simulator asks for lines, calls and types, and never where a variable is
   endif()
 endif()
+
+# quick_to_compile(TARGET…): of host code that runs for a moment.
+function(quick_to_compile)
+  foreach(target IN LISTS ARGN)
+    target_compile_options(${target} PRIVATE $<$<AND:$<COMPILE_LANGUAGE:CXX>,$<CONFIG:RelWithDebInfo>>:-O1>)
+  endforeach()
+endfunction()
 
 # Marks the sources of a target that hold kernels: CUDA in the gpu build, instrumented C++ in the sim build.
 function(kernel_sources target)
@@ -79,6 +90,18 @@ function(kernel_sources target)
     endif()
   endforeach()
   target_sources(${target} PRIVATE ${ARGN})
+endfunction()
+
+# add_kernels(conformance_sm_90 runtime FILE.sm_90.cu): an object library of a kernel file, for the architectures that its name says.
+include(cmake/architectures.cmake)
+function(add_kernels target library source)
+  add_library(${target} OBJECT)
+  kernel_sources(${target} ${source})
+  target_link_libraries(${target} PUBLIC ${library})
+  if(FLASHSTEPS_BACKEND STREQUAL "gpu")
+    architectures_of(architectures ${source})
+    set_target_properties(${target} PROPERTIES CUDA_ARCHITECTURES "${architectures}")
+  endif()
 endfunction()
 
 # add_plain_cuda(00_first_kernel FILE.cu…): an executable of plain CUDA, which includes nothing of ours; several files are as one. For the
@@ -105,10 +128,12 @@ function(add_plain_cuda target)
   endif()
 endfunction()
 
+set(FLASHSTEPS_SM_90_ALONE "" CACHE STRING "Steps that are compiled for sm_90 alone, in less than half the time (gpu)")
+
 # add_step(05_flash_v2), for the folder steps/05_flash_v2:
 #   step_05_flash_v2   what the step offers, as a library: flash_v2::step(), which step.cu defines in the namespace that the folder
-#                      is named after. Another step may link it, and has the launches without the headers (link_step). Kernel files
-#                      NAME.sm_90a.cu are compiled for that architecture alone
+#                      is named after. Another step may link it, and has the launches without the headers (link_step). A kernel file's
+#                      name may say for which architecture it is compiled, as NAME.sm_90.cu does (cmake/architectures.cmake)
 #   this_step_…        the same as run::this_step(), for an executable that has no other step
 #   05_flash_v2        bin/05_flash_v2: both, and main() (or the folder's own main.cpp)
 # A step.cmake in the folder may add to them.
@@ -116,19 +141,25 @@ endfunction()
 function(add_step name)
   set(folder ${PROJECT_SOURCE_DIR}/steps/${name})
   file(GLOB sources CONFIGURE_DEPENDS ${folder}/*.cu)
-  set(hopper_sources ${sources})
-  list(FILTER hopper_sources INCLUDE REGEX "\\.sm_90a\\.cu$")
-  list(FILTER sources EXCLUDE REGEX "\\.sm_90a\\.cu$")
+  set(newer_sources ${sources})
+  list(FILTER newer_sources INCLUDE REGEX "\\.sm_[0-9]+a?\\.cu$")
+  list(FILTER sources EXCLUDE REGEX "\\.sm_[0-9]+a?\\.cu$")
   add_library(step_${name} OBJECT)
   kernel_sources(step_${name} ${sources})
   target_link_libraries(step_${name} PUBLIC run)
-  if(hopper_sources)
-    add_library(step_${name}_sm_90a OBJECT)
-    kernel_sources(step_${name}_sm_90a ${hopper_sources})
-    target_link_libraries(step_${name}_sm_90a PUBLIC run)
-    set_target_properties(step_${name}_sm_90a PROPERTIES CUDA_ARCHITECTURES 90a-real)
-    target_sources(step_${name} INTERFACE $<TARGET_OBJECTS:step_${name}_sm_90a>)
+  if(FLASHSTEPS_BACKEND STREQUAL "gpu" AND name IN_LIST FLASHSTEPS_SM_90_ALONE)
+    set_target_properties(step_${name} PROPERTIES CUDA_ARCHITECTURES 90-real)
   endif()
+  foreach(source IN LISTS newer_sources)
+    string(REGEX REPLACE ".*\\.(sm_[0-9]+a?)\\.cu$" "step_${name}_\\1" newer ${source})
+    if(NOT TARGET ${newer})
+      add_kernels(${newer} run ${source})
+      target_sources(step_${name} INTERFACE $<TARGET_OBJECTS:${newer}>)
+      set_property(TARGET step_${name} APPEND PROPERTY FLASHSTEPS_NEWER ${newer})
+    else()
+      kernel_sources(${newer} ${source})
+    endif()
+  endforeach()
 
   if(EXISTS ${folder}/main.cpp)
     add_executable(${name} ${folder}/main.cpp)
@@ -163,7 +194,7 @@ function(add_step_tests name)
   endif()
   add_executable(test_${name} ${sources})
   kernel_sources(test_${name} ${kernels})
-  target_link_libraries(test_${name} PRIVATE $<TARGET_NAME_IF_EXISTS:this_step_${name}> step_${name} suites)
+  target_link_libraries(test_${name} PRIVATE $<TARGET_NAME_IF_EXISTS:this_step_${name}> step_${name} suites device_table)
   register_catch_test(${name} ${name})
 endfunction()
 
@@ -238,6 +269,7 @@ endfunction()
 # register_catch_test(NAME [step]): the ctest entry of test_NAME. Its test cases tagged [.long] are another one, NAME_long, which only
 # `make test-all` runs. Entries bear the label of their step.
 function(register_catch_test name)
+  quick_to_compile(test_${name})
   set_target_properties(test_${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY "${PROJECT_BINARY_DIR}/tests")
   add_test(NAME ${name} COMMAND test_${name} WORKING_DIRECTORY "${PROJECT_SOURCE_DIR}")
   set_tests_properties(${name} PROPERTIES TIMEOUT 900 LABELS "${ARGN}")

@@ -19,15 +19,18 @@ import ctypes
 import functools
 import json
 import math
-import operator
+import numbers
 import os
 import threading
+import warnings
 from pathlib import Path
 
 import torch
 
 FORWARD, BACKWARD = "05_flash_v2", "06_backward"
 SIMULATOR = threading.Lock()  # it runs one launch at a time
+INTEGER, REAL = (int, numbers.Integral), (float, int, numbers.Real)  # the builtin types first: the others are found slowly
+MAX_FP32 = (2 - 2**-23) * 2.0**127
 DTYPES = {torch.float32: b"fp32", torch.float16: b"fp16", torch.bfloat16: b"bf16"}
 
 
@@ -57,6 +60,23 @@ class _Gradients(ctypes.Structure):
     _fields_ = [(name, _Tensor) for name in ("d_o", "dq", "dk", "dv")]
 
 
+class _Addresses(ctypes.Structure):
+    _fields_ = [
+        *((name, ctypes.c_void_p) for name in ("q", "k", "v", "o", "lse", "d_o", "dq", "dk", "dv", "cu_seqlens", "cu_seqlens_host")),
+        ("dropout_seed", ctypes.c_uint64),
+    ]
+
+
+class _Program:
+    """What a library prepared. It is released when nobody uses it any more."""
+
+    def __init__(self, c, handle):
+        self.handle, self.scratch_bytes, self._release = handle, c.attention_scratch_bytes(handle), c.attention_release
+
+    def __del__(self):
+        self._release(self.handle)
+
+
 class _Library:
     """One of the shared libraries."""
 
@@ -68,31 +88,64 @@ class _Library:
             ("prepare", pointer, [text, ctypes.POINTER(_Problem)]),
             ("prepare_backward", pointer, [text, ctypes.POINTER(_Problem), ctypes.POINTER(_Gradients)]),
             ("scratch_bytes", ctypes.c_size_t, [pointer]),
-            ("launch", ctypes.c_bool, [pointer, pointer, pointer]),
+            ("launch_on", ctypes.c_bool, [pointer, ctypes.POINTER(_Addresses), pointer, pointer]),
             ("release", None, [pointer]),
             ("error", text, []),
         ]:
             function = getattr(self._c, f"attention_{name}")
             function.restype, function.argtypes = result, arguments
-        self.variants = {v["name"]: v for v in json.loads(self._c.attention_describe())["variants"]}
+        described = json.loads(self._c.attention_describe())
+        self.step, self.variants = described["step"], {v["name"]: v for v in described["variants"]}
+        self.best = described["best"]  # the first one that takes a problem, and runs on its device, serves it
+        self.program = functools.lru_cache(maxsize=256)(self._program)
+
+    def prepare(self, problem, gradients, wanted=None, same_bits=False):
+        """(variant, program): `wanted`, or the best one that takes the problem. With `same_bits` its results are the same in every run."""
+        names, reasons = self.best if wanted is None else [wanted], []
+        if same_bits:
+            reasons = [f"{name} adds in any order" for name in names if name == wanted and not self.variants[name]["deterministic"]]
+            names = [name for name in names if self.variants[name]["deterministic"]]
+        for name in names:
+            if gradients is None:
+                handle = self._c.attention_prepare(name.encode(), problem)
+            else:
+                handle = self._c.attention_prepare_backward(name.encode(), problem, gradients)
+            if handle:
+                return name, _Program(self._c, handle)
+            reasons.append(self._error())
+        text = "; ".join(dict.fromkeys(reasons))  # all variants say the same of some problems
+        if same_bits:
+            text = f"torch.use_deterministic_algorithms is on, and no variant of {self.step} gives the same bits in every run here: {text}"
+        raise ValueError(text)
+
+    # [doc: program]
+    def _program(self, device, dtype, q_shape, k_shape, strides, starts, count, sums, causal, window, scale, dropout, wanted, same_bits):
+        """Prepares for all tensors that begin at the same place within 16 bytes. `self.program` is the same, and remembers."""
+        (batch, heads, seq_q, dim), (_, kv_heads, seq_k, _) = q_shape, k_shape
+        shapes = (q_shape, k_shape, k_shape, q_shape, q_shape, q_shape, k_shape, k_shape)  # of q, k, v, o, d_o, dq, dk, dv
+        lse, *starts = (256 + start for start in starts)  # stands for an address: the launch brings the real ones
+        tensors = [
+            _Tensor(start, *(stride if size > 1 else 0 for size, stride in zip(shape[:3], strides_, strict=False)))
+            for shape, strides_, start in zip(shapes, strides, starts, strict=False)
+        ]
+        problem = _Problem(
+            *(device, batch, heads, kv_heads, seq_q, seq_k, dim, causal, window),
+            *(math.nan if scale is None else scale, DTYPES[dtype], *tensors[:4], lse),
+            *(256 if count else None, ctypes.cast(sums, ctypes.c_void_p), count, dropout),
+        )
+        return self.prepare(problem, _Gradients(*tensors[4:]) if tensors[4:] else None, wanted, same_bits)[1]
+    # [/doc: program]
 
     # [doc: run]
-    def run(self, variant, problem, gradients, device):
-        """Launches a variant once, with scratch memory of PyTorch's."""
-        if gradients is None:
-            program = self._c.attention_prepare(variant.encode(), problem)
-        else:
-            program = self._c.attention_prepare_backward(variant.encode(), problem, gradients)
-        if not program:
-            raise ValueError(self._error())
-        try:
-            size = self._c.attention_scratch_bytes(program)
-            scratch = torch.empty(size, dtype=torch.uint8, device=device)
-            stream = torch.cuda.current_stream(device).cuda_stream if device.type == "cuda" else None
-            if not self._c.attention_launch(program, scratch.data_ptr() or None, stream):
-                raise RuntimeError(self._error())
-        finally:
-            self._c.attention_release(program)
+    def run(self, program, addresses, device):
+        """Launches the program once, with scratch memory of PyTorch's."""
+        scratch = stream = None
+        if program.scratch_bytes:
+            scratch = torch.empty(program.scratch_bytes, dtype=torch.uint8, device=device)
+        if device.type == "cuda":
+            stream = torch.cuda.current_stream(device.index).cuda_stream
+        if not self._c.attention_launch_on(program.handle, addresses, None if scratch is None else scratch.data_ptr(), stream):
+            raise RuntimeError(self._error())
     # [/doc: run]
 
     def _error(self):
@@ -115,50 +168,70 @@ def _library(step, device_type):
     raise FileNotFoundError(f"libattention_{step}.so is not in {' nor in '.join(map(str, folders))}; `make {build}` builds it, and {variable} says where it is")
 
 
-def _variant(step, q, is_packed_with_dropout, wanted):
-    """The best variant that takes the problem and runs on the device, unless one is named."""
-    if wanted is not None:
-        return wanted
-    is_older = q.device.type == "cuda" and torch.cuda.get_device_capability(q.device) < (9, 0)
-    if step == BACKWARD and torch.are_deterministic_algorithms_enabled():
-        return "standard" if q.dtype == torch.float32 else "two_kernels" if is_older else "deterministic"
-    if q.dtype == torch.float32 or is_packed_with_dropout:
-        return "scalar" if step == FORWARD else "recompute"
-    return "tuned_80" if step == BACKWARD and is_older else "tuned"
+def _determinism():
+    """What torch.use_deterministic_algorithms asks for where additions come in any order: None, "raise" or "warn"."""
+    if not torch.are_deterministic_algorithms_enabled():
+        return None
+    return "warn" if torch.is_deterministic_algorithms_warn_only_enabled() else "raise"
 
 
-def _tensor(x):
-    strides = (stride if size > 1 else 0 for size, stride in zip(x.shape, x.stride(), strict=True))
-    return _Tensor(x.data_ptr(), *list(strides)[:3])
+def _as_deterministic(determinism, prepare):
+    """prepare(whether the results must have the same bits in every run)."""
+    try:
+        return prepare(determinism is not None)
+    except ValueError as error:
+        if determinism != "warn":
+            raise
+        warnings.warn(str(error), stacklevel=2)
+        return prepare(False)
 
 
-def _run(step, options, tensors, cu_seqlens, checked, gradients=None):
-    """tensors: q, k, v, o [batch, heads, seq, dim], lse [batch, heads, seq]; gradients: d_o, dq, dk, dv, or None."""
+def _run(step, options, tensors, cu_seqlens, checked, gradients=(), determinism=None, launches=True):
+    """tensors: q, k, v, o [batch, heads, seq, dim], lse [batch, heads, seq]; gradients: d_o, dq, dk, dv, or none. Without `launches` it only
+    finds out whether it could."""
     q, k, v, o, lse = tensors
-    causal, window, scale, dropout, seed, variants = options
-    problem = _Problem(
-        *(q.device.index or 0, q.shape[0], q.shape[1], k.shape[1], q.shape[2], k.shape[2], q.shape[3]),
-        *(int(causal), window, math.nan if scale is None else scale, DTYPES[q.dtype]),
-        *(_tensor(x) for x in (q, k, v, o)),
-        lse.data_ptr(),
-        *((None, None, 0) if cu_seqlens is None else (cu_seqlens.data_ptr(), None if checked is None else checked.data_ptr(), len(cu_seqlens))),
-        *(dropout, seed),
-    )
-    described = None if gradients is None else _Gradients(*(_tensor(x) for x in gradients))  # the tensors must live on until the launch
-    variant = _variant(step, q, dropout > 0 and cu_seqlens is not None, variants[0 if step == FORWARD else 1])
-    with torch.cuda.device(q.device) if q.device.type == "cuda" else SIMULATOR:
-        _library(step, q.device.type).run(variant, problem, described, q.device)
+    *others, seed, variants = options
+    device = q.device
+    library = _library(step, device.type)
+    lse_at, *places = [x.data_ptr() for x in (lse, q, k, v, o, *gradients)]  # the tensors must live on until the launch
+    strides = tuple([x.stride() for x in (q, k, v, o, *gradients)])
+    starts = tuple([place % 16 for place in (lse_at, *places)])
+    count, sums, sums_at = 0, None, (None, None)
+    if cu_seqlens is not None:
+        count, sums_at = len(cu_seqlens), (cu_seqlens.data_ptr(), None if checked is None else checked.data_ptr())
+        sums = None if checked is None else ctypes.string_at(sums_at[1], 4 * count)
+    key = (device.index or 0, q.dtype, q.shape, k.shape, strides, starts, count, sums, *others, variants[step == BACKWARD])
+    with torch.cuda.device(device.index) if device.type == "cuda" else SIMULATOR:
+        program = _as_deterministic(determinism, functools.partial(library.program, *key))
+        if launches:
+            of_forward, of_backward = places[:4], places[4:] or (None, None, None, None)
+            library.run(program, _Addresses(*of_forward, lse_at, *of_backward, *sums_at, seed), device)
 
 
 def _rows(x):
     """The same tensor, with elements of a row side by side."""
-    x = x.resolve_neg()
-    return x if x.stride(-1) == 1 else x.contiguous()
+    if x.is_neg():
+        x = x.resolve_neg()
+    return x if x.stride()[-1] == 1 else x.contiguous()
+
+
+def _has_aligned_rows(x):
+    """Whether they begin at multiples of 16 bytes, as the fast variants want them."""
+    strides = (stride * x.element_size() for size, stride in zip(x.shape[:-1], x.stride(), strict=False) if size > 1)
+    return not any(place % 16 for place in (x.data_ptr(), *strides))
 
 
 def _like(x):
     """Memory for a tensor of this shape, dense, with the dimensions in the same order."""
     return _rows(torch.empty_like(x))
+
+
+def _gradients(q, k, v, o, d_o):
+    """d_o, and memory for dq, dk and dv."""
+    d_o = _rows(d_o)  # it may be a part of a wider tensor's gradient
+    if not _has_aligned_rows(d_o) and _has_aligned_rows(o):
+        d_o = d_o.clone(memory_format=torch.contiguous_format)
+    return d_o, _like(q), _like(k), _like(v)
 
 
 # [doc: autograd]
@@ -167,7 +240,7 @@ class _Attention(torch.autograd.Function):
     def forward(ctx, q, k, v, cu_seqlens, checked, options):
         q, k, v = _rows(q), _rows(k), _rows(v)
         o = _like(q)
-        lse = torch.empty(q.shape[:3], dtype=torch.float32, device=q.device)
+        lse = torch.empty(*q.shape[:3], dtype=torch.float32, device=q.device)
         _run(FORWARD, options, (q, k, v, o, lse), cu_seqlens, checked)
         ctx.save_for_backward(q, k, v, o, lse, cu_seqlens, checked)
         ctx.options = options
@@ -178,26 +251,66 @@ class _Attention(torch.autograd.Function):
         if torch.is_grad_enabled():
             raise RuntimeError("attention has no second derivative (create_graph=True)")
         *tensors, cu_seqlens, checked = ctx.saved_tensors
-        gradients = [_like(x) for x in tensors[:3]]
-        _run(BACKWARD, ctx.options, tensors, cu_seqlens, checked, (_rows(d_o), *gradients))
-        needed = (made if need else None for made, need in zip(gradients, ctx.needs_input_grad, strict=False))
+        gradients = _gradients(*tensors[:4], d_o)
+        _run(BACKWARD, ctx.options, tensors, cu_seqlens, checked, gradients, _determinism())
+        needed = (made if need else None for made, need in zip(gradients[1:], ctx.needs_input_grad, strict=False))
         return *needed, None, None, None
 # [/doc: autograd]
 
 
-def _check(q, k, v, dims):
-    """Raises ValueError for tensors that no kernel takes together."""
-    for name, x in (("q", q), ("k", k), ("v", v)):
-        if x.dim() != dims:
-            raise ValueError(f"{name} has {x.dim()} dimensions; it must have {dims}")
-        if x.dtype != q.dtype or x.device != q.device:
-            raise ValueError(f"{name} is {x.dtype} on {x.device}, q is {q.dtype} on {q.device}; they must be alike")
-        if max(x.shape) >= 2**31:
-            raise ValueError(f"{name} is {list(x.shape)}; no size may be 2^31 or more")
-    if q.dtype not in DTYPES:
-        raise ValueError(f"q is {q.dtype}; it must be one of {', '.join(map(str, DTYPES))}")
-    if (dims == 4 and q.shape[0] != k.shape[0]) or k.shape != v.shape or q.shape[-1] != k.shape[-1]:
-        raise ValueError(f"q is {list(q.shape)}, k {list(k.shape)}, v {list(v.shape)}; they do not fit together")
+def _refuse_early(q, k, v, cu_seqlens, checked, options):
+    """Raises what the backward pass would, before the forward pass."""
+    q, k, v = _rows(q), _rows(k), _rows(v)
+    o, lse = _like(q), torch.empty(*q.shape[:3], dtype=torch.float32, device=q.device)
+    _run(FORWARD, options, (q, k, v, o, lse), cu_seqlens, checked, launches=False)
+    _run(BACKWARD, options, (q, k, v, o, lse), cu_seqlens, checked, _gradients(q, k, v, o, o), _determinism(), launches=False)
+
+
+def _attend(q, k, v, cu_seqlens, checked, options):
+    if (q.requires_grad or k.requires_grad or v.requires_grad) and torch.is_grad_enabled():
+        _library(BACKWARD, q.device.type)  # a missing one is found now
+        if _determinism() or options[-1][1] is not None:  # otherwise one serves every problem
+            _refuse_early(q, k, v, cu_seqlens, checked, options)
+    return _Attention.apply(q, k, v, cu_seqlens, checked, options)
+
+
+def _kind(value):
+    return "None" if value is None else f"of type {type(value).__name__}"
+
+
+def _check(tensors, dims):
+    """Raises TypeError or ValueError for tensors that no kernel takes together. Returns them as torch.autocast wants them, where it is on."""
+    for name, x in tensors.items():
+        if not isinstance(x, torch.Tensor):
+            raise TypeError(f"{name} is {_kind(x)}; it must be a torch.Tensor")
+        if x.is_nested or x.layout is not torch.strided:
+            raise ValueError(f"{name} is {'nested' if x.is_nested else x.layout}; it must be dense (torch.strided)")
+    tensors = _cast(*tensors.values())
+    dtype, device, shapes = tensors[0].dtype, tensors[0].device, [x.shape for x in tensors]
+    for name, x, shape in zip("qkv", tensors, shapes, strict=True):
+        if len(shape) != dims:
+            raise ValueError(f"{name} has {len(shape)} dimensions; it must have {dims}")
+        if x.dtype is not dtype or x.device != device:
+            raise ValueError(f"{name} is {x.dtype} on {x.device}, q is {dtype} on {device}; they must be alike")
+        if max(shape) >= 2**31:
+            raise ValueError(f"{name} is {list(shape)}; no size may be 2^31 or more")
+    if dtype not in DTYPES:
+        raise ValueError(f"q is {dtype}; it must be one of {', '.join(map(str, DTYPES))}")
+    of_q, of_k, of_v = shapes
+    if (dims == 4 and of_q[0] != of_k[0]) or of_k != of_v or of_q[-1] != of_k[-1]:
+        raise ValueError(f"q is {list(of_q)}, k {list(of_k)}, v {list(of_v)}; they do not fit together")
+    return tensors
+
+
+def _check_sums(cu_seqlens, device):
+    if not isinstance(cu_seqlens, torch.Tensor):
+        raise TypeError(f"cu_seqlens is {_kind(cu_seqlens)}; it must be a torch.Tensor, torch.int32 [sequences + 1]")
+    if cu_seqlens.is_nested or cu_seqlens.layout != torch.strided:
+        raise ValueError(f"cu_seqlens is {'nested' if cu_seqlens.is_nested else cu_seqlens.layout}; it must be dense (torch.strided)")
+    if cu_seqlens.dtype != torch.int32 or cu_seqlens.dim() != 1 or len(cu_seqlens) < 2:
+        raise ValueError(f"cu_seqlens is {cu_seqlens.dtype} {list(cu_seqlens.shape)}; it must be torch.int32 [sequences + 1], of one sequence at least")
+    if cu_seqlens.device not in (torch.device("cpu"), device):
+        raise ValueError(f"cu_seqlens is on {cu_seqlens.device}; it must be on the CPU, or with q on {device}")
 
 
 def _cast(*tensors):
@@ -208,31 +321,43 @@ def _cast(*tensors):
     return tuple(x.to(torch.get_autocast_dtype(kind)) if x.dtype in DTYPES else x for x in tensors)
 
 
-def _dropout(p, seed):
-    """(n of 256, seed). Without a seed, one from PyTorch's generator on the CPU: torch.manual_seed sets it."""
-    if not 0 <= p < 1:
-        raise ValueError(f"dropout is {p}; it must be 0 or more, and less than 1")
-    n = round(p * 256)
-    if p > 0 and not 0 < n < 256:
-        raise ValueError(f"dropout is {p}, which rounds to {n} of 256; it must be 1 to 255 of 256, or 0")
-    if n == 0:
-        return 0, 0
-    seed = torch.randint(2**63 - 1, (), device="cpu").item() if seed is None else operator.index(seed)
-    if not 0 <= seed < 2**64:
+def _number(name, value, kind, wanted):
+    """The value; TypeError where it is no number of that kind. A bool is none, and neither is a tensor, whose value may be on a device."""
+    if isinstance(value, bool) or not isinstance(value, kind):
+        raise TypeError(f"{name} is {_kind(value)}; it must be {wanted}")
+    return value
+
+
+def _scalars(causal, window, scale, dropout, seed):
+    """causal, window, scale, n of 256, seed or None: as the library takes them."""
+    if not isinstance(causal, bool):
+        raise TypeError(f"causal is {_kind(causal)}; it must be True or False, and other masks are not taken")
+    if not 0 <= _number("window", window, INTEGER, "an int, 0 (none) to 2^31 - 1") < 2**31:
+        raise ValueError(f"window is {window}; it must be 0 (none) to 2^31 - 1")
+    if scale is not None and not abs(_number("scale", scale, REAL, "a number, no tensor, or None (1/sqrt(dim))")) <= MAX_FP32:
+        raise ValueError(f"scale is {scale}; it must be a finite number in fp32")
+    if not 0 <= _number("dropout", dropout, REAL, "a number, no tensor: 0 or more, and less than 1") < 1:
+        raise ValueError(f"dropout is {dropout}; it must be 0 or more, and less than 1")
+    n = round(float(dropout) * 256)
+    if dropout > 0 and not 0 < n < 256:
+        raise ValueError(f"dropout is {dropout}, which rounds to {n} of 256; it must be 1 to 255 of 256, or 0")
+    if seed is not None and not 0 <= _number("dropout_seed", seed, INTEGER, "an int, no tensor, or None") < 2**64:
         raise ValueError(f"dropout_seed is {seed}; it must be 0 to 2^64 - 1")
-    return n, seed
+    return causal, int(window), None if scale is None else float(scale), n, None if seed is None else int(seed)
 
 
 def _options(q, causal, window, scale, dropout, seed, variants):
-    window = operator.index(window)
-    if not 0 <= window < 2**31:
-        raise ValueError(f"window is {window}; it must be 0 (none) to 2^31 - 1")
-    if scale is not None and (isinstance(scale, torch.Tensor) or not abs(scale) <= torch.finfo(torch.float32).max):
-        raise ValueError(f"scale is {scale}; it must be a finite number in fp32, and no tensor")
+    *others, n, seed = _scalars(causal, window, scale, dropout, seed)
     for step, variant in zip((FORWARD, BACKWARD), variants, strict=True):
-        if variant is not None and variant not in _library(step, q.device.type).variants:
+        if variant is None:
+            continue
+        if not isinstance(variant, str):
+            raise TypeError(f"a variant of {step} is {_kind(variant)}; it must be a name, or None (the best)")
+        if variant not in _library(step, q.device.type).variants:
             raise ValueError(f"{step} has no variant {variant!r}")
-    return bool(causal), window, scale, *_dropout(dropout, seed), variants
+    if n > 0 and seed is None:
+        seed = torch.randint(2**63 - 1, (), device="cpu").item()  # torch.manual_seed sets it
+    return *others, n, seed if n > 0 else 0, variants
 
 
 def attention(q, k, v, *, causal=False, window=0, scale=None, dropout=0.0, dropout_seed=None, variant=None, backward_variant=None):
@@ -241,18 +366,18 @@ def attention(q, k, v, *, causal=False, window=0, scale=None, dropout=0.0, dropo
     q [batch, heads, seq_q, dim], k and v [batch, kv_heads, seq_k, dim]; heads is a multiple of kv_heads; dim is at most 256; float32,
     float16 or bfloat16, all alike, on one device, with any strides (a tensor whose rows are not contiguous is copied). Returns
     [batch, heads, seq_q, dim], dense, in the order that q has in memory.
-    causal: query i sees the keys j <= i + seq_k - seq_q; window: those with |i + seq_k - seq_q - j| < window; 0: no window.
+    causal (a bool): query i sees the keys j <= i + seq_k - seq_q; window (an int): those with |i + seq_k - seq_q - j| < window; 0: no window.
     scale: by default 1/sqrt(dim). dropout: the share of pairs that are left out, rounded to n/256; the kept ones are multiplied by
     256/(256 - n). The same dropout_seed gives the same pairs; without one it comes from torch's CPU generator.
     variant, backward_variant: kernels by name, as the steps' --list shows them; by default the best, and under
-    torch.use_deterministic_algorithms one whose gradients have the same bits in every run. Under torch.autocast tensors are cast to its type.
-    Raises ValueError for what cannot be served, with the reason; RuntimeError for a failed launch, and for a
-    second derivative; FileNotFoundError without libraries.
+    torch.use_deterministic_algorithms one whose gradients have the same bits in every run. Dropout has none: then a call whose gradients are
+    needed raises ValueError, or warns (warn_only=True). Under torch.autocast tensors are cast to its type.
+    Raises TypeError for an argument of another type, and ValueError for what cannot be served, with the reason and before the forward pass;
+    RuntimeError for a failed launch, and for a second derivative; FileNotFoundError without libraries.
     """
-    q, k, v = _cast(q, k, v)
-    _check(q, k, v, 4)
+    q, k, v = _check({"q": q, "k": k, "v": v}, 4)
     options = _options(q, causal, window, scale, dropout, dropout_seed, (variant, backward_variant))
-    return _Attention.apply(q, k, v, None, None, options)
+    return _attend(q, k, v, None, None, options)
 
 
 def attention_varlen(q, k, v, cu_seqlens, *, causal=False, window=0, scale=None, dropout=0.0, dropout_seed=None, variant=None, backward_variant=None):
@@ -260,15 +385,14 @@ def attention_varlen(q, k, v, cu_seqlens, *, causal=False, window=0, scale=None,
 
     q [tokens, heads, dim], k and v [tokens, kv_heads, dim]. cu_seqlens [sequences + 1], int32: sums of the lengths, from 0 to tokens.
     On the CPU it is checked, and copied to the device, for which the host waits; on the device it is used as it is, and nothing waits: a
-    wrong one then gives wrong results. Returns [tokens, heads, dim]. With dropout the scalar kernels serve, which are about
-    thirty times slower (the README's table, 4096 tokens).
+    falling one then gives wrong results. There it may end before the tokens do: the rest sees nothing, gets zeros, and nobody sees it. Returns
+    [tokens, heads, dim]. With dropout the scalar kernels serve, which are about thirty times slower (the README's table, 4096 tokens). No
+    kernel gives gradients of packed sequences with the same bits in every run (torch.use_deterministic_algorithms).
     """
-    q, k, v = _cast(q, k, v)
-    _check(q, k, v, 3)
-    if cu_seqlens.dtype != torch.int32 or cu_seqlens.dim() != 1 or len(cu_seqlens) < 2:
-        raise ValueError(f"cu_seqlens is {cu_seqlens.dtype} {list(cu_seqlens.shape)}; it must be torch.int32 [sequences + 1], of one sequence at least")
+    q, k, v = _check({"q": q, "k": k, "v": v}, 3)
+    _check_sums(cu_seqlens, q.device)
     options = _options(q, causal, window, scale, dropout, dropout_seed, (variant, backward_variant))
-    cu_seqlens = cu_seqlens.contiguous()
+    cu_seqlens = cu_seqlens.resolve_neg().contiguous()
     checked = cu_seqlens if cu_seqlens.device.type == "cpu" else None
     as_heads = [x.transpose(0, 1)[None] for x in (q, k, v)]
-    return _Attention.apply(*as_heads, cu_seqlens.to(q.device), checked, options)[0].transpose(0, 1)
+    return _attend(*as_heads, cu_seqlens.to(q.device), checked, options)[0].transpose(0, 1)

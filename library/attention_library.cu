@@ -1,9 +1,11 @@
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <functional>
 #include <limits>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <stdexcept>
 #include <string>
 #include <type_traits>
@@ -47,7 +49,8 @@ std::vector<int> unknown_lengths(const AttentionProblem& p) {
   return sums;
 }
 
-// The mask as far as the host's memory has it. Bits that nobody gave are 0: a launch does not look at them.
+// The mask as far as the host's memory has it. Bits that nobody gave are 1: a launch does not look at them, but what it may
+// need at most is counted by them.
 std::shared_ptr<const problem::SparseMask> sparse_mask(const AttentionSparse& s, const problem::Attention& shape) {
   const auto needed = [](const char* name, const void* given) {
     if (given == nullptr) throw std::invalid_argument(std::string(name) + " is null");
@@ -73,7 +76,7 @@ std::shared_ptr<const problem::SparseMask> sparse_mask(const AttentionSparse& s,
     }
     const std::size_t words =
         std::size_t{1} * s.batches * shape.heads * problem::query_blocks(mask, shape) * problem::words_of_row(mask, shape);
-    mask.live.resize(words);
+    mask.live.resize(words, ~0);
     if (s.block_mask_host) std::copy_n(s.block_mask_host, words, mask.live.begin());
   }
   return std::make_shared<const problem::SparseMask>(std::move(mask));
@@ -124,9 +127,38 @@ struct Named {
   std::int64_t element;  // bytes
 
   void require() const {
-    require_array(name, tensor.data, static_cast<std::size_t>(element));
     if (tensor.batch_stride < 0 || tensor.head_stride < 0 || tensor.row_stride < 0) {
       throw std::invalid_argument(std::string(name) + " has a negative stride");
+    }
+    require_countable();
+  }
+  // Of what kernels write: no element lies in two rows. Rows must lie one in another: entries of a smaller stride all lie
+  // between two of a larger one.
+  void require_output() const {
+    require();
+    std::array<std::pair<std::int64_t, std::int64_t>, 3> strides = {
+        {{tensor.batch_stride, batch}, {tensor.head_stride, heads}, {tensor.row_stride, rows}}};
+    std::sort(strides.begin(), strides.end());
+    std::int64_t extent = dim;  // elements of what has been looked at
+    for (const auto& [stride, count] : strides) {
+      if (count == 1) continue;
+      if (stride < extent) {
+        throw std::invalid_argument(std::string(name) + " has rows that overlap (a stride of " + std::to_string(stride) +
+                                    " where " + std::to_string(extent) +
+                                    " elements lie); it is written, so each needs its own place");
+      }
+      extent += (count - 1) * stride;
+    }
+  }
+  // Every byte has an address: sums and products of strides fit into 64 bits.
+  void require_countable() const {
+    const auto entries = [](std::int64_t count, std::int64_t stride) {
+      return static_cast<double>(count - 1) * static_cast<double>(stride);
+    };
+    const double elements = entries(batch, tensor.batch_stride) + entries(heads, tensor.head_stride) +
+                            entries(rows, tensor.row_stride) + static_cast<double>(dim);
+    if (elements * static_cast<double>(element) >= 0x1p62) {
+      throw std::invalid_argument(std::string(name) + " has strides beyond 2^62 bytes");
     }
   }
   library::Rows bytes() const {
@@ -168,19 +200,53 @@ struct Tensors {
     if (array == "head_type") return sparse.head_type;
     return array == "streaming" ? static_cast<const void*>(sparse.streaming) : sparse.block_mask;
   }
-  void require() const {
-    for (const Named& x : {queries("q", p.q), keys("k", p.k), keys("v", p.v), queries("o", p.o)}) x.require();
+  // visit(tensor, whether kernels write it)
+  template <class Visit>
+  void each(const Visit& visit) const {
+    visit(queries("q", p.q), false);
+    visit(keys("k", p.k), false);
+    visit(keys("v", p.v), false);
+    visit(queries("o", p.o), !backward);
+    if (!backward) return;
+    visit(queries("d_o", g.d_o), false);
+    visit(queries("dq", g.dq), true);
+    visit(keys("dk", g.dk), true);
+    visit(keys("dv", g.dv), true);
+  }
+  // What a launch may change.
+  void require_addresses() const {
+    each([](const Named& x, bool) { require_array(x.name, x.tensor.data, static_cast<std::size_t>(x.element)); });
     require_array("lse", p.lse, sizeof(float));
     if (p.cu_seqlens) require_array("cu_seqlens", p.cu_seqlens, sizeof(int));
-    if (p.sparse) {
-      require_array("head_type", sparse.head_type, sizeof(int));
-      for (const auto& [name, data] :
-           {std::pair<const char*, const void*>{"streaming", sparse.streaming}, {"block_mask", sparse.block_mask}}) {
-        if (data) require_array(name, data, sizeof(int));
-      }
+  }
+  void require() const {
+    require_addresses();
+    each([](const Named& x, bool written) { written ? x.require_output() : x.require(); });
+    if (!p.sparse) return;
+    require_array("head_type", sparse.head_type, sizeof(int));
+    for (const auto& [name, data] :
+         {std::pair<const char*, const void*>{"streaming", sparse.streaming}, {"block_mask", sparse.block_mask}}) {
+      if (data) require_array(name, data, sizeof(int));
     }
-    if (!backward) return;
-    for (const Named& x : {queries("d_o", g.d_o), queries("dq", g.dq), keys("dk", g.dk), keys("dv", g.dv)}) x.require();
+  }
+  Tensors at(const AttentionAddresses& a) const {
+    Tensors t = *this;
+    t.p.q.data = a.q;
+    t.p.k.data = a.k;
+    t.p.v.data = a.v;
+    t.p.o.data = a.o;
+    t.p.lse = a.lse;
+    t.g.d_o.data = a.d_o;
+    t.g.dq.data = a.dq;
+    t.g.dk.data = a.dk;
+    t.g.dv.data = a.dv;
+    if ((a.cu_seqlens == nullptr) != (p.cu_seqlens == nullptr)) {
+      throw std::invalid_argument(std::string("cu_seqlens is ") + (a.cu_seqlens ? "given" : "null") +
+                                  ", and the program was prepared " + (p.cu_seqlens ? "with it" : "without it"));
+    }
+    t.p.cu_seqlens = a.cu_seqlens;
+    t.p.dropout_seed = a.dropout_seed;
+    return t;
   }
 };
 
@@ -229,6 +295,52 @@ const Step& step_of(const char* pass) {
   throw std::invalid_argument(std::visit([](const auto* other) { return other->name; }, step) + " has no " + pass + " pass");
 }
 
+// Throws the reason why a variant does not take a problem, if there is one.
+template <class Variant>
+void refuse(const Variant& variant, const std::optional<std::string>& reason) {
+  if (reason) throw std::invalid_argument(variant.name + " " + *reason);
+}
+
+// A variant and all that it needs to be launched, on any thread and on several at once: a launch changes nothing here.
+template <class Problem, class Variant>
+struct Prepared {
+  const Variant& variant;
+  Problem shape;
+  Tensors tensors;
+  std::shared_ptr<const run::Arrays> arrays;  // of scratch memory, and of what describes the problem
+
+  void launch(const Tensors& t, void* scratch, void* stream) const {
+    library::Borrowed memory(t.p.device, stream);
+    const run::DeviceArrays on_device =
+        memory.arrays(arrays, scratch, [&](const run::Array& array) { return t.given(array.name); });
+    auto l = bind(
+        t, shape, on_device,
+        [&](const Named& x, bool written) {
+          return written ? memory.output(x.name, x.bytes()) : memory.input(x.name, x.bytes());
+        },
+        [&](bool written) { return written ? memory.output("lse", t.lse()) : memory.input("lse", t.lse()); });
+    l.shape.dropout_seed = t.p.dropout_seed;
+    refuse(variant, run::refusal(variant.supports, l));  // other addresses may be at other multiples of 16 bytes
+    variant.launch(l);
+    memory.finish();
+  }
+
+  void operator()(const AttentionAddresses* addresses, void* scratch, void* stream) const {
+    if (addresses == nullptr) return launch(tensors, scratch, stream);
+    const Tensors others = tensors.at(*addresses);
+    others.require_addresses();
+    if (tensors.p.cu_seqlens_host) require_same_sums(addresses->cu_seqlens_host);
+    launch(others, scratch, stream);
+  }
+  // Scratch memory may have been counted by them.
+  void require_same_sums(const int* sums) const {
+    if (sums == nullptr) throw std::invalid_argument("cu_seqlens_host is null, and the program was prepared with it");
+    if (!std::equal(shape.cu_seqlens.begin(), shape.cu_seqlens.end(), sums)) {
+      throw std::invalid_argument("cu_seqlens_host has other sums than those that the program was prepared with");
+    }
+  }
+};
+
 // A program of the variant of that name.
 template <class Problem, class Step>  // problem::Attention or problem::Backward
 AttentionProgram* prepare(const Step& step, const char* name, const AttentionProblem* problem,
@@ -239,36 +351,30 @@ AttentionProgram* prepare(const Step& step, const char* name, const AttentionPro
   Tensors tensors{*problem, static_cast<std::int64_t>(problem::bytes(shape.dtype)),
                   problem->sparse ? *problem->sparse : AttentionSparse{}, gradients != nullptr};
   if (gradients) tensors.g = *gradients;
-  const auto refuse = [&](const auto& reason) {
-    if (reason) throw std::invalid_argument(std::string(name) + " " + *reason);
-  };
-  const auto& variant = run::variant_named(step, name);
-  refuse(run::refusal(variant.supports, shape));
-  refuse(
-      run::device_refusal(library::properties_of(problem->device), variant.compute_capability, variant.shared_bytes_of(shape)));
+  const std::string called = name;
+  const auto& variant = run::variant_named(step, called);
+  refuse(variant, run::refusal(variant.supports, shape));
+  refuse(variant, run::device_refusal(library::properties_of(problem->device), variant, shape));
   tensors.require();
   const run::Arrays arrays = variant.scratch_of(shape) + run::packed_arrays(shape) + run::sparse_arrays(shape);
   // Where the caller's rows begin decides, too.
   const run::DeviceArrays none{run::Arrays{}};
-  refuse(run::refusal(variant.supports, bind(
-                                            tensors, shape, none, [](const Named& x, bool) { return x.tensor.data; },
-                                            [](bool) -> void* { return nullptr; })));
-  const auto launch = [&variant, shape, tensors, arrays](void* scratch, void* stream) {
-    library::Borrowed memory(tensors.p.device, stream);
-    const run::DeviceArrays on_device =
-        memory.arrays(arrays, scratch, [&](const run::Array& array) { return tensors.given(array.name); });
-    variant.launch(bind(
-        tensors, shape, on_device,
-        [&](const Named& x, bool written) {
-          return written ? memory.output(x.name, x.bytes()) : memory.input(x.name, x.bytes());
-        },
-        [&](bool written) { return written ? memory.output("lse", tensors.lse()) : memory.input("lse", tensors.lse()); }));
-    memory.finish();
-  };
+  refuse(variant, run::refusal(variant.supports, bind(
+                                                     tensors, shape, none, [](const Named& x, bool) { return x.tensor.data; },
+                                                     [](bool) -> void* { return nullptr; })));
   const bool unknown = (problem->cu_seqlens && !problem->cu_seqlens_host) ||
                        (shape.sparse && !shape.sparse->live.empty() && !problem->sparse->block_mask_host);
-  return new AttentionProgram{unknown ? std::numeric_limits<double>::quiet_NaN() : shape.flops(),
-                              library::scratch_bytes(arrays), launch};
+  return new AttentionProgram{
+      unknown ? std::numeric_limits<double>::quiet_NaN() : shape.flops(), library::scratch_bytes(arrays),
+      Prepared<Problem, std::decay_t<decltype(variant)>>{variant, shape, tensors, run::DeviceArrays::listed(arrays)}};
+}
+
+// Addresses: null for those that it was prepared with.
+bool launch(const AttentionProgram* program, const AttentionAddresses* addresses, void* scratch, void* stream) {
+  if (program == nullptr) throw std::invalid_argument("program is null");
+  if (program->scratch_bytes > 0) require_array("scratch", scratch, 256);
+  program->launch(addresses, scratch, stream);
+  return true;
 }
 
 template <class Step>
@@ -278,10 +384,17 @@ nlohmann::ordered_json describe(const Step& step) {
     variants.push_back({{"name", variant.name},
                         {"idea", variant.idea},
                         {"supports", to_string(variant.supports)},
-                        {"compute_capability", variant.compute_capability}});
+                        {"compute_capability", variant.compute_capability.number},
+                        {"alone", variant.compute_capability.only},
+                        {"deterministic", variant.deterministic}});
   }
-  nlohmann::ordered_json json = {
-      {"step", step.name}, {"default", step.default_variant}, {"toolkit", library::toolkit()}, {"variants", variants}};
+  std::vector<std::string> best{step.default_variant};
+  best.insert(best.end(), step.next_best.begin(), step.next_best.end());
+  nlohmann::ordered_json json = {{"step", step.name},
+                                 {"default", step.default_variant},
+                                 {"best", best},
+                                 {"toolkit", library::toolkit()},
+                                 {"variants", variants}};
   if constexpr (std::is_same_v<Step, run::AttentionStep>) {
     if (step.backward) json["backward"] = describe(*step.backward);
   }
@@ -320,11 +433,13 @@ double attention_operations(const AttentionProgram* program) {
 }
 
 bool attention_launch(const AttentionProgram* program, void* scratch, void* stream) {
+  return checked(false, [&] { return launch(program, nullptr, scratch, stream); });
+}
+
+bool attention_launch_on(const AttentionProgram* program, const AttentionAddresses* addresses, void* scratch, void* stream) {
   return checked(false, [&] {
-    if (program == nullptr) throw std::invalid_argument("program is null");
-    if (program->scratch_bytes > 0) require_array("scratch", scratch, 256);
-    program->launch(scratch, stream);
-    return true;
+    if (addresses == nullptr) throw std::invalid_argument("addresses is null");
+    return launch(program, addresses, scratch, stream);
   });
 }
 

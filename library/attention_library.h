@@ -5,6 +5,7 @@
 //     program = attention_prepare("tuned", &problem);    null: attention_error() says why
 //     scratch = … attention_scratch_bytes(program) …     of the device's memory, where that is not 0
 //     attention_launch(program, scratch, stream);        as often as you like
+//     attention_launch_on(program, &addresses, scratch, stream);    the same for tensors that lie elsewhere
 //     attention_release(program);
 //
 // On a GPU all pointers but those named so are of the device's memory. attention_launch puts kernels into the stream, and
@@ -60,7 +61,9 @@ struct AttentionProblem {
   struct AttentionTensor o;  // [batch, heads, seq_q, dim]
   float* lse;                // [batch, heads, seq_q], natural logarithm
   // Packed sequences: sums of their lengths, from 0 to seq_q [cu_seqlens_count]; null and 0: none. `prepare` checks them in the
-  // host's memory; where that is null nobody does, and wrong numbers give wrong results, but touch no other memory.
+  // host's memory; where that is null nobody does. Then they may begin behind 0 and end before seq_q: a token of no sequence
+  // sees nothing, has zeros in O, dQ, dK and dV, and LSE −∞, and nobody sees it. Sums that fall give wrong results, but touch
+  // no other memory.
   const int* cu_seqlens;
   const int* cu_seqlens_host;
   int cu_seqlens_count;
@@ -78,13 +81,25 @@ struct AttentionGradients {
   struct AttentionTensor dv;   // [batch, kv_heads, seq_k, dim]
 };
 
+// What a launch may change of a program. All else stays as it was prepared: sizes, strides, options, the arrays of a sparse
+// mask.
+struct AttentionAddresses {
+  void *q, *k, *v, *o;
+  float* lse;
+  void *d_o, *dq, *dk, *dv;    // of the backward pass; a program of the forward pass does not look at them
+  const int* cu_seqlens;       // null without packed sequences
+  const int* cu_seqlens_host;  // the same sums as at `prepare`, which is checked; if they were null there, nobody looks
+  uint64_t dropout_seed;
+};
+
 // Something that can be launched again and again. It holds the addresses of tensors, lse, cu_seqlens and the mask's arrays, and
 // no memory of a device; the structures that it was made from are not needed any more.
 struct AttentionProgram;
 
-// JSON: the step, its default variant, its variants with what they support and the compute capability that they need, and the
-// toolkit that built it; of a step with both passes that is its forward pass, and `backward` has the same of the other one.
-// Needs no GPU.
+// JSON: the step, its default variant, the best ones in the order in which to try them where the device does not run the
+// default or it does not take a problem, its variants with what they support, the compute capability that they need (at least,
+// or alone) and whether they give the same bits in every run, and the toolkit that built it; of a step with both passes that is
+// its forward pass, and `backward` has the same of the other one. Needs no GPU.
 const char* attention_describe(void);
 
 // A library has one of the two passes, and refuses the other; or it has both.
@@ -103,6 +118,12 @@ double attention_operations(const struct AttentionProgram* program);
 // `stream` is a cudaStream_t; null is the legacy default stream. A fault of a kernel shows at a later call; the simulator's
 // findings, at this one.
 bool attention_launch(const struct AttentionProgram* program, void* scratch, void* stream);
+
+// Launches the program for tensors at other addresses. `prepare` costs more than a launch, so a program may be kept for the
+// next tensors of the same sizes and strides. The launch does not change it: different threads may use it at once. The launch
+// refuses addresses that `prepare` would refuse: a null, or rows that do not begin where the variant needs them.
+bool attention_launch_on(const struct AttentionProgram* program, const struct AttentionAddresses* addresses, void* scratch,
+                         void* stream);
 
 void attention_release(struct AttentionProgram* program);
 

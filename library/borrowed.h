@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -39,7 +40,7 @@ class Borrowed {
   void* input(const char* name, const Rows& rows);
   void* output(const char* name, const Rows& rows);
   // Where kernels find these arrays: those of scratch memory lie one behind the other, from `scratch` on.
-  run::DeviceArrays arrays(const run::Arrays& arrays, void* scratch, const Given& given);
+  run::DeviceArrays arrays(const std::shared_ptr<const run::Arrays>& arrays, void* scratch, const Given& given);
   // Throws runtime::Error for what the simulator found; a GPU's launches go on.
   void finish();
 

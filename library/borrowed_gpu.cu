@@ -21,7 +21,7 @@ Borrowed::~Borrowed() { runtime::launch_stream = static_cast<cudaStream_t>(strea
 void* Borrowed::input(const char*, const Rows& rows) { return rows.data; }
 void* Borrowed::output(const char*, const Rows& rows) { return rows.data; }
 
-run::DeviceArrays Borrowed::arrays(const run::Arrays& arrays, void* scratch, const Given& given) {
+run::DeviceArrays Borrowed::arrays(const std::shared_ptr<const run::Arrays>& arrays, void* scratch, const Given& given) {
   auto* next = static_cast<char*>(scratch);
   return run::DeviceArrays(arrays, [&](const run::Array& array) -> void* {
     if (array.role != run::Role::scratch) return const_cast<void*>(given(array));

@@ -44,7 +44,7 @@ void* Borrowed::copy(const char* name, const Rows& rows, bool comes_back) {
 void* Borrowed::input(const char* name, const Rows& rows) { return copy(name, rows, false); }
 void* Borrowed::output(const char* name, const Rows& rows) { return copy(name, rows, true); }
 
-run::DeviceArrays Borrowed::arrays(const run::Arrays& arrays, void*, const Given& given) {
+run::DeviceArrays Borrowed::arrays(const std::shared_ptr<const run::Arrays>& arrays, void*, const Given& given) {
   return run::DeviceArrays(arrays, [&](const run::Array& array) -> void* {
     const auto bytes = static_cast<std::int64_t>(run::bytes(array));
     if (array.role != run::Role::scratch) {

@@ -9,7 +9,8 @@
 struct AttentionProgram {
   double operations;
   std::size_t scratch_bytes;
-  std::function<void(void* scratch, void* stream)> launch;
+  // Addresses: null for those that it was prepared with.
+  std::function<void(const AttentionAddresses* addresses, void* scratch, void* stream)> launch;
 };
 
 namespace library {

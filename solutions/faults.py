@@ -9,6 +9,12 @@ from dataclasses import dataclass
 
 PLAIN_FAULTS = {
     ("1_write_a_vector_kernel", "one block"): ("axpy_kernel<<<(n + threads - 1) / threads, threads>>>", "axpy_kernel<<<1, 32>>>", "the grid|must be"),
+    ("1_write_a_vector_kernel", "a thousand blocks"): (
+        "axpy_kernel<<<(n + threads - 1) / threads, threads>>>",
+        "axpy_kernel<<<1000, threads>>>",
+        "1000 blocks are launched where 8 would do",
+    ),
+    ("1_write_a_vector_kernel", "a constant factor"): ("y[i] = a * x[i]", "y[i] = 1.5f * x[i]", r"y\[\d+\] of"),
     ("1_write_a_vector_kernel", "no tail"): ("(n + threads - 1) / threads", "(n / threads > 0 ? n / threads : 1)", r"y\[\d+\] of"),
     ("1_write_a_vector_kernel", "no guard"): ("if (i < n) ", "", "out-of-bounds"),
     ("1_write_a_vector_kernel", "strided"): (
@@ -33,8 +39,40 @@ PLAIN_FAULTS = {
         "const int part = (cols + threads - 1) / threads;\n  for (int j = thread * part; j < cols && j < (thread + 1) * part; ++j)",
         "sectors of 32 bytes are read where",
     ),
+    ("2_write_a_row_maximum", "second barrier in the if"): (
+        "    if (thread < active) partial[thread] = fmaxf(partial[thread], partial[thread + active]);\n    __syncthreads();",
+        "    if (thread < active) {\n      partial[thread] = fmaxf(partial[thread], partial[thread + active]);\n      __syncthreads();\n    }",
+        "skipped barrier: __syncthreads\\(\\) was reached by some threads",
+    ),
+    ("2_write_a_row_maximum", "idle threads leave early"): (
+        "  float mine = -INFINITY;",
+        "  if (thread >= cols) return;\n  float mine = -INFINITY;",
+        "skipped barrier|uninitialised",
+    ),
+    ("2_write_a_row_maximum", "1024 columns at most"): (
+        "for (int j = thread; j < cols; j += threads)",
+        "for (int j = thread; j < cols && j < 1024; j += threads)",
+        "sectors of 32 bytes are read, .* must be|the maximum of row",
+    ),
     ("3_a_race_on_device_memory", "lost"): ("atomicAdd(&counts[value], 1)", "counts[value] += 1", "race"),
+    ("3_a_race_on_device_memory", "a thousand blocks"): ("histogram<<<(n + threads - 1) / threads,", "histogram<<<1000,", "does the grid follow from the size"),
     ("3_a_race_on_device_memory", "one of four"): ("byte < 4", "byte < 3", "among"),
+}
+
+# ---- what neither a task nor its page, before the exercises, may say ----
+
+GIVE_AWAYS = {  # {exercise: what tells its answer}
+    "00_first_kernel/3_a_race_on_device_memory": ["atomicAdd(&"],
+    "02_tiled_gemm/2_find_the_missing_wait": ["an empty group", "groups count", "count groups"],
+    "02_tiled_gemm/3_write_the_b_load": ["lane / 16 * 8 + lane % 8", "lane / 8 % 2", "row / 2 % 4"],
+    "03_online_softmax/3_write_the_merge": ["Finish{0.0f", "1.0f / row.l"],
+    "04_flash_v1/2_find_the_faults": ["new_factor * pv", "ceil_div(shape.seq_k, Bc)"],
+    "05_flash_v2/2_find_the_race": ["has read its rows of Q", "or Q there", "before K overwrites"],
+    "05_flash_v2/3_write_the_peeling": ["end_key(first_query)", "first_key(last_query)", "inwards", "outwards"],
+    "06_backward/2_find_the_race": ["__threadfence"],
+    "07_block_sparse/1_build_the_list": ["__popc", "& -full_lanes"],
+    "07_block_sparse/2_a_fault_at_a_lists_end": ["left > 2", "next, left > 1"],
+    "07_block_sparse/4_balance_a_bad_mask": ["ceil_div(4 * tiles", "ceil_div(count"],
 }
 
 # ---- exercise 4 of step 01: each of its five faults alone ----
@@ -98,10 +136,26 @@ SOFTMAX_FAULTS = {
     "barrier": ("  __syncthreads();  // the states of all warps are written before any warp merges them\n", ""),
     "factors": ("row = merge_states(row, load(&smem.states[w]));", "row = {fmaxf(row.m, load(&smem.states[w]).m), row.l + load(&smem.states[w]).l};"),
     "empty": ("const float subtracted = device::safe_maximum(m);", "const float subtracted = m;"),
+    "empty_by_its_sum": (
+        "const float m = fmaxf(a.m, b.m);\n  const float subtracted = device::safe_maximum(m);",
+        "if (a.l == 0.0f) return b;\n  if (b.l == 0.0f) return a;\n  const float m = fmaxf(a.m, b.m), subtracted = m;",
+    ),
 }
 MERGE_FAULTS = {
     "one_sided": ("a.l * expf(a.m - subtracted)", "a.l"),
     "not_a_number": ("m == -INFINITY ? 0.0f : m;\n", "m;\n"),
+    "row_of_nothing": ("row.m == -INFINITY ? Finish{0.0f, 0.0f} : Finish{-row.m, 1.0f / row.l}", "Finish{-row.m, 1.0f / row.l}"),
+    "row_of_nothing_without_shift": (
+        "row.m == -INFINITY ? Finish{0.0f, 0.0f} : Finish{-row.m, 1.0f / row.l}",
+        "Finish{row.m == -INFINITY ? 0.0f : -row.m, 1.0f / row.l}",
+    ),
+    "row_of_nothing_by_its_sum_alone": (
+        "row.m == -INFINITY ? Finish{0.0f, 0.0f} : Finish{-row.m, 1.0f / row.l}",
+        "Finish{-row.m, row.l == 0.0f ? 0.0f : 1.0f / row.l}",
+    ),
+    # It knows an empty part, and not one of scores that are −∞.
+    "empty_by_its_sum": ("const float m = fmaxf(a.m, b.m);\n  const float subtracted = m == -INFINITY ? 0.0f : m;",
+                         "if (a.l == 0.0f) return b;\n  if (b.l == 0.0f) return a;\n  const float m = fmaxf(a.m, b.m), subtracted = m;"),
 }
 
 # ---- exercise 3 of step 04: {what the grader says, what is right, what is wrong} ----
@@ -118,6 +172,32 @@ UPDATE_FAULTS = {
 
 FROM_SCRATCH = {  # {(exercise, name): (what the grader says, [(what stands in the solution, what is put there)])}
     ("01_naive_mha/2_find_the_fault", "rows_without_a_key"): ("O: row .*nan", [("row_sum == 0.0f ? 0.0f : 1.0f / row_sum", "1.0f / row_sum")]),
+    ("01_naive_mha/3_share_the_query", "a_column_for_each_thread"): (
+        "uninitialised read: .*q_row",
+        [("for (int t = threadIdx.x; t < shape.dim; t += scores_threads) smem", "if (const int t = threadIdx.x; t < shape.dim) smem")],
+    ),
+    ("01_naive_mha/3_share_the_query", "barrier_of_those_that_copy"): (
+        "race: |uninitialised read: ",
+        [
+            (
+                "for (int t = threadIdx.x; t < shape.dim; t += scores_threads) smem.q_row[t] = q_row[t];\n  __syncthreads();",
+                "if (threadIdx.x < shape.dim) {\n    for (int t = threadIdx.x; t < shape.dim; t += scores_threads) smem.q_row[t] = q_row[t];\n    __syncthreads();\n  }\n  ",
+            )
+        ],
+    ),
+    ("02_tiled_gemm/4_write_a_register_tile", "rows_at_multiples_of_16_bytes"): (
+        "misaligned|C: row|out-of-bounds read",
+        [
+            (
+                "      smem.a[t][i] = element_or_zero(a, batch, tile.row + i, first + t, shape.m, shape.k);\n",
+                """      const float4* four = reinterpret_cast<const float4*>(&a.row(batch, min(tile.row + i, shape.m - 1))[first + t / 4 * 4]);
+      const bool inside = tile.row + i < shape.m && first + t / 4 * 4 + 4 <= shape.k;
+      const float4 x = inside ? load(four) : make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+      smem.a[t][i] = t % 4 == 0 ? x.x : t % 4 == 1 ? x.y : t % 4 == 2 ? x.z : x.w;
+""",
+            )
+        ],
+    ),
     ("02_tiled_gemm/4_write_a_register_tile", "no_barrier_before_the_loads"): (
         "race: |uninitialised read: ",
         [("    __syncthreads();  // both tiles are written before anyone reads them\n", "")],
@@ -146,6 +226,10 @@ FROM_SCRATCH = {  # {(exercise, name): (what the grader says, [(what stands in t
     ("02_tiled_gemm/4_write_a_register_tile", "no_edge"): (
         "out-of-bounds read",
         [("element_or_zero(b, batch, tile.column + i, first + t, shape.n, shape.k)", "b.row(batch, tile.column + i)[first + t]")],
+    ),
+    ("03_online_softmax/4_split_a_row", "128_columns"): (
+        "O: row|uninitialised read",
+        [("  for (int t = lane; t < shape.dim; t += 32) {", "  for (int t = lane; t < min(shape.dim, 128); t += 32) {")],
     ),
     ("03_online_softmax/4_split_a_row", "parts_without_factors"): (
         "O: row",
@@ -189,6 +273,31 @@ FROM_SCRATCH = {  # {(exercise, name): (what the grader says, [(what stands in t
         "LSE: row",
         [("state.m + logf(state.l);", "load(&ml[std::int64_t(row + 1) * parts - 1]).x + logf(state.l);")],
     ),
+    ("04_flash_v1/2_find_the_faults", "last_block_left_out"): (
+        "O: row|LSE: row",
+        [("j < device::ceil_div(shape.seq_k, Bc)", "j < shape.seq_k / Bc")],
+    ),
+    ("04_flash_v1/2_find_the_faults", "one_block_more"): (
+        "warps pass .* barriers",
+        [("j < device::ceil_div(shape.seq_k, Bc)", "j <= shape.seq_k / Bc")],
+    ),
+    ("04_flash_v1/2_find_the_faults", "no_factor"): ("O: row", [("new_factor * pv", "pv")]),
+    ("04_flash_v1/2_find_the_faults", "old_factor_for_both"): ("O: row", [("new_factor * pv", "old_factor * pv")]),
+    **{
+        ("05_flash_v2/3_write_the_peeling", name): (reason, [(right, wrong)])
+        for name, reason, right, wrong in (
+            ("outwards_too_far", "not for the least work", "(some_end + keys - 1) / keys;", "(some_end + keys) / keys;"),
+            ("end_of_the_first_query", "O: row", "some_end = shape.end_key(last_query)", "some_end = shape.end_key(first_query)"),
+            ("end_inwards", "O: row", "end = (some_end + keys - 1) / keys;", "end = some_end / keys;"),
+            ("always_from_0", "not for the least work", "begin = some_begin / keys, end", "begin = 0 * some_begin, end"),
+            ("free_outwards", "O: row|LSE: row", "free_end = shape.end_key(first_query) / keys;", "free_end = (shape.end_key(first_query) + keys - 1) / keys;"),
+            ("free_of_the_last_query", "O: row|LSE: row", "free_end = shape.end_key(first_query) / keys;", "free_end = shape.end_key(last_query) / keys;"),
+            ("free_begins_outwards", "O: row|LSE: row", "(shape.first_key(last_query) + keys - 1) / keys;", "shape.first_key(last_query) / keys;"),
+            ("free_begins_with_the_first_query", "O: row|LSE: row", "(shape.first_key(last_query) + keys - 1)", "(shape.first_key(first_query) + keys - 1)"),
+            ("nothing_free", "not for the least work", "if (free_begin >= free_end) return", "if (free_begin >= 0) return"),
+            ("one_query_more", "not for the least work|O: row", "first_query + queries - 1;", "first_query + queries;"),
+        )
+    },
     ("05_flash_v2/4_turn_the_loops", "no_rescale"): ("O: row", [("acc[r][n] = factor * acc[r][n] + pv;", "acc[r][n] += pv;")]),
     ("05_flash_v2/4_turn_the_loops", "l_without_factor"): (
         "O: row|LSE: row",

@@ -74,9 +74,10 @@ struct RowErrors {
   double worst = 0, allowed = 1;  // of the element with the largest error over allowed error
   double sum = 0;                 // of |error|
   double baseline_sum = 0;        // of the baseline's |error|
-  double floor_sum = 0;
-  std::int64_t elements = 0;  // those with a finite truth that did not overflow
-  bool judged = true;         // the baseline is finite wherever it must be
+  double floor_sum = 0;           // of the floors of the elements
+  double mean_floor_sum = 0;      // of what the mean of many is held to
+  std::int64_t elements = 0;      // those with a finite truth that did not overflow
+  bool judged = true;             // the baseline is finite wherever it must be
 };
 
 // One row against its truth, with all that an element is allowed.
@@ -123,11 +124,14 @@ class RowJudge {
     }
   }
 
-  double floor(std::int64_t d) const {
-    const double floor_ulps = output_.dtype == Dtype::fp32 ? 16 : 2;
-    const double by_dtype = floor_ulps * ulp(output_.dtype, at(expected_.size, d, largest_truth_));
-    if (expected_.rounding.empty()) return by_dtype;
-    return std::max(by_dtype, expected_.rounding[expected_.size.empty() ? row_ : row_ * cols_ + d]);
+  double floor(std::int64_t d) const { return std::max((is_fp32() ? 16 : 2) * ulp_of(d), rounding(d)); }
+  double mean_floor(std::int64_t d) const { return is_fp32() ? floor(d) : std::max(ulp_of(d), rounding(d)) / 2; }
+
+  bool is_fp32() const { return output_.dtype == Dtype::fp32; }
+  double ulp_of(std::int64_t d) const { return ulp(output_.dtype, at(expected_.size, d, largest_truth_)); }
+  double rounding(std::int64_t d) const {
+    if (expected_.rounding.empty()) return 0;
+    return expected_.rounding[expected_.size.empty() ? row_ : row_ * cols_ + d];
   }
 
   // What honest rounding makes of the element in the direction of `error`.
@@ -150,6 +154,7 @@ class RowJudge {
       if (std::abs(error_[d]) > floor(d)) reached = reach(d, error_[d]);
       beyond |= std::abs(error_[d]) > allowed[d];
       errors.floor_sum += floor(d) + reached;
+      errors.mean_floor_sum += mean_floor(d) + reached;
       take(errors, std::abs(error_[d]), allowed[d] + reached);
     }
     if (beyond && expected_.reach) compare_together(errors, allowed);
@@ -191,17 +196,25 @@ class Means {
     sum_ += row.sum;
     baseline_sum_ += row.baseline_sum;
     floor_sum_ += row.floor_sum;
+    mean_floor_sum_ += row.mean_floor_sum;
     elements_ += row.elements;
   }
   double error() const { return mean(sum_); }
-  double allowed() const { return mean_factor * std::max(mean(baseline_sum_), mean(floor_sum_)); }
+  double allowed() const { return mean_factor * std::max(mean(baseline_sum_), floor()); }
 
  private:
+  // The mean of few elements may be off by as much as one of them, that of many is sharp: from one to the other as 1/√elements.
+  double floor() const {
+    const double of_many = mean(mean_floor_sum_);
+    if (elements_ == 0) return of_many;
+    return of_many + (mean(floor_sum_) - of_many) / std::sqrt(static_cast<double>(elements_));
+  }
   double mean(double sum) const { return elements_ == 0 ? 0 : sum / static_cast<double>(elements_); }
 
   double sum_ = 0;
   double baseline_sum_ = 0;
   double floor_sum_ = 0;
+  double mean_floor_sum_ = 0;
   std::int64_t elements_ = 0;
 };
 

@@ -10,6 +10,10 @@
 //   mean      mean |out − truth| ≤ 1.5 · max(the baseline's mean error, the mean floor): a bias hides below a row's maximum
 // A row in which fp32 may overflow on the way to the scores must be written, and is held to nothing else.
 //
+// The mean floor of many elements is ½ ulp of a 16-bit dtype: rounding an output costs ¼ ulp on average, and ½ ulp where all P
+// of a row are rounded to one side by as much as they can be; and half of what rounding on the way can amount to, if that is
+// more. Fp16 that was rounded to bf16 is off by 2 ulp.
+//
 // The floor is 2 ulp of a 16-bit dtype, 16 ulp of fp32, at the row's largest |truth|: with a single key the baseline's error is
 // zero. That is not enough where a sum of large terms cancels: there the floor is raised to what rounding in fp32 can amount to
 // (reference::fp32_rounding, product_rounding). And it is too much where the elements of a row differ in size: an element's

@@ -1,14 +1,30 @@
 // The backward pass, host side: the scratch memory of the row statistics and of dQ's sums, and the kernels around the main one.
 #pragma once
 
+#include <algorithm>
+#include <climits>
+#include <string>
+
 #include "common/device/backward/non_finite.cuh"
 #include "common/device/backward/sums_by_lane.cuh"
+#include "common/device/dispatch.h"
 #include "common/run/family/backward.h"
 #include "common/runtime/launch.h"
 
 namespace backward {
 
 inline int padded_rows(const problem::Attention& a) { return ceil_div(a.seq_q, row_padding) * row_padding; }
+
+// What of a problem the kernels around the main one cannot count in 32 bits, in words; empty: nothing. They number key/value
+// heads (RowStatistics::flag), the queries of heads that share one (repair_rows), and the chunks of a head's rows
+// (prepare_chunks).
+inline std::string too_large(const problem::Attention& a) {
+  if (std::int64_t{a.batch} * a.kv_heads > INT_MAX) return "2^31 or more key/value heads in all batch entries";
+  if (std::int64_t{a.heads / a.kv_heads} * a.seq_q > 1 << 30)
+    return "more than 2^30 queries of the heads that share a key/value head";
+  if (padded_rows(a) >= 1 << 28) return "2^28 or more queries, counted in whole tiles";
+  return "";
+}
 
 inline dim3 grid_of(std::int64_t x, int heads, int batch) {
   return dim3(static_cast<unsigned>(x), static_cast<unsigned>(heads), static_cast<unsigned>(batch));
@@ -31,9 +47,12 @@ inline RowStatistics statistics_of(const run::BackwardLaunch& l) {
           l.arrays.get<float>("not_finite")};
 }
 
+// The launches are static: a file that is compiled for newer devices alone has its own, and the linker must not give them to
+// the others, which run everywhere.
+
 // A warp for each padded row.
 template <class T>
-void launch_prepare(const run::BackwardLaunch& l, float* dq_sums) {
+static void launch_prepare(const run::BackwardLaunch& l, float* dq_sums) {
   runtime::launch(
       prepare_rows<T>,
       {.grid = grid_of(padded_rows(l.shape) / prepare_warps, l.shape.heads, l.shape.batch), .block = 32 * prepare_warps},
@@ -41,7 +60,7 @@ void launch_prepare(const run::BackwardLaunch& l, float* dq_sums) {
 }
 // A thread for 8 columns of a padded row: elements of 16 bits, rows at multiples of 16 bytes.
 template <class T>
-void launch_prepare_chunks(const run::BackwardLaunch& l, float* dq_sums) {
+static void launch_prepare_chunks(const run::BackwardLaunch& l, float* dq_sums) {
   const auto launch = [&](const auto& kernel, int lanes) {
     runtime::launch(kernel,
                     {.grid = grid_of(padded_rows(l.shape) / (32 * prepare_warps / lanes), l.shape.heads, l.shape.batch),
@@ -53,7 +72,7 @@ void launch_prepare_chunks(const run::BackwardLaunch& l, float* dq_sums) {
   launch(prepare_chunks<T, 16>, 16);
 }
 template <class T>
-void launch_convert(const run::BackwardLaunch& l) {
+static void launch_convert(const run::BackwardLaunch& l) {
   runtime::launch(convert_dq<T>,
                   {.grid = grid_of(ceil_div<std::int64_t>(std::int64_t{l.shape.seq_q} * l.shape.dim, convert_threads),
                                    l.shape.heads, l.shape.batch),
@@ -62,20 +81,30 @@ void launch_convert(const run::BackwardLaunch& l) {
 }
 // A thread for 16 columns of a row.
 template <class T>
-void launch_convert_blocks(const run::BackwardLaunch& l) {
+static void launch_convert_blocks(const run::BackwardLaunch& l) {
   runtime::launch(convert_blocks<T>,
                   {.grid = grid_of(ceil_div<std::int64_t>(std::int64_t{l.shape.seq_q} * (l.shape.dim / 16), convert_threads),
                                    l.shape.heads, l.shape.batch),
                    .block = convert_threads},
                   l.device_shape(), l.arrays.get<float>("dq_sums"), statistics_of(l), l.dq.as<T>());
 }
-// Behind the others: computes rows again where a result is not finite.
-template <class T, class Shape>
-void launch_repair(const run::BackwardLaunch& l, const Shape& shape) {
-  runtime::launch(repair_non_finite<T, Shape>,
-                  {.grid = grid_of(repair_blocks, l.shape.kv_heads, l.shape.batch), .block = 32 * repair_warps}, shape,
-                  l.q.as<const T>(), l.k.as<const T>(), l.v.as<const T>(), l.d_o.as<const T>(), statistics_of(l), l.dq.as<T>(),
-                  l.dk.as<T>(), l.dv.as<T>());
+// Behind the others: computes rows again that are not finite, though nothing they depend on is. dims: it is compiled for so
+// many columns.
+template <class T, int... dims, class Pairs>
+static void launch_repair(const run::BackwardLaunch& l, const device::AnyShape& shape, const Pairs& pairs) {
+  const problem::Attention& a = l.shape;
+  const std::int64_t words = std::int64_t{a.batch} *
+                             (std::int64_t{a.kv_heads} * ceil_div(a.seq_k, 32) + std::int64_t{a.heads} * ceil_div(a.seq_q, 32));
+  // Each warp has two words, or more where that would take more than four blocks for each of an H100's multiprocessors.
+  const std::int64_t blocks = std::min(ceil_div(words, std::int64_t{2 * repair_warps}), std::int64_t{4 * 132});
+  device::with_at_least<dims...>(a.dim, [&](auto dim) {
+    constexpr int columns = dim / 32;  // of a lane
+    runtime::launch(
+        repair_rows<T, columns, Pairs>,
+        {.grid = static_cast<unsigned>(blocks), .block = 32 * repair_warps, .shared_bytes = sizeof(RepairSmem<columns>)}, shape,
+        pairs, l.q.as<const T>(), l.k.as<const T>(), l.v.as<const T>(), l.d_o.as<const T>(), statistics_of(l), l.dq.as<T>(),
+        l.dk.as<T>(), l.dv.as<T>());
+  });
 }
 
 }  // namespace backward

@@ -42,12 +42,7 @@ Sequence sequence_of(const Attention& shape, int token) {
 
 void require_sequences(const Attention& shape) {
   const auto& sums = shape.cu_seqlens;
-  require(sums.size() >= 2 && sums.front() == 0, "cu-seqlens must begin with 0, and have at least one sequence");
-  const auto falls = std::adjacent_find(sums.begin(), sums.end(), std::greater<>());
-  if (falls != sums.end()) {
-    require(false, "cu-seqlens falls from " + std::to_string(falls[0]) + " to " + std::to_string(falls[1]) +
-                       "; it holds sums of lengths");
-  }
+  require_sums(sums);
   require(shape.batch == 1,
           "batch is " + std::to_string(shape.batch) + "; packed sequences (cu-seqlens) lie in one batch entry");
   require(shape.seq_q == sums.back() && shape.seq_k == sums.back(),
@@ -58,6 +53,17 @@ void require_sequences(const Attention& shape) {
 double elements(int batch, int heads, int rows, int columns) { return static_cast<double>(batch) * heads * rows * columns; }
 
 }  // namespace
+
+void require_sums(const std::vector<std::int32_t>& sums) {
+  const auto refuse = [](const std::string& what) {
+    require(false, "cu-seqlens " + what + "; it holds the sums of the sequences' lengths: 0, the first length, …, all tokens");
+  };
+  if (!sums.empty() && sums.front() != 0) refuse("begins with " + std::to_string(sums.front()) + " and must begin with 0");
+  if (sums.size() < 2) refuse(std::string("holds ") + (sums.empty() ? "no number" : "one number") + ", and so no sequence");
+  const auto falls = std::adjacent_find(sums.begin(), sums.end(), std::greater<>());
+  if (falls != sums.end()) refuse("falls from " + std::to_string(falls[0]) + " to " + std::to_string(falls[1]));
+  if (sums.back() == 0) refuse("ends with 0, so that there is no token");
+}
 
 int Attention::first_key(int i) const {
   const int first = is_packed() ? sequence_of(*this, i).first : 0;
@@ -118,8 +124,9 @@ Attention resolve(Attention shape) {
   if (!shape.scale) shape.scale = static_cast<float>(1.0 / std::sqrt(static_cast<double>(shape.dim)));
   require(std::abs(*shape.scale) <= 0x1p127f, "scale must be a number from −2^127 to 2^127");  // NaN is none
   if (shape.sparse) require_mask(*shape.sparse, shape);
-  require_countable(std::max({elements(shape.batch, shape.heads, shape.seq_q, std::max(shape.seq_k, shape.dim)),
-                              elements(shape.batch, shape.kv_heads, shape.seq_k, shape.dim)}));
+  require_countable({{"batch · heads · seq-q · seq-k", elements(shape.batch, shape.heads, shape.seq_q, shape.seq_k)},
+                     {"batch · heads · seq-q · dim", elements(shape.batch, shape.heads, shape.seq_q, shape.dim)},
+                     {"batch · kv-heads · seq-k · dim", elements(shape.batch, shape.kv_heads, shape.seq_k, shape.dim)}});
   return shape;
 }
 

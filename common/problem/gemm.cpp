@@ -1,7 +1,5 @@
 #include "common/problem/gemm.h"
 
-#include <algorithm>
-
 #include "common/problem/require.h"
 
 namespace problem {
@@ -38,8 +36,9 @@ Gemm resolve(Gemm shape) {
   require_stride("lda", shape.lda, "k", shape.k);
   require_stride("ldb", shape.ldb, "k", shape.k);
   require_stride("ldc", shape.ldc, "n", shape.n);
-  require_countable(std::max({elements(shape.batch_a, shape.m, shape.lda), elements(shape.batch, shape.n, shape.ldb),
-                              elements(shape.batch, shape.m, shape.ldc)}));
+  require_countable({{"batch-a · m · lda", elements(shape.batch_a, shape.m, shape.lda)},
+                     {"batch · n · ldb", elements(shape.batch, shape.n, shape.ldb)},
+                     {"batch · m · ldc", elements(shape.batch, shape.m, shape.ldc)}});
   return shape;
 }
 

@@ -1,6 +1,8 @@
 // Refusing what a problem cannot be.
 #pragma once
 
+#include <cstdio>
+#include <initializer_list>
 #include <stdexcept>
 #include <string>
 
@@ -23,9 +25,21 @@ inline void require_extent(const char* field, int value) {
           std::string(field) + " is " + std::to_string(value) + "; it must be at most " + std::to_string(max_extent));
 }
 
+// A tensor, and how many elements it has: {"batch · m · lda", 6e7}.
+struct Counted {
+  const char* product;
+  double elements;
+};
+
 // Below it no product of extents overflows a std::int64_t, not even counted in bytes.
-inline void require_countable(double elements) {
-  require(elements < 0x1p58, "the problem is too large: a tensor would have more than 2^58 elements");
+inline void require_countable(std::initializer_list<Counted> tensors) {
+  for (const auto& [product, elements] : tensors) {
+    if (elements < 0x1p58) continue;
+    char count[32];
+    std::snprintf(count, sizeof count, "%.2g", elements);
+    require(false,
+            std::string("the problem is too large: ") + product + " is " + count + "; it must be less than 2^58, 2.9e17");
+  }
 }
 
 }  // namespace problem

@@ -1,7 +1,5 @@
 #include "common/problem/softmax.h"
 
-#include <algorithm>
-
 #include "common/problem/require.h"
 
 namespace problem {
@@ -27,7 +25,7 @@ Softmax resolve(Softmax shape) {
   if (shape.ldy == 0) shape.ldy = shape.cols;
   require_stride("ldx", shape.ldx, shape.cols);
   require_stride("ldy", shape.ldy, shape.cols);
-  require_countable(elements(shape.rows, std::max(shape.ldx, shape.ldy)));
+  require_countable({{"rows · ldx", elements(shape.rows, shape.ldx)}, {"rows · ldy", elements(shape.rows, shape.ldy)}});
   return shape;
 }
 

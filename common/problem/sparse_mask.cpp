@@ -1,14 +1,13 @@
 #include "common/problem/sparse_mask.h"
 
 #include <algorithm>
-#include <charconv>
 #include <climits>
 #include <cmath>
 #include <cstdlib>
-#include <optional>
 #include <stdexcept>
 
 #include "common/problem/attention.h"
+#include "common/problem/number.h"
 #include "common/problem/require.h"
 #include "common/problem/splitmix.h"
 
@@ -91,25 +90,22 @@ std::vector<std::string> split(const std::string& text, char between) {
   return parts;
 }
 
-template <class Number>
-std::optional<Number> number(const std::string& text) {
-  Number value{};
-  const char* end = text.data() + text.size();
-  const auto [rest, error] = std::from_chars(text.data(), end, value);
-  if (error != std::errc() || rest != end) return std::nullopt;
+int whole(const std::string& pattern, const std::string& text) {
+  int value = 0;
+  if (read_number(text, value) != Typed::good || value < 0) {
+    bad_pattern(pattern, "'" + text + "' must be a whole number from 0 to 2147483647");
+  }
   return value;
 }
 
-int whole(const std::string& pattern, const std::string& text) {
-  const auto value = number<int>(text);
-  if (!value || *value < 0) bad_pattern(pattern, "'" + text + "' must be a whole number from 0 to 2147483647");
-  return *value;
-}
-
 double share(const std::string& pattern, const std::string& text) {
-  const auto value = number<double>(text);
-  if (!value || !(*value >= 0 && *value <= 1)) bad_pattern(pattern, "'" + text + "' must be a share from 0 to 1");
-  return *value;
+  double value = 0;
+  const Typed typed = read_number(text, value);
+  if (typed == Typed::too_small) {
+    bad_pattern(pattern, "'" + text + "' is too near 0 for a double; the least share above 0 is 4.9e-324");
+  }
+  if (typed != Typed::good || !(value >= 0 && value <= 1)) bad_pattern(pattern, "'" + text + "' must be a share from 0 to 1");
+  return value;
 }
 
 // One head's part of a mask, filled in block by block.
@@ -290,7 +286,7 @@ namespace {
 // Whoever counts pairs has a number for each block of a head.
 void require_blocks(const SparseMask& mask, const Attention& shape) {
   const double of_head = static_cast<double>(query_blocks(mask, shape)) * key_blocks(mask, shape);
-  require(of_head <= 0x1p26 && of_head * shape.heads <= 0x1p32,
+  require(of_head <= 0x1p26 && of_head * shape.heads * mask.batches <= 0x1p32,
           "a sparse mask of more than 2^26 blocks a head, or 2^32 in all: larger blocks (block-q, block-k) make fewer");
 }
 
@@ -299,11 +295,11 @@ void require_blocks(const SparseMask& mask, const Attention& shape) {
 void require_mask(const SparseMask& mask, const Attention& shape) {
   require_extent("block-q", mask.block_q);
   require_extent("block-k", mask.block_k);
-  require_blocks(mask, shape);
   const auto heads = static_cast<std::size_t>(shape.heads);
   require(mask.batches == 1 || mask.batches == shape.batch, "block_mask is for " + std::to_string(mask.batches) +
                                                                 " batch entries; it must be for 1 or for " +
                                                                 std::to_string(shape.batch));
+  require_blocks(mask, shape);
   require(mask.types.size() == heads,
           "head_type has " + std::to_string(mask.types.size()) + " heads; there are " + std::to_string(shape.heads));
   for (const std::int32_t type : mask.types) {

@@ -14,6 +14,7 @@ struct LaunchConfig {
   dim3 grid;                     // blocks
   dim3 block;                    // threads of a block
   std::size_t shared_bytes = 0;  // of a block
+  std::size_t registers = 0;     // of a thread, if known: to the simulator, who knows no compiler's choice
 };
 
 #if defined(FLASHSTEPS_SIM)
@@ -29,7 +30,7 @@ void launch(void (*kernel)(Params...), const LaunchConfig& config, Args... args)
     std::apply(reinterpret_cast<void (*)(Params...)>(function), *static_cast<const std::tuple<Params...>*>(packed));
   };
   launch_on_simulator({reinterpret_cast<simt::Function>(kernel), config.grid, config.block, config.shared_bytes, &params,
-                       sizeof(params), call});
+                       sizeof(params), call, config.registers});
 }
 
 #else

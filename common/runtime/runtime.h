@@ -106,14 +106,22 @@ class Graph {
 // When asynchronous copies land: at the wait that must see them, at once, or at a seeded random moment.
 enum class AsyncMode { late, eager, random };
 
+// Which GPU it is as large as: how many blocks it holds at once, and how much shared memory a block may have.
+enum class SimDevice { h100, rtx3090 };
+
 struct SimOptions {
   std::uint64_t seed = 1;  // of the order in which blocks, warps and lanes run
   AsyncMode async_mode = AsyncMode::late;
   int workers = 0;    // OS threads that run blocks; 0: one per core
   bool races = true;  // look for them
+  SimDevice device = SimDevice::h100;
 };
 
 void configure(const SimOptions& options);
+
+// Does `work` with the launches in it in another order: under the seed after the one that is set. On a GPU, whose order no seed
+// decides, it does it as it is.
+void in_another_order(const std::function<void()>& work);
 
 // A fault that the simulator saw: out of bounds, uninitialised, misaligned, deadlock …
 struct Finding {

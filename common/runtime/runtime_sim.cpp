@@ -12,15 +12,16 @@ std::string megabytes(std::size_t bytes) { return std::to_string((bytes + 999999
 }  // namespace
 
 const Properties& properties() {
-  static const Properties known = [] {
+  static Properties known = [] {
     Properties p;
     p.backend = "sim";
     p.name = "FlashSteps simulator";
-    p.shared_bytes_per_block = simt::max_shared_bytes;
     p.memory_bytes = simt::memory_available();
     p.toolkit = "g++ " __VERSION__;
     return p;
   }();
+  known.shared_bytes_per_block = simt::shared_bytes_of_block();
+  known.compute_capability = simt::options().device == simt::Device::rtx3090 ? 86 : 0;  // as the H100, it is whatever is needed
   return known;
 }
 
@@ -29,7 +30,7 @@ Buffer::Buffer(std::string name, std::size_t bytes) : name_(std::move(name)), by
   data_ = simt::allocate(name_, bytes);
   if (data_ == nullptr) {
     throw OutOfMemory("out of device memory: " + megabytes(bytes) + " asked for by '" + name_ + "', " + megabytes(available) +
-                      " available (the simulator uses a sixth of this machine's memory)");
+                      " available (the simulator uses 1/" + std::to_string(simt::memory_share) + " of this machine's memory)");
   }
 }
 
@@ -83,7 +84,20 @@ void launch_on_simulator(const simt::Launch& launch) {
 }
 
 void configure(const SimOptions& options) {
-  simt::configure({options.seed, static_cast<simt::AsyncMode>(options.async_mode), options.workers, options.races});
+  simt::configure({options.seed, static_cast<simt::AsyncMode>(options.async_mode), options.workers, options.races, false, false,
+                   static_cast<simt::Device>(options.device)});
+}
+
+void in_another_order(const std::function<void()>& work) {
+  struct Restore {
+    simt::Options before = simt::options();
+    ~Restore() { simt::configure(before); }
+  };
+  const Restore restore;
+  simt::Options other = restore.before;
+  ++other.seed;
+  simt::configure(other);
+  work();
 }
 
 std::vector<Finding> take_findings() {

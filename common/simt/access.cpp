@@ -51,19 +51,7 @@ std::string amount(const Access& access) {
   return std::string(verb(access.kind)) + " of " + std::to_string(access.bytes) + " bytes";
 }
 
-// What lies at an address of device or shared memory, in the program's own words.
-std::string describe_target(Lane& lane, std::uintptr_t address) {
-  SharedArena& arena = lane.block->arena();
-  if (!arena.contains(address)) return describe_address(address);
-  if (address < arena.begin()) return std::to_string(arena.begin() - address) + " bytes before the start of shared memory";
-  const std::size_t offset = address - arena.begin();
-  if (offset >= arena.bytes()) {
-    return std::to_string(offset - arena.bytes()) + " bytes past the end of shared memory (" + std::to_string(arena.bytes()) +
-           " bytes)";
-  }
-  return lane.block->shared_type() == nullptr ? "offset " + std::to_string(offset) + " of shared memory"
-                                              : member_name(lane.block->shared_type(), offset);
-}
+std::string describe_target(const Lane& lane, std::uintptr_t address) { return describe_target(*lane.block, address); }
 
 void report(Lane& lane, std::string_view kind, const void* pc, const Run::MakeText& text) {
   const Unobserved unobserved;
@@ -104,7 +92,60 @@ void observe_elsewhere(Lane& lane, const Access& access) {
   lane.block->stop(lane);
 }
 
+// A store to what an asynchronous operation, of any block, still reads.
+void report_reader(Lane& lane, const Access& store) {
+  Run& run = lane.block->run();
+  for (Block* const block : run.open) {
+    AsyncOp* const other = block->async_ops().find_reader({store.address, store.bytes});
+    if (other == nullptr) continue;
+    other->source_stored = true;
+    const std::string place = place_of(store.pc);
+    const std::string copy_place = place_of(other->pc);
+    const auto text = [&] {
+      return "write to " + describe_target(lane, std::max(store.address, other->reads.begin)) +
+             ", from which an asynchronous copy is under way\n  copied at " + with_callers(copy_place, other->pc) + " by " +
+             describe_thread(run.launch, block->linear_index(), other->issuer) +
+             ", which has not waited for it\n  written at " + with_callers(place, store.pc) + " by " +
+             lane.block->describe(lane);
+    };
+    run.report("race", place, store.pc, text, copy_place);
+  }
+}
+
+// An access to what an asynchronous operation of the block writes. False if there is none: the mark is of one that is over.
+bool report_writer(Lane& lane, const Access& access) {
+  const Unobserved unobserved;
+  Block& block = *lane.block;
+  const AsyncOp* const other = block.async_ops().find_writer({access.address, access.bytes});
+  if (other == nullptr) return false;
+  const std::string place = place_of(access.pc);
+  const std::string copy_place = place_of(other->pc);
+  const auto text = [&] {
+    return std::string(access.kind == Kind::read ? "read of " : "write to ") +
+           describe_target(lane, std::max(access.address, other->writes.begin)) +
+           ", to which an asynchronous copy is under way\n  copied at " + with_callers(copy_place, other->pc) + " by " +
+           describe_thread(block.run().launch, block.linear_index(), other->issuer) + ", which has not waited for it\n  " +
+           (access.kind == Kind::write ? "written" : "read") + " at " + with_callers(place, access.pc) + " by " +
+           block.describe(lane);
+  };
+  block.run().report("race", place, access.pc, text, copy_place);
+  return true;
+}
+
 }  // namespace
+
+std::string describe_target(const Block& block, std::uintptr_t address) {
+  const SharedArena& arena = block.arena();
+  if (!arena.contains(address)) return describe_address(address);
+  if (address < arena.begin()) return std::to_string(arena.begin() - address) + " bytes before the start of shared memory";
+  const std::size_t offset = address - arena.begin();
+  if (offset >= arena.bytes()) {
+    return std::to_string(offset - arena.bytes()) + " bytes past the end of shared memory (" + std::to_string(arena.bytes()) +
+           " bytes)";
+  }
+  return block.shared_type() == nullptr ? "offset " + std::to_string(offset) + " of shared memory"
+                                        : member_name(block.shared_type(), offset);
+}
 
 bool observe_fault(Lane& lane, const Access& access) {
   const Unobserved unobserved;
@@ -124,11 +165,23 @@ bool observe_fault(Lane& lane, const Access& access) {
              std::to_string(access.bytes);
     });
   }
+  std::uint8_t* const shadow = &shadow_of(lane, access.address);
+  const bool races = lane.block->run().races;
+  if (races && !all_marked(shadow, access.bytes, 0, being_written) && report_writer(lane, access)) {
+    if (access.kind == Kind::write) {  // the bytes that no copy writes count as stored
+      for (std::uint32_t i = 0; i < access.bytes; ++i) {
+        if (!(shadow[i] & being_written)) shadow[i] = shadow_after_store;
+      }
+      lane.stored = true;
+    }
+    return false;
+  }
   if (access.kind == Kind::write) {
+    if (races && !all_marked(shadow, access.bytes, 0, being_read)) report_reader(lane, access);
     for (std::uintptr_t address = access.address; address < end; ++address) {
       shadow_of(lane, address) = shadow_after_store;
     }
-    lane.block->count_store();
+    lane.stored = true;
   } else if (const auto unwritten = first_without(lane, access, written); unwritten < end) {
     report(lane, "uninitialised read", access.pc,
            [&] { return amount(access) + " from " + describe_target(lane, unwritten) + ", which nothing has written"; });
@@ -141,10 +194,24 @@ void observe_division_by_zero(Lane& lane, const void* pc) {
   lane.block->stop(lane);
 }
 
-void await_issue(Lane& lane, const PendingAccess& access) {
-  lane.access = access;
-  lane.state = Lane::State::in_access;
+void note_access(Lane& lane, const PendingAccess& access) {
+  constexpr std::size_t most_ahead = 32;  // so that the lists of a block fit into a cache
+  lane.accesses.push_back(access);
+  lane.accesses.back().lane = static_cast<std::uint8_t>(lane.lane());
+  if (lane.accesses.size() == most_ahead) await_issued(lane);
+}
+
+void await_issued(Lane& lane) {
+  if (!lane.is_ahead()) return;
+  lane.state = Lane::State::too_far_ahead;
   lane.wait();
+}
+
+void note_access_of(Lane& lane, const Access& access, Form form) {
+  const auto piece = static_cast<std::uint8_t>(access.bytes <= 16 ? access.bytes : access.bytes % 4 == 0 ? 4 : 1);
+  for (std::uint32_t from = 0; from < access.bytes; from += piece) {
+    note_access(lane, {.kind = access.kind, .form = form, .bytes = piece, .address = access.address + from, .pc = access.pc});
+  }
 }
 
 namespace {
@@ -153,13 +220,13 @@ template <class Conflict>
 void report_race(Lane& lane, const Access& access, const Conflict& conflict, std::uintptr_t memory_begin) {
   const Unobserved unobserved;
   const bool earlier_wrote = conflict.earlier_kind == Kind::write;
-  const char* order = access.kind == Kind::read ? "read after write" : earlier_wrote ? "write after write" : "write after read";
+  std::string order = access.kind == Kind::read ? "read after write" : earlier_wrote ? "write after write" : "write after read";
+  if (conflict.sizes_differ) order += ", by atomics of different sizes,";
   const std::string place = place_of(access.pc);
   const std::string earlier_place = place_of(conflict.earlier.pc());
   const auto text = [&] {
-    return std::string(order) + " of " + describe_target(lane, memory_begin + conflict.offset) +
-           ", with nothing that orders them\n  " + (earlier_wrote ? "written" : "read") + " at " +
-           with_callers(earlier_place, conflict.earlier.pc()) + " by " +
+    return order + " of " + describe_target(lane, memory_begin + conflict.offset) + ", with nothing that orders them\n  " +
+           (earlier_wrote ? "written" : "read") + " at " + with_callers(earlier_place, conflict.earlier.pc()) + " by " +
            describe_thread(lane.block->run().launch, conflict.earlier.block(), conflict.earlier.thread()) + "\n  " +
            (access.kind == Kind::write ? "written" : "read") + " at " + with_callers(place, access.pc) + " by " +
            lane.block->describe(lane);
@@ -169,42 +236,20 @@ void report_race(Lane& lane, const Access& access, const Conflict& conflict, std
 
 }  // namespace
 
-namespace {
-
-void report_under_way(Lane& lane, const Access& access, const AsyncCopies::UnderWay& other) {
-  const Unobserved unobserved;
-  Block& block = *lane.block;
-  const std::string place = place_of(access.pc);
-  const std::string copy_place = place_of(other.copy.pc);
-  const auto text = [&] {
-    return std::string(access.kind == Kind::read ? "read of " : "write to ") +
-           describe_target(lane, std::max(access.address, other.copy.to)) +
-           ", to which an asynchronous copy is under way\n  copied at " + with_callers(copy_place, other.copy.pc) + " by " +
-           describe_thread(block.run().launch, block.linear_index(), other.thread) + ", which has not waited for it\n  " +
-           (access.kind == Kind::write ? "written" : "read") + " at " + with_callers(place, access.pc) + " by " +
-           block.describe(lane);
-  };
-  block.run().report("race", place, access.pc, text, copy_place);
-}
-
-}  // namespace
-
 void observe_shared(Lane& lane, const Access& access) {
   Block& block = *lane.block;
   const auto thread = static_cast<std::uint16_t>(lane.index);
-  if (const auto* other = block.copies().find(access.address - block.arena().begin(), access.bytes)) [[unlikely]] {
-    return report_under_way(lane, access, *other);
-  }
   const auto conflict = block.races().access(block.order(), {thread, access.pc}, access.address - block.arena().begin(),
-                                             access.bytes, access.kind, access.scope);
+                                             access.bytes, access.kind, access.scope, access.wide);
   if (conflict) [[unlikely]]
     report_race(lane, access, *conflict, block.arena().begin());
 }
 
 void observe_device(Lane& lane, const Access& access) {
   Block& block = *lane.block;
-  const auto conflict = block.run().device_races.access(block.order(), {static_cast<std::uint16_t>(lane.index), access.pc},
-                                                        access.address - Heap::base, access.bytes, access.kind, access.scope);
+  const auto conflict =
+      block.run().device_races.access(block.order(), {static_cast<std::uint16_t>(lane.index), access.pc},
+                                      access.address - Heap::base, access.bytes, access.kind, access.scope, access.wide);
   if (conflict) [[unlikely]]
     report_race(lane, access, *conflict, Heap::base);
 }
@@ -228,40 +273,63 @@ void observe_matrix_row_stored(Lane& lane, std::uintptr_t row) {
   constexpr std::uint32_t bytes = 16;
   std::uint8_t* const shadow = lane.block->arena().shadow(row);
   if (!all_marked(shadow, bytes, allocated)) return;  // was reported
-  std::memset(shadow, shadow_after_store, bytes);
-  lane.block->count_store();
+  add_marks(shadow, bytes, shadow_after_store);
+  lane.stored = true;
 }
 
 void observe_matrix_part(Lane& lane, const Access& part) {
   const SharedArena& arena = lane.block->arena();
   const std::size_t offset = part.address - arena.begin();
-  if (offset + part.bytes <= arena.bytes() && offset < arena.bytes()) observe_shared(lane, part);  // or it was reported
+  if (offset + part.bytes > arena.bytes() || offset >= arena.bytes()) return;  // it was reported
+  const std::uint8_t* const shadow = lane.block->arena().shadow(part.address);
+  if (all_marked(shadow, part.bytes, 0, being_written) || !report_writer(lane, part)) observe_shared(lane, part);
 }
 
-bool observe_async(Lane& lane, const AsyncCopy& copy) {
+namespace {
+
+// The source of a copy: read at some time from now to the thread's wait, and until then nobody may store there.
+void observe_source(Lane& lane, const Access& source) {
+  std::uint8_t* const shadow = Heap::shadow(source.address);
+  if (!all_marked(shadow, source.bytes, allocated | written) && !observe_fault(lane, source)) return;
+  const Run& run = lane.block->run();
+  if (!run.races) return;
+  if (run.ordered) {
+    observe_device(lane, source);
+    add_marks(shadow, source.bytes, being_read);
+  } else if (Marks::suspicious_copy(source.address, source.bytes, lane.marker)) {
+    lane.block->run_again(lane);
+  }
+}
+
+}  // namespace
+
+bool observe_async(Lane& lane, const AsyncOp& op) {
   const SharedArena& arena = lane.block->arena();
   const auto say = [&](const char* kind, const std::string& why) {
-    report(lane, kind, copy.pc, [&] { return "cp.async of " + std::to_string(copy.bytes) + " bytes: " + why; });
+    report(lane, kind, op.pc, [&] { return "cp.async of " + std::to_string(op.writes.count) + " bytes: " + why; });
   };
   const auto wild = [&](const char* kind, const char* why) {
     say(kind, why);
     lane.block->stop(lane);
   };
-  if (!arena.contains(copy.to)) wild("wild write", "the destination is not in shared memory");
-  if (copy.source_bytes > 0 && !Heap::contains(copy.from)) wild("wild read", "the source is not in device memory");
-  if (copy.source_bytes > copy.bytes) {
-    say("cp.async misuse", "reads " + std::to_string(static_cast<std::int32_t>(copy.source_bytes)) + " of them");
+  if (!arena.contains(op.writes.begin)) wild("wild write", "the destination is not in shared memory");
+  if (op.reads.count > 0 && !Heap::contains(op.reads.begin)) wild("wild read", "the source is not in device memory");
+  if (op.reads.count > op.writes.count) {
+    say("cp.async misuse", "reads " + std::to_string(static_cast<std::int32_t>(op.reads.count)) + " of them");
     return false;
   }
   const std::uintptr_t end = arena.begin() + arena.bytes();
-  if (copy.to < arena.begin() || copy.to + copy.bytes > end) {
-    say("out-of-bounds write", describe_target(lane, copy.to < arena.begin() ? copy.to : std::max(copy.to, end)));
+  if (op.writes.begin < arena.begin() || op.writes.begin + op.writes.count > end) {
+    say("out-of-bounds write",
+        describe_target(lane, op.writes.begin < arena.begin() ? op.writes.begin : std::max(op.writes.begin, end)));
     return false;
   }
-  if (copy.to % copy.bytes != 0) say("misaligned write", describe_target(lane, copy.to) + " is not a multiple of that");
-  if (copy.from % copy.bytes != 0) say("misaligned read", describe_target(lane, copy.from) + " is not a multiple of that");
-  if (copy.source_bytes > 0) observe(lane, {copy.from, copy.source_bytes, Kind::read, false, copy.pc, Scope::thread, true});
-  observe(lane, {copy.to, copy.bytes, Kind::write, false, copy.pc, Scope::thread, true});
+  if (op.writes.begin % op.writes.count != 0)
+    say("misaligned write", describe_target(lane, op.writes.begin) + " is not a multiple of that");
+  if (op.reads.begin % op.writes.count != 0)
+    say("misaligned read", describe_target(lane, op.reads.begin) + " is not a multiple of that");
+  if (op.reads.count > 0) observe_source(lane, {op.reads.begin, op.reads.count, Kind::read, false, op.pc});
+  observe(lane, {op.writes.begin, op.writes.count, Kind::write, false, op.pc, Scope::thread, true});
   return true;
 }
 
@@ -272,7 +340,7 @@ bool observe_reduction(Lane& lane, const Access& access) {
     lane.block->stop(lane);
   }
   if (lane.counting) {
-    await_issue(lane, {lane.lane(), access.address, access.bytes, Kind::write, Form::reduction, access.pc});
+    note_access_of(lane, access, Form::reduction);
   }
   const std::uint8_t* const shadow = Heap::shadow(access.address);
   if (!all_marked(shadow, access.bytes, allocated)) return observe_fault(lane, access);
@@ -283,15 +351,14 @@ bool observe_reduction(Lane& lane, const Access& access) {
   return true;
 }
 
-void observe_landing(Lane& lane, const AsyncCopy& copy) {
+void observe_landing(Lane& lane, const AsyncOp& op) {
   const Run& run = lane.block->run();
   if (!run.races) return;
   // The source was read at some time up to now: whoever stores there must have waited until now.
-  if (copy.source_bytes > 0) {
-    const Access source{copy.from, copy.source_bytes, Kind::read, false, copy.pc};
-    run.ordered ? observe_device(lane, source) : observe_marks(lane, source);
+  if (run.ordered && op.reads.count > 0 && !op.source_stored) {
+    observe_device(lane, {op.reads.begin, op.reads.count, Kind::read, false, op.pc});
   }
-  observe_shared(lane, {copy.to, copy.bytes, Kind::write, false, copy.pc});
+  observe_shared(lane, {op.writes.begin, op.writes.count, Kind::write, false, op.pc});
 }
 
 // ---- for cuda.h: accesses that kernels report themselves, because the compiler would not report them as one ----
@@ -306,9 +373,7 @@ void report_access(const void* address, std::size_t bytes, bool is_write, const 
 void report_no_access(const void* pc) {
   Lane* lane = current_lane;
   if (lane == nullptr || !lane->counting) return;
-  PendingAccess none{lane->lane(), 0, 0, Kind::write, Form::global, pc};
-  none.predicated_off = true;
-  await_issue(*lane, none);
+  note_access(*lane, {.kind = Kind::write, .form = Form::global, .predicated_off = true, .pc = pc});
 }
 
 namespace {
@@ -317,6 +382,29 @@ namespace {
 void order_and_yield(Lane& lane, std::uintptr_t address) {
   if (Heap::contains(address) && !lane.block->run().ordered) lane.block->run_again(lane);
   lane.yield();
+}
+
+// An atomic reads and stores; that is one access, a store to whoever may race with it.
+void observe_update(Lane& lane, Access access) {
+  const bool device = Heap::contains(access.address);
+  if (device || lane.block->arena().contains(access.address)) {
+    const std::uint8_t* const shadow = &shadow_of(lane, access.address);
+    if (access.address % access.bytes == 0 && all_marked(shadow, access.bytes, allocated | written)) {
+      access.kind = Kind::write;
+      return observe(lane, access);
+    }
+  }
+  const bool sound = observe_fault(lane, access);  // says of the read what is wrong
+  access.kind = Kind::write;
+  access.aligned = false;
+  if (sound) observe(lane, access);
+}
+
+// What an atomic or volatile access is about to find.
+void note_found(Lane& lane, std::uintptr_t address, std::size_t bytes, const void* pc) {
+  std::uint64_t value = 0;
+  std::memcpy(&value, reinterpret_cast<const void*>(address), std::min(bytes, sizeof(value)));
+  lane.note_found(address, value, pc);
 }
 
 void flag_read(Lane& lane, std::uintptr_t address, Scope scope) {
@@ -329,21 +417,27 @@ void flag_stored(Lane& lane, std::uintptr_t address, Scope scope, bool also_read
 
 }  // namespace
 
-bool report_atomic(const void* address, std::size_t bytes, Scope scope, const void* pc) {
+bool report_atomic(const void* address, std::size_t bytes, Scope scope, bool stores, const void* pc) {
   Lane* lane = current_lane;
   if (lane == nullptr) return false;
   const auto at = reinterpret_cast<std::uintptr_t>(address);
   const bool unordered = Heap::contains(at) && !lane->block->run().ordered;
   if (!unordered) lane->yield();
-  observe(*lane, {at, static_cast<std::uint32_t>(bytes), Kind::read, true, pc, scope});
+  Access access{at, static_cast<std::uint32_t>(bytes), Kind::read, true, pc, scope, true, bytes == 8};
+  if (stores) {
+    observe_update(*lane, access);
+  } else {
+    observe(*lane, access);
+  }
+  if (!unordered) note_found(*lane, at, bytes, pc);
   flag_read(*lane, at, scope);
   return unordered;
 }
 
-void report_atomic_store(const void* address, std::size_t bytes, Scope scope, const void* pc) {
+void report_atomic_store(const void* address, std::size_t bytes, Scope scope, bool stores, const void* pc) {
   if (Lane* lane = current_lane) {
     const auto at = reinterpret_cast<std::uintptr_t>(address);
-    observe(*lane, {at, static_cast<std::uint32_t>(bytes), Kind::write, true, pc, scope});
+    if (!stores) observe(*lane, {at, static_cast<std::uint32_t>(bytes), Kind::write, true, pc, scope, true, bytes == 8});
     flag_stored(*lane, at, scope, true);
   }
 }
@@ -357,10 +451,11 @@ float flushed(float x) { return std::fpclassify(x) == FP_SUBNORMAL ? std::copysi
 
 void red_add(float* to, int elements, float a, float b, float c, float d) {
   Lane& lane = lane_or_die();
+  await_products(lane);  // others may see this
   const auto at = reinterpret_cast<std::uintptr_t>(to);
   const auto bytes = static_cast<std::uint32_t>(4 * elements);
   constexpr Scope scope = Scope::device;
-  if (!observe_reduction(lane, {at, bytes, Kind::write, true, __builtin_return_address(0), scope})) return;
+  if (!observe_reduction(lane, {at, bytes, Kind::write, true, __builtin_return_address(0), scope, true})) return;
   const float values[4] = {a, b, c, d};
   for (int i = 0; i < elements; ++i) {  // each an atomic of its own; other workers may add at the same time
     const std::uintptr_t address = at + 4 * static_cast<std::uintptr_t>(i);
@@ -409,10 +504,14 @@ namespace {
 [[gnu::always_inline]] inline void volatile_hook(void* address, std::uint32_t bytes, simt::Kind kind, const void* pc) {
   if (simt::Lane* lane = simt::current_lane) {
     const auto at = reinterpret_cast<std::uintptr_t>(address);
-    if (at - lane->stack_low < simt::StackPool::stack_bytes) return;
+    if (at - lane->stack_low < simt::StackPool::stack_bytes) {
+      if (lane->queue.has_place_in(at, bytes)) simt::await_products(*lane);
+      return;
+    }
     simt::order_and_yield(*lane, at);
     constexpr simt::Scope scope = simt::Scope::system;
-    simt::observe(*lane, {at, bytes, kind, true, pc, scope});  // as an atomic: what flags between threads are made of
+    simt::observe(*lane, {at, bytes, kind, true, pc, scope, false, bytes > 4});  // as an atomic: flags are made of it
+    simt::note_found(*lane, at, bytes, pc);
     if (kind == simt::Kind::read) {
       simt::flag_read(*lane, at, scope);
     } else {

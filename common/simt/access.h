@@ -10,6 +10,9 @@
 
 namespace simt {
 
+// What lies at an address of device or shared memory, in the program's own words.
+std::string describe_target(const Block& block, std::uintptr_t address);
+
 struct Access {
   std::uintptr_t address;
   std::uint32_t bytes;
@@ -18,6 +21,7 @@ struct Access {
   const void* pc;               // return address of the hook: names the line
   Scope scope = Scope::thread;  // in which it is atomic
   bool counted = false;         // as part of something else, or not to be
+  bool wide = false;            // one atomic of 8 bytes, not two of 4
 };
 
 // The slow path: the access is wrong, or goes to neither device nor shared memory. False if it cannot take part in a race.
@@ -27,8 +31,8 @@ void observe_shared(Lane& lane, const Access& access);
 void observe_device(Lane& lane, const Access& access);
 // The two ends of a cp.async, when it is issued and when its thread has waited for it. False if it is so wrong that nothing can
 // be copied.
-bool observe_async(Lane& lane, const AsyncCopy& copy);
-void observe_landing(Lane& lane, const AsyncCopy& copy);
+bool observe_async(Lane& lane, const AsyncOp& op);
+void observe_landing(Lane& lane, const AsyncOp& op);
 // A row of ldmatrix or stmatrix, which must lie in shared memory; and a part of it, read by the lane that gets it, or written
 // by the lane that holds it. What stmatrix stores counts as written from the moment when all lanes have come.
 void observe_matrix_row(Lane& lane, const Access& row);
@@ -37,22 +41,32 @@ void observe_matrix_row_stored(Lane& lane, std::uintptr_t row);
 // An atomic without a result, which must go to device memory. False if nothing can be added there.
 bool observe_reduction(Lane& lane, const Access& access);
 void observe_division_by_zero(Lane& lane, const void* pc);
-// While counting: waits until the warp issues the access.
-void await_issue(Lane& lane, const PendingAccess& access);
+// While counting: keeps the access until the warp issues it, and waits for that now and then.
+void note_access(Lane& lane, const PendingAccess& access);
+// The same for an ordinary access. One of more than 16 bytes, a copy of a struct, is as many as it has words.
+void note_access_of(Lane& lane, const Access& access, Form form);
+// Waits until the warp has issued what the lane has accessed.
+void await_issued(Lane& lane);
 // The same for an instruction that is no access, in the traced warp; elsewhere nothing happens.
-[[gnu::always_inline]] inline void await_traced(Lane& lane, const char* op, int operand, const void* pc) {
+[[gnu::always_inline]] inline void note_traced(Lane& lane, const char* op, int operand, const void* pc) {
   if (lane.traced) [[unlikely]]
-    await_issue(lane, {lane.lane(), 0, 0, Kind::read, Form::global, pc, 0, 0, operand, op});
+    note_access(lane, {.kind = Kind::read,
+                       .form = Form::global,
+                       .operand = static_cast<std::int16_t>(std::min(operand, 32767)),
+                       .pc = pc,
+                       .op = op});
 }
 
-// Are all `bytes` shadow bytes marked with all bits of `mask`? In one word where the size is a power of two, as it nearly
-// always is.
-[[gnu::always_inline]] inline bool all_marked(const std::uint8_t* shadow, std::uint32_t bytes, std::uint8_t mask) {
+// Are all `bytes` shadow bytes marked with all bits of `mask`, and none with a bit of `without`? In one word where the size is
+// a power of two, as it nearly always is.
+[[gnu::always_inline]] inline bool all_marked(const std::uint8_t* shadow, std::uint32_t bytes, std::uint8_t mask,
+                                              std::uint8_t without = 0) {
   constexpr std::uint64_t each_byte = 0x0101010101010101u;
   const auto test = [&](auto word, std::size_t from = 0) {
     const auto wanted = static_cast<decltype(word)>(each_byte * mask);
+    const auto looked_at = static_cast<decltype(word)>(each_byte * (mask | without));
     std::memcpy(&word, shadow + from, sizeof(word));
-    return (word & wanted) == wanted;
+    return (word & looked_at) == wanted;
   };
   switch (bytes) {
     case 1:
@@ -66,19 +80,23 @@ void await_issue(Lane& lane, const PendingAccess& access);
     case 16:
       return test(std::uint64_t{}) && test(std::uint64_t{}, 8);
     default:
-      return std::all_of(shadow, shadow + bytes, [&](std::uint8_t byte) { return (byte & mask) == mask; });
+      return std::all_of(shadow, shadow + bytes, [&](std::uint8_t byte) { return (byte & (mask | without)) == mask; });
   }
 }
 
 // The same on several workers at once, and faster: where there may be a race, the launch runs again, in order.
 [[gnu::always_inline]] inline void observe_marks(Lane& lane, const Access& access) {
-  if (Marks::suspicious(access.address, access.bytes, access.kind == Kind::write, access.scope, lane.marker)) [[unlikely]] {
+  if (Marks::suspicious(access.address, access.bytes, access.kind == Kind::write, access.scope, access.wide, lane.marker))
+      [[unlikely]] {
     lane.block->run_again(lane);
   }
 }
 
 [[gnu::always_inline]] inline void observe(Lane& lane, const Access& access) {
-  if (access.address - lane.stack_low < StackPool::stack_bytes) return;  // registers and local arrays
+  if (access.address - lane.stack_low < StackPool::stack_bytes) {  // registers and local arrays
+    if (lane.queue.has_place_in(access.address, access.bytes)) await_products(lane);
+    return;
+  }
   std::uint8_t* shadow;
   bool shared = false;
   if (Heap::contains(access.address)) {
@@ -90,17 +108,15 @@ void await_issue(Lane& lane, const PendingAccess& access);
     observe_fault(lane, access);
     return;
   }
-  if (lane.counting && access.scope == Scope::thread && !access.counted) {
-    await_issue(lane,
-                {lane.lane(), access.address, access.bytes, access.kind, shared ? Form::shared : Form::global, access.pc});
-  }
-  const std::uint8_t needed = access.kind == Kind::read ? allocated | written : allocated;
+  if (lane.counting && !access.counted) note_access_of(lane, access, shared ? Form::shared : Form::global);
+  const bool read = access.kind == Kind::read;
+  const std::uint8_t needed = read ? allocated | written : allocated;
   const bool aligned = !access.aligned || access.address % access.bytes == 0;
-  if (!aligned || !all_marked(shadow, access.bytes, needed)) [[unlikely]] {
+  if (!aligned || !all_marked(shadow, access.bytes, needed, read ? being_written : being_read | being_written)) [[unlikely]] {
     if (!observe_fault(lane, access)) return;
-  } else if (access.kind == Kind::write) {
+  } else if (!read) {
     std::memset(shadow, shadow_after_store, access.bytes);
-    lane.block->count_store();
+    lane.stored = true;
   }
   const Run& run = lane.block->run();
   if (!run.races) return;

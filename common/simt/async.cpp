@@ -9,120 +9,143 @@
 
 namespace simt {
 
-void AsyncCopies::begin_block(std::size_t threads, std::size_t shared_bytes) {
+void AsyncOps::begin_block(std::size_t threads) {
   // What was under way when the last block ended never landed: legal, nobody could have looked.
-  if (count_ > 0) std::fill(by_word_.begin(), by_word_.end(), none);
-  count_ = 0;
-  under_way_.clear();
+  ops_.clear();
   unused_ = none;
   lanes_.assign(threads, {});
-  const std::size_t words = (shared_bytes + 3) / 4;
-  if (by_word_.size() < words) by_word_.resize(words, none);
 }
 
-void AsyncCopies::land(AsyncCopy& copy) {
-  if (copy.landed) return;
-  copy.landed = true;
-  auto* to = reinterpret_cast<std::uint8_t*>(copy.to);
-  std::memcpy(to, reinterpret_cast<const void*>(copy.from), copy.source_bytes);
-  std::memset(to + copy.source_bytes, 0, copy.bytes - copy.source_bytes);
+template <class F>
+void AsyncOps::each_under_way(F f) {
+  for (const OfLane& lane : lanes_) {
+    for (std::uint32_t index = lane.first; index != none; index = ops_[index].next) f(ops_[index]);
+  }
+}
+
+void AsyncOps::land(AsyncOp& op) {
+  if (op.landed) return;
+  op.landed = true;
+  auto* to = reinterpret_cast<std::uint8_t*>(op.writes.begin);
+  std::memcpy(to, reinterpret_cast<const void*>(op.reads.begin), op.reads.count);
+  std::memset(to + op.reads.count, 0, op.writes.count - op.reads.count);
 }
 
 // At a random time: at the instruction, or at any later commit or wait of the thread.
-void AsyncCopies::land_some(Lane& lane, const OfLane& mine) {
+void AsyncOps::land_some(Lane& lane, const OfLane& mine) {
   if (options().async_mode != AsyncMode::random) return;
-  for (std::uint32_t index = mine.first; index != none; index = under_way_[index].next) {
-    if (lane.block->coin()) land(under_way_[index].copy);
+  for (std::uint32_t index = mine.first; index != none; index = ops_[index].next) {
+    if (lane.block->coin()) land(ops_[index]);
   }
 }
 
-template <class Set>
-void AsyncCopies::each_word(Lane& lane, const AsyncCopy& copy, Set set) {
-  const std::size_t offset = copy.to - lane.block->arena().begin();
-  for (std::size_t word = offset / 4; word < (offset + copy.bytes + 3) / 4; ++word) set(by_word_[word]);
-}
+void AsyncOps::issue(Lane& lane, const AsyncOp& op) {
+  std::uint8_t* const shadow = lane.block->arena().shadow(op.writes.begin);
+  if (!all_marked(shadow, op.writes.count, 0, being_written)) {
+    each_under_way([&](AsyncOp& earlier) { earlier.overwritten |= earlier.writes.overlap(op.writes); });
+  }
+  add_marks(shadow, op.writes.count, being_written);
 
-void AsyncCopies::issue(Lane& lane, const AsyncCopy& copy) {
-  const auto thread = static_cast<std::uint32_t>(lane.index);
-  OfLane& mine = lanes_[thread];
+  OfLane& mine = lanes_[static_cast<std::size_t>(lane.index)];
   std::uint32_t index = unused_;
   if (index == none) {
-    index = static_cast<std::uint32_t>(under_way_.size());
-    under_way_.emplace_back();
+    index = static_cast<std::uint32_t>(ops_.size());
+    ops_.emplace_back();
   } else {
-    unused_ = under_way_[index].next;
+    unused_ = ops_[index].next;
   }
-  under_way_[index] = {copy, thread, none, mine.group};
-  (mine.first == none ? mine.first : under_way_[mine.last].next) = index;
+  ops_[index] = op;
+  ops_[index].issuer = static_cast<std::uint32_t>(lane.index);
+  ops_[index].group = mine.group;
+  ops_[index].next = none;
+  (mine.first == none ? mine.first : ops_[mine.last].next) = index;
   mine.last = index;
-  ++count_;
-  each_word(lane, copy, [index](std::uint32_t& word) { word = index; });
 
-  std::memset(reinterpret_cast<void*>(copy.to), 0xff, copy.bytes);  // NaN in every format
+  std::memset(reinterpret_cast<void*>(op.writes.begin), 0xff, op.writes.count);  // NaN in every format
   const AsyncMode mode = options().async_mode;
-  if (mode == AsyncMode::eager || (mode == AsyncMode::random && lane.block->coin())) land(under_way_[index].copy);
+  if (mode == AsyncMode::eager || (mode == AsyncMode::random && lane.block->coin())) land(ops_[index]);
 }
 
-void AsyncCopies::commit(Lane& lane) {
+AsyncOp* AsyncOps::find_writer(const Bytes& bytes) {
+  AsyncOp* found = nullptr;
+  each_under_way([&](AsyncOp& op) {
+    if (op.writes.overlap(bytes) && (found == nullptr || !op.overwritten)) found = &op;
+  });
+  return found;
+}
+
+AsyncOp* AsyncOps::find_reader(const Bytes& bytes) {
+  AsyncOp* found = nullptr;
+  each_under_way([&](AsyncOp& op) {
+    if (op.reads.overlap(bytes)) found = &op;
+  });
+  return found;
+}
+
+void AsyncOps::commit(Lane& lane) {
   OfLane& mine = lanes_[static_cast<std::size_t>(lane.index)];
   land_some(lane, mine);
   ++mine.group;
 }
 
-void AsyncCopies::wait(Lane& lane, std::size_t pending) {
+void AsyncOps::wait(Lane& lane, std::size_t pending) {
   OfLane& mine = lanes_[static_cast<std::size_t>(lane.index)];
-  while (mine.first != none && under_way_[mine.first].group + pending < mine.group) complete_first(lane, mine);
+  while (mine.first != none && ops_[mine.first].group + pending < mine.group) complete_first(lane, mine);
   land_some(lane, mine);
 }
 
-void AsyncCopies::complete_first(Lane& lane, OfLane& mine) {
+void AsyncOps::complete_first(Lane& lane, OfLane& mine) {
   const std::uint32_t index = mine.first;
-  land(under_way_[index].copy);
-  const AsyncCopy copy = under_way_[index].copy;
-  bool alone = true;
-  each_word(lane, copy, [&](std::uint32_t& word) {
-    alone &= word == index;
-    if (word == index) word = none;
-  });
-  mine.first = under_way_[index].next;
-  under_way_[index].next = unused_;
+  land(ops_[index]);
+  const AsyncOp op = ops_[index];
+  mine.first = op.next;
+  ops_[index].next = unused_;
   unused_ = index;
-  --count_;
-  if (alone) observe_landing(lane, copy);  // or a later copy to the same place was reported when it was issued
+  std::uint8_t* const shadow = lane.block->arena().shadow(op.writes.begin);
+  if (!op.overwritten) {
+    remove_marks(shadow, op.writes.count, being_written);
+    observe_landing(lane, op);
+    return;
+  }
+  for (std::uint32_t i = 0; i < op.writes.count; ++i) {  // some of these bytes the later one has now
+    if (find_writer({op.writes.begin + i, 1}) == nullptr) remove_marks(shadow + i, 1, being_written);
+  }
 }
 
 void cp_async(void* to, const void* from, std::uint32_t bytes, std::uint32_t source_bytes, bool past_l1) {
   Lane& lane = lane_or_die();
-  const AsyncCopy copy{reinterpret_cast<std::uintptr_t>(to),
-                       reinterpret_cast<std::uintptr_t>(from),
-                       bytes,
-                       source_bytes,
-                       __builtin_return_address(0),
-                       false};
+  const AsyncOp op{.reads = {reinterpret_cast<std::uintptr_t>(from), source_bytes},
+                   .writes = {reinterpret_cast<std::uintptr_t>(to), bytes},
+                   .pc = __builtin_return_address(0)};
   if (lane.counting) {
-    const Form form = past_l1 ? Form::copy_past_l1 : Form::copy_through_l1;
-    await_issue(lane, {lane.lane(), copy.from, bytes, Kind::read, form, copy.pc, copy.to, source_bytes});
+    note_access(lane, {.kind = Kind::read,
+                       .form = past_l1 ? Form::copy_past_l1 : Form::copy_through_l1,
+                       .bytes = static_cast<std::uint8_t>(bytes),
+                       .source_bytes = static_cast<std::uint8_t>(std::min(source_bytes, bytes)),  // or it is refused
+                       .address = op.reads.begin,
+                       .pc = op.pc,
+                       .to = op.writes.begin});
   }
-  if (observe_async(lane, copy)) lane.block->copies().issue(lane, copy);
+  if (observe_async(lane, op)) lane.block->async_ops().issue(lane, op);
 }
 
 void cp_async_commit_group() {
   Lane& lane = lane_or_die();
-  await_traced(lane, "cp.async.commit_group", -1, __builtin_return_address(0));
-  lane.block->copies().commit(lane);
+  note_traced(lane, "cp.async.commit_group", -1, __builtin_return_address(0));
+  lane.block->async_ops().commit(lane);
 }
 
 void cp_async_wait_group(int pending) {
   Lane& lane = lane_or_die();
-  await_traced(lane, "cp.async.wait_group", pending, __builtin_return_address(0));
-  lane.block->copies().wait(lane, static_cast<std::size_t>(pending));
+  note_traced(lane, "cp.async.wait_group", pending, __builtin_return_address(0));
+  lane.block->async_ops().wait(lane, static_cast<std::size_t>(pending));
 }
 
 void cp_async_wait_all() {
   Lane& lane = lane_or_die();
-  await_traced(lane, "cp.async.wait_all", -1, __builtin_return_address(0));
-  lane.block->copies().commit(lane);
-  lane.block->copies().wait(lane, 0);
+  note_traced(lane, "cp.async.wait_all", -1, __builtin_return_address(0));
+  lane.block->async_ops().commit(lane);
+  lane.block->async_ops().wait(lane, 0);
 }
 
 }  // namespace simt

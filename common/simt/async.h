@@ -1,11 +1,14 @@
-// cp.async: copies from device to shared memory that go on beside the thread that asked for them.
+// What goes on beside the thread that asked for it: so far, cp.async.
 //
-// A copy is under way from the instruction until the asking thread has waited for its group. In between nobody may touch its
-// destination, whatever barriers there are; after the wait it counts as a store by the asking thread, which others see through
-// a barrier. When the bytes arrive is the hardware's choice. Here it is Options::async_mode's: as late as the rules allow, with
-// the destination poisoned until then; at once; or at a random time. A correct kernel cannot tell.
+// An operation reads bytes at one place and writes them at another, some time after the instruction that issues it. It is under
+// way until its issuer has waited for it. So long nobody may touch what it writes or store to what it reads, whatever barriers
+// there are. Shadow bits say which bytes these are (memory.h), so that the one comparison that each access makes finds them
+// too; only then does anyone look for the operation. After the wait it counts as a store by its issuer, which others see
+// through a barrier. When the bytes arrive is the hardware's choice. Here it is Options::async_mode's: as late as the rules
+// allow, with the destination poisoned until then; at once; or at a random time. A correct kernel cannot tell.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <vector>
 
@@ -15,59 +18,56 @@ namespace simt {
 
 struct Lane;
 
-struct AsyncCopy {
-  std::uintptr_t to;    // in shared memory
-  std::uintptr_t from;  // in device memory
-  std::uint32_t bytes;
-  std::uint32_t source_bytes;  // read; the rest is filled with zeros
-  const void* pc;
-  bool landed;
+struct Bytes {
+  std::uintptr_t begin;
+  std::uint32_t count;
+  bool overlap(const Bytes& other) const {  // no bytes overlap nothing
+    return std::max(begin, other.begin) < std::min(begin + count, other.begin + other.count);
+  }
 };
 
-// The copies of one block.
-class AsyncCopies {
+struct AsyncOp {
+  Bytes reads;   // of device memory
+  Bytes writes;  // of shared memory; what is not read is filled with zeros
+  const void* pc;
+  std::uint32_t issuer = 0;    // a thread of the block
+  std::uint64_t group = 0;     // of the issuer's
+  bool landed = false;         // the bytes are there
+  bool source_stored = false;  // somebody stored to what it reads, which was reported
+  bool overwritten = false;    // a later operation writes there, which was reported
+  std::uint32_t next = 0;      // issued by the same thread, or not in use: an index
+};
+
+// The operations of one block. A thread's are done in groups, in the order in which these were committed.
+class AsyncOps {
  public:
-  void begin_block(std::size_t threads, std::size_t shared_bytes);
+  void begin_block(std::size_t threads);
 
-  void issue(Lane& lane, const AsyncCopy& copy);
-  void commit(Lane& lane);                     // cp.async.commit_group: what was issued since the last commit is one group
-  void wait(Lane& lane, std::size_t pending);  // cp.async.wait_group: until at most `pending` groups are under way
+  void issue(Lane& lane, const AsyncOp& op);
+  void commit(Lane& lane);                     // what was issued since the last commit is one group
+  void wait(Lane& lane, std::size_t pending);  // until at most `pending` groups are under way
 
-  struct UnderWay {
-    AsyncCopy copy;
-    std::uint32_t thread;  // that asked for it
-    std::uint32_t next;    // issued by that thread, or unused: an index into under_way_
-    std::uint64_t group;
-  };
-  // The copy under way that touches these bytes of shared memory; null if there is none. Asked at every access, of words: a
-  // copy covers whole ones.
-  const UnderWay* find(std::size_t offset, std::size_t bytes) const {
-    if (count_ == 0) return nullptr;
-    for (std::size_t word = offset / 4; word < (offset + bytes + 3) / 4; ++word) {
-      if (by_word_[word] != none) return &under_way_[by_word_[word]];
-    }
-    return nullptr;
-  }
+  // One under way that writes any of these bytes, or reads them; null if there is none. Looks at all: ask the shadow first.
+  AsyncOp* find_writer(const Bytes& bytes);
+  AsyncOp* find_reader(const Bytes& bytes);
 
  private:
   static constexpr std::uint32_t none = 0xffffffffu;
 
-  struct OfLane {  // a queue through UnderWay::next, since groups end in the order in which they were committed
+  struct OfLane {  // a queue through AsyncOp::next
     std::uint32_t first = none;
     std::uint32_t last = none;
     std::uint64_t group = 0;  // to which what is issued now will belong: so many were committed
   };
-  void land(AsyncCopy& copy);
+  template <class F>
+  void each_under_way(F f);
+  void land(AsyncOp& op);
   void land_some(Lane& lane, const OfLane& mine);
   void complete_first(Lane& lane, OfLane& mine);
-  template <class Set>
-  void each_word(Lane& lane, const AsyncCopy& copy, Set set);
 
   std::vector<OfLane> lanes_;
-  std::vector<UnderWay> under_way_;
-  std::uint32_t unused_ = none;         // the first of under_way_ that is not in use
-  std::vector<std::uint32_t> by_word_;  // of shared memory: which copy is under way there, or none
-  std::size_t count_ = 0;
+  std::vector<AsyncOp> ops_;
+  std::uint32_t unused_ = none;  // the first of ops_ that is not in use
 };
 
 }  // namespace simt

@@ -2,7 +2,7 @@
 #include "common/simt/collectives.h"
 
 #include <algorithm>
-#include <sstream>
+#include <bit>
 
 #include "common/simt/access.h"
 #include "common/simt/cuda.h"
@@ -18,15 +18,12 @@ Lane& lane_or_die() {
 void meet(WarpCall& call) {
   Lane& lane = lane_or_die();
   if (!(call.mask >> lane.lane() & 1)) {
-    std::ostringstream mask;
-    mask << "0x" << std::hex << call.mask;
     lane.block->run().report("caller not in mask", place_of(call.where), call.pc, [&] {
-      return std::string(call.name) + "(" + mask.str() + ") was called by a lane that the mask does not name\n  by " +
-             lane.block->describe(lane);
+      return call.describe() + " was called by a lane that the mask does not name\n  by " + lane.block->describe(lane);
     });
     lane.block->stop(lane);
   }
-  lane.call = &call;
+  lane.call = behind_products(lane, &call);
   lane.state = Lane::State::in_warp_call;
   lane.wait();
 }
@@ -40,6 +37,23 @@ struct ShuffleCall : WarpCall {
   int width;
   std::uint64_t result = 0;
 };
+
+bool same_line(const std::source_location& a, const std::source_location& b) {
+  return a.line() == b.line() && a.column() == b.column();
+}
+
+// Instructions that the warp makes of it: one at each place where a lane stands, and two where 64 bits are shuffled.
+std::uint64_t instructions_of(WarpCall* const calls[warp_size]) {
+  std::uint64_t places = 0;
+  int bytes = 4;
+  for (int lane = 0; lane < warp_size; ++lane) {
+    if (calls[lane] == nullptr) continue;
+    bytes = calls[lane]->bytes;
+    const auto there = [&](const WarpCall* other) { return other != nullptr && same_line(other->where, calls[lane]->where); };
+    places += std::none_of(calls, calls + lane, there);
+  }
+  return bytes == 8 ? 2 * places : places;
+}
 
 // The lane that a shuffle reads (PTX ISA, shfl.sync: five bits of the operand count): lanes at the edge of a segment keep their
 // own value.
@@ -61,6 +75,7 @@ int source_lane(const ShuffleCall& call, int lane) {
 }
 
 void resolve_shuffle(Block& block, Warp& warp, WarpCall* const calls[warp_size]) {
+  if (block.run().counting) block.counters().shuffle(instructions_of(calls));
   for (int lane = 0; lane < warp_size; ++lane) {
     if (calls[lane] == nullptr) continue;
     auto& call = *static_cast<ShuffleCall*>(calls[lane]);
@@ -95,46 +110,45 @@ void resolve_vote(Block&, Warp&, WarpCall* const calls[warp_size]) {
 
 void barrier(const std::source_location& where) {
   Lane& lane = lane_or_die();
-  await_traced(lane, "bar.sync", 0, __builtin_return_address(0));
+  note_traced(lane, "bar.sync", 0, __builtin_return_address(0));
   lane.block->arrive(lane, false, where, __builtin_return_address(0));
 }
 
 bool barrier_or(bool predicate, const std::source_location& where) {
   Lane& lane = lane_or_die();
-  await_traced(lane, "bar.red.or", 0, __builtin_return_address(0));
+  note_traced(lane, "bar.red.or", 0, __builtin_return_address(0));
   return lane.block->arrive(lane, predicate, where, __builtin_return_address(0));
 }
 
 void warp_barrier(std::uint32_t mask, const std::source_location& where) {
   WarpCall call{"__syncwarp", mask, where, __builtin_return_address(0), [](Block& block, Warp& warp, WarpCall* const* calls) {
-                  const WarpCall* const* first = std::find_if(calls, calls + warp_size, [](auto* c) { return c != nullptr; });
                   std::vector<std::uint32_t> lanes;
-                  for (int lane = 0; lane < warp_size; ++lane) {
-                    if ((*first)->mask >> lane & 1) lanes.push_back(static_cast<std::uint32_t>(warp.lanes[lane].index));
+                  for (int lane = 0; lane < warp.count; ++lane) {
+                    if (calls[lane] != nullptr) lanes.push_back(static_cast<std::uint32_t>(warp.lanes[lane].index));
                   }
                   const Time met = block.order().meet(lanes);
-                  for (int lane = 0; lanes.size() == warp_size && lane < warp_size; ++lane) {
-                    warp.lanes[lane].marker.begin_epoch(met);
-                  }
+                  const bool all = lanes.size() == static_cast<std::size_t>(warp.count);
+                  for (int lane = 0; all && lane < warp.count; ++lane) warp.lanes[lane].marker.begin_epoch(met);
                 }};
+  call.spares_exited = true;
   meet(call);
 }
 
 void bar_sync(int id, int threads, const std::source_location& where) {
   Lane& lane = lane_or_die();
-  await_traced(lane, "bar.sync", id, __builtin_return_address(0));
+  note_traced(lane, "bar.sync", id, __builtin_return_address(0));
   lane.block->arrive_named(lane, {"bar.sync", id, threads, where, __builtin_return_address(0)});
 }
 
 void barrier_sync(int id, int threads, const std::source_location& where) {
   Lane& lane = lane_or_die();
-  await_traced(lane, "barrier.sync", id, __builtin_return_address(0));
+  note_traced(lane, "barrier.sync", id, __builtin_return_address(0));
   lane.block->arrive_named(lane, {"barrier.sync", id, threads, where, __builtin_return_address(0)});
 }
 
 void bar_arrive(int id, int threads, const std::source_location& where) {
   Lane& lane = lane_or_die();
-  await_traced(lane, "bar.arrive", id, __builtin_return_address(0));
+  note_traced(lane, "bar.arrive", id, __builtin_return_address(0));
   lane.block->arrive_named(lane, {"bar.arrive", id, threads, where, __builtin_return_address(0)});
 }
 
@@ -143,9 +157,19 @@ void fence(Scope scope) {
   lane.block->order().fence(static_cast<std::uint32_t>(lane.index), scope);
 }
 
-std::uint64_t shuffle(const char* name, Shuffle mode, std::uint32_t mask, std::uint64_t value, int operand, int width,
-                      const std::source_location& where) {
-  ShuffleCall call{{name, mask, where, __builtin_return_address(0), resolve_shuffle}, mode, value, operand, width};
+std::uint64_t shuffle(const char* name, Shuffle mode, std::uint32_t mask, std::uint64_t value, int bytes, int operand,
+                      int width, const std::source_location& where) {
+  const void* const pc = __builtin_return_address(0);
+  if (width < 1 || width > warp_size || !std::has_single_bit(static_cast<unsigned>(width))) {
+    const Lane& lane = lane_or_die();
+    lane.block->run().report("shuffle misuse", place_of(where), pc, [&] {
+      return std::string(name) + " of width " + std::to_string(width) + ": it is 1, 2, 4, 8, 16 or 32\n  by " +
+             lane.block->describe(lane);
+    });
+    width = warp_size;
+  }
+  ShuffleCall call{{name, mask, where, pc, resolve_shuffle}, mode, value, operand, width};
+  call.bytes = bytes;
   meet(call);
   return call.result;
 }

@@ -180,11 +180,17 @@ Wavefronts Counters::matrices(const void* pc, Kind kind, std::span<const std::ui
   ++counts.instructions;
   ++counts.requests;
   Wavefronts total{};
-  // One wavefront for each matrix, if its rows lie in different banks. (Of ldmatrix that is measured:
-  // tests/simt/calibration_ampere.cu. Of stmatrix, in both forms, it is assumed.)
+  // One wavefront for each matrix, if its rows lie in different banks. (Measured: of ldmatrix by
+  // tests/simt/calibration_ampere.cu, of stmatrix by calibration_hopper.sm_90.cu.)
   for (std::size_t first = 0; first < rows.size(); first += 8) {
     std::array<PendingAccess, 8> matrix;
-    for (std::size_t r = 0; r < 8; ++r) matrix[r] = {static_cast<int>(r), rows[first + r], 16, kind, Form::matrix, pc};
+    for (std::size_t r = 0; r < 8; ++r)
+      matrix[r] = {.lane = static_cast<std::uint8_t>(r),
+                   .kind = kind,
+                   .form = Form::matrix,
+                   .bytes = 16,
+                   .address = rows[first + r],
+                   .pc = pc};
     total += {most_in_a_bank(matrix), 1};
   }
   counts.wavefronts += total;
@@ -266,7 +272,9 @@ void Footprint::mark(const PendingAccess& access) {
   SectorMark* const marks = sector_marks(access.kind);
   const std::uint32_t bytes = is_copy(access.form) ? access.source_bytes : access.bytes;
   if (bytes == 0) return;
-  for (const std::uintptr_t address : {access.address, access.address + bytes - 1}) {
+  const std::uintptr_t last = (access.address + bytes - 1) / sector_bytes;
+  for (std::uintptr_t sector = access.address / sector_bytes; sector <= last; ++sector) {
+    const std::uintptr_t address = sector * sector_bytes;
     if (Heap::contains(address)) marks[(address - Heap::base) / sector_bytes].store(1, std::memory_order_relaxed);
   }
 }

@@ -1,5 +1,5 @@
-// What Nsight Compute would count. Counting makes the lanes of a warp meet at every access (engine.h: Warp::issue), so that
-// one access of one warp is one request here as it is on the hardware; this file turns requests into numbers.
+// What Nsight Compute would count. Block::issue puts the accesses of lanes together, so that one access of one warp is one
+// request here as it is on the hardware; this file turns requests into numbers.
 #pragma once
 
 #include <cstdint>
@@ -12,20 +12,21 @@
 
 namespace simt {
 
-// An access that a lane is about to make.
+// An access of a lane, which waits to be counted with those of other lanes.
 struct PendingAccess {
-  int lane;                // in the warp
-  std::uintptr_t address;  // of a cp.async: of its source
-  std::uint32_t bytes;     // width of the access
+  std::uint8_t lane = 0;  // in the warp
   Kind kind;
   Form form;
+  std::uint8_t bytes = 0;         // width of the access
+  std::uint8_t source_bytes = 0;  // of a cp.async
+  bool predicated_off = false;    // waits with the others, but takes no part
+  std::int16_t operand = -1;      // of an instruction that is no access; a larger one is kept as 32,767
+  std::uintptr_t address = 0;     // of a cp.async: of its source
   const void* pc;
-  std::uintptr_t to = 0;           // of a cp.async
-  std::uint32_t source_bytes = 0;  // of a cp.async
-  int operand = -1;                // of an instruction that is no access
-  const char* op = nullptr;        // its name; only a trace wants to know of it
-  bool predicated_off = false;     // waits with the others, but takes no part
+  std::uintptr_t to = 0;     // of a cp.async
+  const char* op = nullptr;  // of an instruction that is no access: its name; only a trace wants to know of it
 };
+static_assert(sizeof(PendingAccess) == 48);  // moving them to and from memory takes much of the time of a count
 
 inline bool is_copy(Form form) { return form == Form::copy_through_l1 || form == Form::copy_past_l1; }
 
@@ -55,7 +56,7 @@ class Counters {
  public:
   Cost request(std::span<const PendingAccess> lanes);  // by lanes of one warp, at one place in the code
   void barrier(std::uint64_t warps) { barriers_ += warps; }
-  void shuffle() { ++shuffles_; }
+  void shuffle(std::uint64_t instructions) { shuffles_ += instructions; }
   // ldmatrix, or stmatrix; rows of 16 bytes, 8 for each matrix.
   Wavefronts matrices(const void* pc, Kind kind, std::span<const std::uintptr_t> rows);
   void tensor_instruction() { ++tensor_instructions_; }

@@ -60,8 +60,8 @@ void cp_async_wait_group(int pending);
 void cp_async_wait_all();
 
 enum class Shuffle { index, up, down, butterfly };
-std::uint64_t shuffle(const char* name, Shuffle mode, std::uint32_t mask, std::uint64_t value, int operand, int width,
-                      const std::source_location& where);
+std::uint64_t shuffle(const char* name, Shuffle mode, std::uint32_t mask, std::uint64_t value, int bytes, int operand,
+                      int width, const std::source_location& where);
 std::uint32_t ballot(const char* name, std::uint32_t mask, bool predicate, const std::source_location& where);
 
 // The block's shared memory; `anchor` leads to the struct's members in the debug information.
@@ -72,10 +72,11 @@ inline T* type_anchor = nullptr;
 // For code that the compiler's hooks would miss or split: one access of `bytes`, made by the code that returns to `pc`.
 void report_access(const void* address, std::size_t bytes, bool is_write, const void* pc);
 void report_no_access(const void* pc);  // of a lane whose predicate is false, where others of its warp make an access
-// Before an atomic: lets other threads run, then reports the read. No other thread of the block runs until the calling lane
-// waits again. True if other blocks run at the same time, in no order that the seed would know.
-bool report_atomic(const void* address, std::size_t bytes, Scope scope, const void* pc);
-void report_atomic_store(const void* address, std::size_t bytes, Scope scope, const void* pc);
+// Before an atomic: lets other threads run, then reports the access. No other thread of the block runs until the calling lane
+// waits again. True if other blocks run at the same time, in no order that the seed would know. `stores`: whatever it finds;
+// else it is a store only if it says so afterwards, before it changes the value.
+bool report_atomic(const void* address, std::size_t bytes, Scope scope, bool stores, const void* pc);
+void report_atomic_store(const void* address, std::size_t bytes, Scope scope, bool stores, const void* pc);
 void use_unordered_result();  // the launch runs again, in order
 
 // Not inlined, not instrumented: the access is reported once, with its whole width.
@@ -137,18 +138,18 @@ class Found {
   bool unordered_;
 };
 
-// Replaces *address by update(*address) and returns the old value.
-template <class T, class Update>
+// Replaces *address by update(*address) and returns the old value. `stores`: also where that is the old value.
+template <bool stores, class T, class Update>
 [[gnu::noinline, gnu::no_sanitize_thread]] Found<T> atomic(Scope scope, T* address, Update update) {
   static_assert(sizeof(T) == 4 || sizeof(T) == 8, "atomics are of 4 or 8 bytes");
   using Bits = std::conditional_t<sizeof(T) == 4, std::uint32_t, std::uint64_t>;
-  const bool unordered = report_atomic(address, sizeof(T), scope, __builtin_return_address(0));
+  const bool unordered = report_atomic(address, sizeof(T), scope, stores, __builtin_return_address(0));
   auto* const bits = reinterpret_cast<Bits*>(address);
   Bits old = __atomic_load_n(bits, __ATOMIC_RELAXED);
   for (;;) {
     const auto updated = __builtin_bit_cast(Bits, update(__builtin_bit_cast(T, old)));  // std::bit_cast may be a call
     if (updated == old) break;
-    report_atomic_store(address, sizeof(T), scope, __builtin_return_address(0));
+    report_atomic_store(address, sizeof(T), scope, stores, __builtin_return_address(0));
     // False where another worker has changed the value in between; old is then what it is now.
     if (__atomic_compare_exchange_n(bits, &old, updated, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED)) break;
   }
@@ -160,7 +161,7 @@ T shuffled(const char* name, Shuffle mode, unsigned mask, T value, int operand, 
   static_assert(std::is_trivially_copyable_v<T> && sizeof(T) <= 8, "shuffles move 32 or 64 bits");
   std::uint64_t bits = 0;
   std::memcpy(&bits, &value, sizeof(T));
-  bits = shuffle(name, mode, mask, bits, operand, width, where);
+  bits = shuffle(name, mode, mask, bits, sizeof(T) <= 4 ? 4 : 8, operand, width, where);
   std::memcpy(&value, &bits, sizeof(T));
   return value;
 }
@@ -223,10 +224,10 @@ inline int __all_sync(unsigned mask, int predicate, const std::source_location w
 // Always inlined, so that reports name the kernel's line.
 
 // NAME(address, value), NAME_block and NAME_system: *address becomes `updated`, an expression of `old` and `value`.
-#define SIMT_ATOMIC_OF(scope, name, updated)                                                              \
-  template <class T>                                                                                      \
-  [[gnu::always_inline]] inline simt::Found<T> name(T* address, std::type_identity_t<T> value) {          \
-    return simt::atomic(simt::Scope::scope, address, [value](T old) { return static_cast<T>(updated); }); \
+#define SIMT_ATOMIC_OF(scope, name, updated)                                                                    \
+  template <class T>                                                                                            \
+  [[gnu::always_inline]] inline simt::Found<T> name(T* address, std::type_identity_t<T> value) {                \
+    return simt::atomic<true>(simt::Scope::scope, address, [value](T old) { return static_cast<T>(updated); }); \
   }
 #define SIMT_ATOMIC(name, updated)             \
   SIMT_ATOMIC_OF(device, name, updated)        \
@@ -253,11 +254,11 @@ SIMT_ATOMIC(atomicExch, ((void)old, value))
 #undef SIMT_ATOMIC
 #undef SIMT_ATOMIC_OF
 
-#define SIMT_ATOMIC_CAS(scope, name)                                                                                    \
-  template <class T>                                                                                                    \
-  [[gnu::always_inline]] inline simt::Found<T> name(T* address, std::type_identity_t<T> compare,                        \
-                                                    std::type_identity_t<T> value) {                                    \
-    return simt::atomic(simt::Scope::scope, address, [compare, value](T old) { return old == compare ? value : old; }); \
+#define SIMT_ATOMIC_CAS(scope, name)                                                                                           \
+  template <class T>                                                                                                           \
+  [[gnu::always_inline]] inline simt::Found<T> name(T* address, std::type_identity_t<T> compare,                               \
+                                                    std::type_identity_t<T> value) {                                           \
+    return simt::atomic<false>(simt::Scope::scope, address, [compare, value](T old) { return old == compare ? value : old; }); \
   }
 SIMT_ATOMIC_CAS(device, atomicCAS)
 SIMT_ATOMIC_CAS(block, atomicCAS_block)

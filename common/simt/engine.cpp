@@ -1,13 +1,17 @@
 #include "common/simt/engine.h"
 
+#include <time.h>
+
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <map>
 #include <set>
 #include <sstream>
 #include <thread>
 #include <utility>
 
+#include "common/simt/access.h"
 #include "common/simt/cuda.h"
 #include "common/simt/symbols.h"
 
@@ -29,9 +33,22 @@ std::vector<KernelCounters> all_counters;
 std::vector<KernelTrace> all_traces;
 unsigned traced_warp = 0;
 
-// Blocks that one worker may keep open while they wait for each other: two for each multiprocessor of an H200.
-constexpr std::size_t max_resident = 264;
-constexpr int max_idle_rounds = 100000;
+// What a multiprocessor holds at once, and how many of them there are: NVIDIA's tables of compute capabilities.
+struct Machine {
+  const char* name;
+  std::size_t multiprocessors, blocks, warps, registers, shared_bytes, shared_bytes_of_block;
+};
+const Machine& machine() {
+  static constexpr Machine machines[] = {{"an H100", 132, 32, 64, 65536, 228 * 1024, max_shared_bytes},
+                                         {"an RTX 3090", 82, 16, 48, 65536, 100 * 1024, 99 * 1024}};
+  return machines[static_cast<int>(current_options.device)];
+}
+
+// So long may all blocks spin: a spin ends when somebody stores, and nobody does. The first is of rounds without any store.
+constexpr int max_idle_rounds = 300000;
+constexpr double max_idle_seconds = 2;
+// In so many rounds with atomic or volatile accesses, some block ends. If not, it may wait for one that has not begun.
+constexpr int max_rounds_alone = 256;
 
 std::string to_string(uint3 v) {
   std::ostringstream text;
@@ -60,6 +77,9 @@ std::string ranges(std::uint32_t lanes) {
   return text.str();
 }
 
+// Of calls: mostly one string. Files that were compiled apart have their own.
+bool same_name(const char* a, const char* b) { return a == b || std::string_view(a) == b; }
+
 bool same_place(const std::source_location& a, const std::source_location& b) {
   return a.line() == b.line() && a.column() == b.column() &&
          (a.file_name() == b.file_name() || std::string_view(a.file_name()) == b.file_name());
@@ -76,6 +96,7 @@ std::uint64_t next_random(std::uint64_t& state) {
 
 void configure(const Options& options) { current_options = options; }
 const Options& options() { return current_options; }
+std::size_t shared_bytes_of_block() { return machine().shared_bytes_of_block; }
 std::vector<Finding> take_findings() { return std::exchange(all_findings, {}); }
 std::vector<KernelCounters> take_counters() { return std::exchange(all_counters, {}); }
 std::vector<KernelTrace> take_traces() { return std::exchange(all_traces, {}); }
@@ -83,14 +104,38 @@ void trace_warp(unsigned warp) { traced_warp = warp; }
 
 // ---- lanes ----
 
+std::string WarpCall::describe() const {
+  std::ostringstream text;
+  text << name << (bytes == 8 ? " of 8 bytes" : "") << "(0x" << std::hex << mask << ')';
+  return text.str();
+}
+
+std::string BarrierCall::describe() const {
+  return std::string_view(name) == "__syncthreads()"
+             ? name
+             : std::string(name) + ' ' + std::to_string(id) + ", " + std::to_string(threads);
+}
+
 void Lane::wait() {
   yielded = false;
+  if (state != State::too_far_ahead) fresh = true;
   fiber.suspend();
 }
 
 void Lane::yield() {
+  await_products(*this);
+  await_issued(*this);
   yielded = true;
   fiber.suspend();
+}
+
+void Lane::note_found(std::uintptr_t address, std::uint64_t value, const void* pc) {
+  std::uint64_t seed = reinterpret_cast<std::uintptr_t>(pc) ^ address << 20 ^ value * 0x9e3779b97f4a7c15u;
+  const std::uint64_t mark = next_random(seed);
+  polls_pc = pc;
+  polls = address;
+  fresh = std::find(found.begin(), found.end(), mark) == found.end();
+  if (fresh) found[found_next++ % found.size()] = mark;
 }
 
 // ---- blocks ----
@@ -114,11 +159,15 @@ void Block::begin(Run& run, std::uint64_t linear_index, Counters& counters) {
   votes_ = false;
   shared_type_ = nullptr;
   stacks_.prepare(static_cast<int>(threads_));
+  if (lane_count_ < threads_) {
+    lanes_ = std::make_unique<Lane[]>(threads_);
+    lane_count_ = threads_;
+  }
   arena_.begin_block(shared_bytes);
   for (NamedBarrier& barrier : named_barriers_) barrier = {};
   order_.begin_block(linear_index_, threads_, run.ordered ? &run.device_flags : nullptr);
-  races_.words.reserve((shared_bytes + 3) / 4);
-  copies_.begin_block(threads_, shared_bytes);
+  races_.reserve(shared_bytes);
+  async_ops_.begin_block(threads_);
 
   warps_.clear();
   warp_order_.clear();
@@ -132,6 +181,9 @@ void Block::begin(Run& run, std::uint64_t linear_index, Counters& counters) {
   for (unsigned i = 0; i < threads_; ++i) {
     Lane& lane = lanes_[i];
     lane.state = Lane::State::runnable;
+    lane.fresh = true;
+    lane.arrived = lane.stored = false;
+    lane.found = {};
     lane.index = static_cast<int>(i);
     lane.counting = run.counting;
     lane.traced = traced && i / warp_size == traced_warp;
@@ -141,11 +193,17 @@ void Block::begin(Run& run, std::uint64_t linear_index, Counters& counters) {
     lane.arena_low = arena_.low();
     lane.arena_shadow = arena_.shadow(arena_.low());
     lane.block = this;
+    lane.queue.clear();
+    lane.accesses.clear();
+    lane.issued = 0;
     lane.fiber.start(stacks_, lane.index, [this, &lane] {
       run_->launch.call(run_->launch.kernel, run_->launch.params);
+      await_products(lane);
+      await_issued(lane);
       lane.state = Lane::State::exited;
       lane.yielded = false;
       ++exited_;
+      gather(lane);
     });
   }
 }
@@ -154,7 +212,7 @@ Block::Status Block::round() {
   blockIdx = position(run_->launch.grid, linear_index_);
   blockDim = run_->launch.block;
   gridDim = run_->launch.grid;
-  const std::uint64_t stores_before = stores_;
+  yielded_ = stored_ = false;
   bool ran = false;
   bool moved = false;
   shuffle(warp_order_);
@@ -170,7 +228,7 @@ Block::Status Block::round() {
     report_stuck();
     return Status::stuck;
   }
-  return moved || stores_ != stores_before ? Status::progressed : Status::spinning;
+  return moved ? Status::progressed : Status::spinning;
 }
 
 Block::WarpRun Block::run_warp(Warp& warp) {
@@ -185,7 +243,10 @@ Block::WarpRun Block::run_warp(Warp& warp) {
     }
     // Accesses are issued when no lane can go on. The last lane at a named barrier wakes up those that ran before it: they,
     // too, come to their next access first.
-    if (ready.empty() && !resolve_calls(warp) && !issue(warp)) return result;
+    if (ready.empty()) {
+      const bool resolved = resolve_calls(warp);
+      if (run_->stopped || (!resolved && (waits_for_yielded(warp) || !issue(warp)))) return result;
+    }
     shuffle(ready);
     for (Lane* lane : ready) {
       result.ran = true;
@@ -193,34 +254,63 @@ Block::WarpRun Block::run_warp(Warp& warp) {
       current_lane = lane;
       lane->fiber.resume();
       current_lane = nullptr;
-      result.moved |= !lane->yielded;
+      result.moved |= lane->got_further();
+      yielded_ |= lane->yielded;
+      stored_ |= std::exchange(lane->stored, false);
       if (run_->stopped) return result;
     }
   }
 }
 
-// Of the lanes that are about to access memory, lets those at the lowest place in the code go on. True if there were any.
+// A lane that makes an atomic goes on in the next round; it may come to the access at which the others stand, and they are one
+// request. Who only spins comes to none.
+bool Block::waits_for_yielded(const Warp& warp) const {
+  return std::any_of(warp.lanes, warp.lanes + warp.count,
+                     [](const Lane& lane) { return lane.state == Lane::State::runnable && lane.yielded && lane.fresh; });
+}
+
+// Issues the accesses of the lanes, those at the lowest place in the code first, until a lane has none left: it may go on, or
+// have its warp call made. True if there was one.
 bool Block::issue(Warp& warp) {
-  const auto pending = [&](int l) { return warp.lanes[l].state == Lane::State::in_access; };
-  const void* lowest = nullptr;
-  for (int l = 0; l < warp.count; ++l) {
-    const void* pc = warp.lanes[l].access.pc;
-    if (pending(l) && (lowest == nullptr || std::less<>()(pc, lowest))) lowest = pc;
+  bool issued = false, all_ahead = true;
+  while (all_ahead) {
+    const void* lowest = nullptr;
+    for (int l = 0; l < warp.count; ++l) {
+      const Lane& lane = warp.lanes[l];
+      if (!lane.is_ahead()) continue;
+      const void* pc = lane.accesses[lane.issued].pc;
+      if (lowest == nullptr || std::less<>()(pc, lowest)) lowest = pc;
+    }
+    if (lowest == nullptr) break;
+    issued = true;
+    for (auto& request : requests_) request.clear();
+    for (int l = 0; l < warp.count; ++l) {
+      Lane& lane = warp.lanes[l];
+      if (!lane.is_ahead() || lane.accesses[lane.issued].pc != lowest) continue;
+      const PendingAccess& access = lane.accesses[lane.issued];
+      if (!access.predicated_off) requests_[access.form == Form::shared].push_back(access);
+      if (++lane.issued < lane.accesses.size()) continue;
+      lane.accesses.clear();
+      lane.issued = 0;
+      if (lane.state == Lane::State::too_far_ahead) lane.state = Lane::State::runnable;
+      all_ahead = false;
+    }
+    for (const std::vector<PendingAccess>& request : requests_) {
+      if (request.empty()) continue;
+      const Cost cost = request.front().op == nullptr ? counters_->request(request) : Cost{};
+      if (warp.trace != nullptr) warp.trace->request(*this, request, cost);
+    }
   }
-  if (lowest == nullptr) return false;
-  for (auto& request : requests_) request.clear();
-  for (int l = 0; l < warp.count; ++l) {
-    Lane& lane = warp.lanes[l];
-    if (!pending(l) || lane.access.pc != lowest) continue;
-    if (!lane.access.predicated_off) requests_[lane.access.form == Form::shared].push_back(lane.access);
-    lane.state = Lane::State::runnable;
+  return issued;
+}
+
+// When a fault has stopped the launch: no lane goes on, but what they accessed counts. In how many requests, the schedule
+// decides: lanes stopped at different places.
+void Block::issue_rest() {
+  for (Warp& warp : warps_) {
+    while (issue(warp)) {
+    }
   }
-  for (const std::vector<PendingAccess>& request : requests_) {
-    if (request.empty()) continue;
-    const Cost cost = request.front().op == nullptr ? counters_->request(request) : Cost{};
-    if (warp.trace != nullptr) warp.trace->request(*this, request, cost);
-  }
-  return true;
 }
 
 // Completes every warp call whose lanes have all arrived. True if a lane became runnable.
@@ -232,17 +322,19 @@ bool Block::resolve_calls(Warp& warp) {
     WarpCall* calls[warp_size] = {};
     std::uint32_t arrived = 0;
     std::uint32_t gone = 0;
+    if (warp.lanes[l].is_ahead()) continue;
     for (int other = 0; other < warp_size; ++other) {
       if (!(call.mask >> other & 1)) continue;
+      if (other < warp.count && warp.lanes[other].is_ahead()) break;
       if (other >= warp.count || warp.lanes[other].state == Lane::State::exited) {
         gone |= 1u << other;
       } else if (warp.lanes[other].state == Lane::State::in_warp_call && warp.lanes[other].call->mask == call.mask &&
-                 std::string_view(warp.lanes[other].call->name) == call.name) {
+                 same_name(warp.lanes[other].call->name, call.name) && warp.lanes[other].call->bytes == call.bytes) {
         calls[other] = warp.lanes[other].call;
         arrived |= 1u << other;
       }
     }
-    if (gone != 0) {
+    if (gone != 0 && !call.spares_exited) {
       run_->report("exited lane in mask", place_of(call.where), call.pc, [&] {
         return std::string(call.name) + " names lanes " + ranges(gone) + " of warp " + std::to_string(warp.index) +
                ", which have exited or never existed\n  called by " + describe(warp.lanes[l]);
@@ -250,13 +342,15 @@ bool Block::resolve_calls(Warp& warp) {
       run_->stopped = true;
       return false;
     }
-    if (arrived != call.mask) continue;
+    if ((arrived | gone) != call.mask) continue;
     if (call.aligned_at != nullptr) check_aligned(warp, calls);
     if (warp.trace != nullptr) warp.trace->call(call);
     call.resolve(*this, warp, calls);
-    if (std::string_view(call.name).starts_with("__shfl")) counters_->shuffle();
     for (int other = 0; other < warp.count; ++other) {
-      if (calls[other] != nullptr) warp.lanes[other].state = Lane::State::runnable;
+      if (calls[other] == nullptr) continue;
+      Lane& lane = warp.lanes[other];
+      lane.call = calls[other]->next;
+      if (lane.call == nullptr) lane.state = Lane::State::runnable;
     }
     resolved = true;
   }
@@ -278,9 +372,9 @@ void Block::check_aligned(const Warp& warp, WarpCall* const calls[warp_size]) {
 }
 
 bool Block::arrive(Lane& lane, bool vote, const std::source_location& where, const void* pc) {
+  await_products(lane);
   lane.state = Lane::State::in_barrier;
-  lane.barrier_place = where;
-  lane.barrier_pc = pc;
+  lane.barrier = {.name = "__syncthreads()", .where = where, .pc = pc};
   ++in_barrier_;
   votes_ |= vote;
   lane.wait();
@@ -291,95 +385,138 @@ bool Block::arrive(Lane& lane, bool vote, const std::source_location& where, con
 bool Block::release_barrier() {
   if (in_barrier_ == 0 || in_barrier_ + exited_ < threads_) return false;
   const Lane* first = nullptr;
+  std::uint32_t warps = 0;
   for (std::size_t i = 0; i < threads_; ++i) {
     Lane& lane = lanes_[i];
-    if (lane.state != Lane::State::in_barrier) continue;
+    if (lane.state != Lane::State::in_barrier || lane.waits_for_named_barrier()) continue;
     lane.state = Lane::State::runnable;
+    warps |= 1u << lane.warp();
     if (first == nullptr) first = &lane;
-    if (!same_place(lane.barrier_place, first->barrier_place)) {
-      run_->report("divergent barrier", place_of(lane.barrier_place), lane.barrier_pc, [&] {
-        return "__syncthreads() is one barrier, reached at two places\n  by " + describe(*first) + " at " +
-               with_callers(place_of(first->barrier_place), first->barrier_pc) + "\n  by " + describe(lane) + " at " +
-               with_callers(place_of(lane.barrier_place), lane.barrier_pc);
+    if (lane.barrier.pc != first->barrier.pc) {
+      run_->report("divergent barrier", place_of(lane.barrier.where), lane.barrier.pc, [&] {
+        const bool same_line = same_place(lane.barrier.where, first->barrier.where);
+        return std::string("__syncthreads() is one barrier, reached at two places") +
+               (same_line ? " that were made of one line" : "") + "\n  by " + describe(*first) + " at " +
+               with_callers(place_of(first->barrier.where), first->barrier.pc) + "\n  by " + describe(lane) + " at " +
+               with_callers(place_of(lane.barrier.where), lane.barrier.pc);
       });
       first = &lane;
     }
   }
+  if (in_barrier_ < threads_) report_skipped(*first);
   in_barrier_ = 0;
   voted_ = std::exchange(votes_, false);
-  counters_->barrier(warps_.size());
+  counters_->barrier(static_cast<std::uint64_t>(std::popcount(warps)));
   order_.full_barrier();
   for (std::size_t i = 0; i < threads_; ++i) lanes_[i].marker.begin_barrier_epoch(order_.last_barrier());
   return true;
 }
 
-void Block::arrive_named(Lane& lane, const BarrierCall& call) {
-  const auto refuse = [&](const std::string& why) {
-    run_->report("barrier misuse", place_of(call.where), call.pc, [&] {
-      return std::string(call.name) + ' ' + std::to_string(call.id) + ", " + std::to_string(call.threads) + ": " + why +
-             "\n  by " + describe(lane);
-    });
-    stop(lane);
-  };
-  if (call.id < 1 || call.id >= named_barriers) refuse("barriers are numbered 1 to 15; 0 is __syncthreads()'s");
-  if (call.threads < warp_size || call.threads % warp_size != 0 || static_cast<std::size_t>(call.threads) > threads_) {
-    refuse("the count of threads is a multiple of 32, and the block has " + std::to_string(threads_));
-  }
-  NamedBarrier& barrier = named_barriers_[static_cast<std::size_t>(call.id)];
-  if (barrier.threads != 0 && barrier.threads != call.threads) {
-    refuse("others came to the same barrier for " + std::to_string(barrier.threads) + " threads");
-  }
-  const bool waits = std::string_view(call.name) != "bar.arrive";
-  for (const std::uint32_t i : barrier.waiting) {
-    const BarrierCall& other = lanes_[i].named_barrier;
-    const bool aligned = std::string_view(call.name) == "bar.sync" || std::string_view(other.name) == "bar.sync";
-    if (waits && aligned && other.pc != call.pc) {
-      refuse("others wait in another instruction, " + std::string(other.name) + " at " +
-             with_callers(place_of(other.where), other.pc) + "; threads that come from different places need barrier.sync");
+// The hardware goes on when all threads of the block have come that are still there. CUDA says that all must come.
+void Block::report_skipped(const Lane& waiting) {
+  run_->report("skipped barrier", place_of(waiting.barrier.where), waiting.barrier.pc, [&] {
+    std::string gone;
+    for (const Warp& warp : warps_) {
+      std::uint32_t lanes = 0;
+      for (int l = 0; l < warp.count; ++l) lanes |= std::uint32_t{warp.lanes[l].state == Lane::State::exited} << l;
+      if (lanes != 0) gone += "\n  without warp " + std::to_string(warp.index) + " lanes " + ranges(lanes);
     }
+    return "__syncthreads() was reached by some threads of the block, and the others have ended" + gone + "\n  reached by " +
+           describe(waiting);
+  });
+}
+
+void Block::refuse(Lane& lane, const BarrierCall& call, const std::string& why) {
+  run_->report("barrier misuse", place_of(call.where), call.pc,
+               [&] { return call.describe() + ": " + why + "\n  by " + describe(lane); });
+  stop(lane);
+}
+
+// The barrier instructions are the warp's (PTX ISA, barrier): a thread waits for all threads of its warp that have not exited,
+// and then the warp counts as 32, however many these are.
+void Block::arrive_named(Lane& lane, const BarrierCall& call) {
+  await_products(lane);
+  if (call.id < 1 || call.id >= named_barriers) refuse(lane, call, "barriers are numbered 1 to 15; 0 is __syncthreads()'s");
+  if (call.threads < warp_size || call.threads % warp_size != 0 ||
+      static_cast<std::size_t>(call.threads) > warps_.size() * warp_size) {
+    refuse(lane, call, "the count of threads is a multiple of 32, and the block has " + std::to_string(threads_));
   }
-  const auto index = static_cast<std::uint32_t>(lane.index);
-  barrier.threads = call.threads;
-  ++barrier.arrived;
-  if (waits) barrier.waiting.push_back(index);
-  order_.arrive(barrier.meeting, index);
-  if (barrier.arrived == call.threads) {
-    counters_->barrier(static_cast<std::uint64_t>(call.threads / warp_size));
-    order_.end(barrier.meeting, barrier.waiting);
-    for (const std::uint32_t i : barrier.waiting) lanes_[i].state = Lane::State::runnable;
-    barrier = {};
-  } else if (waits) {
-    lane.named_barrier = call;
-    lane.state = Lane::State::in_named_barrier;
-    lane.wait();
+  await_issued(lane);
+  lane.barrier = call;
+  lane.state = Lane::State::in_barrier;
+  gather(lane);
+  if (lane.state != Lane::State::runnable) lane.wait();
+}
+
+// After a lane has come to a barrier, or exited: if all lanes of its warp that are still there have come, the warp arrives.
+void Block::gather(Lane& last) {
+  const Warp& warp = warps_[static_cast<std::size_t>(last.warp())];
+  std::vector<std::uint32_t> lanes;
+  const BarrierCall* first = nullptr;
+  for (int l = 0; l < warp.count; ++l) {
+    const Lane& lane = warp.lanes[l];
+    if (lane.state == Lane::State::exited) continue;
+    if (!lane.waits_for_named_barrier() || lane.arrived) return;
+    if (first == nullptr) first = &lane.barrier;
+    if (lane.barrier.id != first->id || std::string_view(lane.barrier.name) != first->name) return;
+    lanes.push_back(static_cast<std::uint32_t>(lane.index));
   }
+  if (first == nullptr) return;
+  NamedBarrier& barrier = named_barriers_[static_cast<std::size_t>(first->id)];
+  const bool waits = std::string_view(first->name) != "bar.arrive";
+  const auto same_instruction = [&](std::uint32_t i) {
+    const BarrierCall& other = lanes_[i].barrier;
+    const bool aligned = std::string_view(first->name) == "bar.sync" || std::string_view(other.name) == "bar.sync";
+    if (!waits || !aligned || other.pc == first->pc) return;
+    refuse(last, *first,
+           "others wait in another instruction, " + std::string(other.name) + " at " +
+               with_callers(place_of(other.where), other.pc) + "; take barrier.sync, as NVIDIA's synccheck asks");
+  };
+  const auto same_count = [&](int threads) {
+    if (threads == 0 || threads == first->threads) return;
+    refuse(last, *first, "others came to the same barrier for " + std::to_string(threads) + " threads");
+  };
+  same_count(barrier.threads);
+  for (const std::uint32_t i : lanes) same_count(lanes_[i].barrier.threads);
+  std::for_each(lanes.begin(), lanes.end(), same_instruction);
+  std::for_each(barrier.waiting.begin(), barrier.waiting.end(), same_instruction);
+  if (barrier.warps >> warp.index & 1) {
+    refuse(last, *first, "warp " + std::to_string(warp.index) + " has come to this barrier before, and would count twice");
+  }
+  barrier.threads = first->threads;
+  barrier.arrived += warp_size;
+  barrier.warps |= 1u << warp.index;
+  counters_->barrier(1);
+  order_.arrive(barrier.meeting, lanes, !waits);
+  for (const std::uint32_t i : lanes) {
+    lanes_[i].arrived = waits;
+    if (!waits) lanes_[i].state = Lane::State::runnable;
+  }
+  if (waits) barrier.waiting.insert(barrier.waiting.end(), lanes.begin(), lanes.end());
+  if (barrier.arrived < barrier.threads) return;
+  order_.end(barrier.meeting, barrier.waiting);
+  for (const std::uint32_t i : barrier.waiting) {
+    lanes_[i].arrived = false;
+    lanes_[i].state = Lane::State::runnable;
+  }
+  barrier = {};
 }
 
 // Nobody can run: says who waits where.
 void Block::report_stuck() {
-  std::map<std::string, std::uint32_t> waiting;  // "warp 0 … at file:line" → lanes
-  std::string place;
+  std::map<std::string, std::uint32_t> waiting;  // "warp 0 lanes @ wait in … at FILE:LINE" → lanes
+  std::source_location place;
   const void* pc = nullptr;
-  const auto describe_place = [&](const std::source_location& where, const void* at) {
-    place = place_of(where);
-    pc = at;
-    return with_callers(place, pc);
-  };
   for (std::size_t i = 0; i < threads_; ++i) {
     const Lane& lane = lanes_[i];
     std::string state = "have exited";
-    if (lane.state == Lane::State::in_barrier) {
-      state = "wait in __syncthreads() at " + describe_place(lane.barrier_place, lane.barrier_pc);
-    } else if (lane.state == Lane::State::in_named_barrier) {
-      const BarrierCall& call = lane.named_barrier;
-      state = std::string("wait in ") + call.name + ' ' + std::to_string(call.id) + ", " + std::to_string(call.threads) +
-              " at " + describe_place(call.where, call.pc);
-    } else if (lane.state == Lane::State::in_warp_call) {
-      std::ostringstream mask;
-      mask << "0x" << std::hex << lane.call->mask;
-      state = std::string("wait in ") + lane.call->name + "(" + mask.str() + ") at " +
-              describe_place(lane.call->where, lane.call->pc);
-    }
+    const auto waits_in = [&](const auto& call) {
+      place = call.where;
+      pc = call.pc;
+      state = "wait in " + call.describe() + " at " + with_callers(place_of(place), pc);
+    };
+    if (lane.state == Lane::State::in_barrier) waits_in(lane.barrier);
+    if (lane.state == Lane::State::in_warp_call) waits_in(*lane.call);
     waiting["warp " + std::to_string(lane.warp()) + " lanes @ " + state] |= 1u << lane.lane();
   }
   std::string text = "every thread of block " + to_string(position(run_->launch.grid, linear_index_)) + " waits";
@@ -387,11 +524,37 @@ void Block::report_stuck() {
     const std::size_t at = state.find('@');
     text += "\n  " + state.substr(0, at) + ranges(lanes) + state.substr(at + 1);
   }
-  run_->report("deadlock", place, pc, [&] { return text; });
+  run_->report("deadlock", place_of(place), pc, [&] { return text; });
   run_->stopped = true;
 }
 
+// "block (0, 0, 0), warp 1, lanes 0-31: byte 0 of 'flag' (4 bytes), at FILE:LINE"
+std::vector<std::string> Block::spinning() const {
+  std::map<std::pair<int, std::pair<const void*, std::uintptr_t>>, std::uint32_t> who;
+  for (std::size_t i = 0; i < threads_; ++i) {
+    const Lane& lane = lanes_[i];
+    if (lane.state == Lane::State::runnable && lane.yielded)
+      who[{lane.warp(), {lane.polls_pc, lane.polls}}] |= 1u << lane.lane();
+  }
+  std::vector<std::string> all;
+  for (const auto& [place, lanes] : who) {
+    const auto& [pc, address] = place.second;
+    all.push_back("block " + to_string(position(run_->launch.grid, linear_index_)) + ", warp " + std::to_string(place.first) +
+                  ", lanes " + ranges(lanes) + ": " + describe_target(*this, address) + ", at " +
+                  with_callers(place_of(pc), pc));
+  }
+  return all;
+}
+
+const void* Block::spins_at() const {
+  for (std::size_t i = 0; i < threads_; ++i) {
+    if (lanes_[i].state == Lane::State::runnable && lanes_[i].yielded) return lanes_[i].polls_pc;
+  }
+  return nullptr;
+}
+
 void Block::stop(Lane& lane) {
+  if (!run_->needs_order) await_products(lane);  // what is wrong with them comes first
   run_->stopped = true;
   lane.wait();
   __builtin_unreachable();  // a stopped launch resumes no lane
@@ -440,7 +603,9 @@ void Run::report(std::string kind, std::string where, const void* pc, const Make
   const std::string kernel = function_name(launch.kernel);
   static constexpr const char* modes[] = {"", " --sim-async eager", " --sim-async random"};
   std::string text = kind + ": " + make_text() + "\n  at " + with_callers(where, pc) + " in kernel " + kernel +
-                     "\n  replay: --sim-seed " + std::to_string(options().seed) + modes[static_cast<int>(options().async_mode)];
+                     "\n  replay: --sim-seed " + std::to_string(options().seed) +
+                     modes[static_cast<int>(options().async_mode)] +
+                     (options().device == Device::rtx3090 ? " --sim-device rtx3090" : "");
   findings.push_back({std::move(kind), kernel, std::move(where), std::move(text)});
 }
 
@@ -448,39 +613,109 @@ namespace {
 
 using Blocks = std::vector<std::unique_ptr<Block>>;  // of one worker, kept for the next launch
 
-// One worker's share of a launch. It runs one block at a time; only while all its blocks spin on memory that another block
-// must write does it open a further one.
+// How many blocks of the launch the machine holds at once, and so how many may wait for each other.
+std::size_t resident_blocks(const Launch& launch) {
+  const auto round_up = [](std::size_t n, std::size_t to) { return (n + to - 1) / to * to; };
+  const Machine& m = machine();
+  const std::size_t warps = round_up(std::size_t{launch.block.x} * launch.block.y * launch.block.z, warp_size) / warp_size;
+  constexpr std::size_t reserved_shared = 1024;  // of a block, by the system
+  std::size_t on_one =
+      std::min({m.blocks, m.warps / warps, m.shared_bytes / (round_up(launch.shared_bytes, 128) + reserved_shared)});
+  if (launch.registers > 0) on_one = std::min(on_one, m.registers / round_up(launch.registers * warp_size, 256) / warps);
+  return m.multiprocessors * std::max<std::size_t>(on_one, 1);
+}
+
+// Since when all blocks have done nothing but spin.
+class Idle {
+ public:
+  bool for_too_long(bool stored) {
+    if (rounds_ == 0) begin_ = seconds();
+    stored_ |= stored;
+    if (++rounds_ >= max_idle_rounds && !stored_) return true;
+    return rounds_ % 16 == 0 && seconds() - begin_ > max_idle_seconds;
+  }
+
+ private:
+  static double seconds() {  // that this worker has computed: others on the machine do not count
+    timespec now{};
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
+    return static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec);
+  }
+
+  int rounds_ = 0;
+  double begin_ = 0;
+  bool stored_ = false;
+};
+
+void report_endless(Run& run, const Blocks& blocks, std::size_t resident, std::size_t not_begun) {
+  constexpr std::size_t shown = 8;
+  std::vector<std::string> all;
+  for (std::size_t i = 0; i < resident && all.size() <= shown; ++i) {
+    for (std::string& one : blocks[i]->spinning()) all.push_back(std::move(one));
+  }
+  std::string text = "every thread that can run reads the same memory again and again; nobody writes it";
+  if (not_begun > 0) {
+    text = "the " + std::to_string(resident) + " blocks that " + machine().name +
+           " holds at once only read memory that nobody writes; " + std::to_string(not_begun) +
+           " more can begin when one of these has ended";
+  }
+  for (std::size_t i = 0; i < std::min(all.size(), shown); ++i) text += "\n  " + all[i];
+  if (all.size() > shown) text += "\n  and others";
+  const void* const pc = blocks[0]->spins_at();
+  run.report("endless spin", pc == nullptr ? "unknown place" : place_of(pc), pc, [&] { return text; });
+  run.stopped = true;
+}
+
+// One worker's share of a launch. It runs one block at a time. While all its blocks spin on memory that another block must
+// write, it opens further ones: as many as the machine would hold.
 void work(Run& run, Blocks& blocks) {
   Counters counters;
   std::size_t resident = 0;
+  const std::size_t most = run.ordered ? resident_blocks(run.launch) : 1;  // in no order, nobody waits for another block
   const auto open = [&] {
     const std::size_t next = run.next++;
     if (next >= run.order.size()) return false;
     if (resident == blocks.size()) blocks.push_back(std::make_unique<Block>());
+    if (run.ordered) run.open.push_back(blocks[resident].get());
     blocks[resident++]->begin(run, run.order[next], counters);
     return true;
   };
-  int idle_rounds = 0;
+  const auto open_more = [&] {
+    bool opened = false;
+    for (std::size_t count = 1 + resident / 8; count > 0 && resident < most && open(); --count) opened = true;
+    return opened;
+  };
+  Idle idle;
+  int rounds_alone = 0;
   while (!run.stopped && (resident > 0 || open())) {
-    bool spinning = true;
+    bool spinning = true, yielded = false, stored = false;
     for (std::size_t i = 0; i < resident;) {
       const Block::Status status = blocks[i]->round();
       if (status == Block::Status::stuck) break;
       spinning &= status == Block::Status::spinning;
+      yielded |= blocks[i]->yielded();
+      stored |= blocks[i]->stored();
       if (status == Block::Status::done) {
+        rounds_alone = 0;
+        std::erase(run.open, blocks[i].get());
         std::swap(blocks[i], blocks[--resident]);
       } else {
         ++i;
       }
     }
-    if (!spinning) {
-      idle_rounds = 0;
-    } else if (!(resident < max_resident && open()) && ++idle_rounds == max_idle_rounds) {
-      run.report("endless spin", "unknown place", nullptr,
-                 [] { return "every runnable thread reads the same memory again and again; nobody writes it"; });
-      run.stopped = true;
+    if (run.stopped) break;
+    rounds_alone += yielded;
+    if ((spinning || rounds_alone >= max_rounds_alone) && open_more()) {
+      rounds_alone = 0;
+      idle = {};
+    } else if (!spinning) {
+      idle = {};
+    } else if (idle.for_too_long(stored)) {
+      const std::size_t begun = std::min<std::size_t>(run.next, run.order.size());
+      report_endless(run, blocks, resident, run.ordered ? run.order.size() - begun : 0);
     }
   }
+  for (std::size_t i = 0; i < resident; ++i) blocks[i]->issue_rest();
   const std::lock_guard lock(run.mutex);
   run.counters.add(counters);
 }
@@ -509,8 +744,9 @@ void validate(const Launch& launch) {
   if (block.z > 64) wrong = "blockDim.z is " + std::to_string(block.z) + ", at most 64";
   if (grid.x > 0x7fffffffu) wrong = "gridDim.x is " + std::to_string(grid.x) + ", at most 2147483647";
   if (grid.y > 65535 || grid.z > 65535) wrong = "gridDim.y and gridDim.z may be 65535 at most";
-  if (launch.shared_bytes > max_shared_bytes) {
-    wrong = std::to_string(launch.shared_bytes) + " bytes of shared memory, at most " + std::to_string(max_shared_bytes);
+  if (launch.shared_bytes > machine().shared_bytes_of_block) {
+    wrong = std::to_string(launch.shared_bytes) + " bytes of shared memory, at most " +
+            std::to_string(machine().shared_bytes_of_block);
   }
   if (!wrong.empty()) throw LaunchError{"invalid launch of " + function_name(launch.kernel) + ": " + wrong};
 }
@@ -541,6 +777,7 @@ void launch(const Launch& launch) {
       });
     }
   }
+  std::fwrite(run->printed.data(), 1, run->printed.size(), stdout);
   all_findings.insert(all_findings.end(), run->findings.begin(), run->findings.end());
   if (options().counters) all_counters.push_back(run->counters.result(launch));
   if (run->tracing) all_traces.push_back(run->trace.result(launch));

@@ -6,9 +6,10 @@
 // lanes of its mask. So a lane runs far ahead of its neighbours, in an order that changes with the seed: legal on a GPU, and
 // fatal for code that relies on luck.
 //
-// While it counts, a lane also stops before every access to device or shared memory. When all lanes of the warp have stopped,
-// those at the lowest place in the code go on, together: their accesses are one request. Lanes that left a loop early stand
-// at a higher place and wait there for the others, as on the hardware.
+// While it counts, the engine also finds out which accesses of the lanes are one request. A lane keeps a list of what it
+// accessed. When every lane of the warp has something in its list or can make no further access, those whose next one is at the
+// lowest place in the code make it together. So the counts are those of lanes that go in lock-step, where one that left a loop
+// early stands at a higher place and waits for the others, as on the hardware.
 #pragma once
 
 #include <array>
@@ -27,7 +28,9 @@
 #include "common/simt/counters.h"
 #include "common/simt/fiber.h"
 #include "common/simt/memory.h"
+#include "common/simt/mma.h"
 #include "common/simt/races.h"
+#include "common/simt/rows.h"
 #include "common/simt/simt.h"
 #include "common/simt/trace.h"
 
@@ -48,24 +51,31 @@ struct WarpCall {
   // Called once when every lane of the mask has arrived; calls[l] is null for lanes outside it. Fills in the results.
   void (*resolve)(Block& block, Warp& warp, WarpCall* const calls[warp_size]);
   const void* aligned_at = nullptr;  // of .aligned instructions: where in the code; all lanes must make the call there
+  WarpCall* next = nullptr;          // in which the lane waits after this one, without going on in between
+  int bytes = 0;                     // of a shuffle: calls match by them, too
+  bool spares_exited = false;        // lanes of the mask that have exited, or never existed, need not make the call
+  std::string describe() const;      // "__shfl_sync(0xffffffff)"
 };
 
-// A lane's part in one of the barriers 1 … 15.
+// A lane's part in a barrier of the block: in __syncthreads(), which is number 0, or in one of the barriers 1 … 15.
 struct BarrierCall {
   const char* name;  // of the instruction: bar.sync and barrier.sync wait, bar.arrive does not
   int id = 0;
-  int threads = 0;  // that it takes to open the barrier
+  int threads = 0;  // that it takes to open the barrier; of number 0: all that have not exited
   std::source_location where;
   const void* pc = nullptr;
+  std::string describe() const;  // "bar.sync 1, 64"
 };
 
 struct Lane {
-  enum class State { runnable, in_access, in_barrier, in_named_barrier, in_warp_call, exited };
+  enum class State { runnable, too_far_ahead, in_barrier, in_warp_call, exited };
 
   State state = State::exited;
   bool yielded = false;   // suspended itself although it could go on: an atomic or a volatile access
-  bool counting = false;  // stops before every access
-  bool traced = false;    // and before commits, waits and barriers
+  bool fresh = true;      // what it last found there was new to it; who finds the same again and again only waits
+  bool stored = false;    // since the engine last looked
+  bool counting = false;  // keeps a list of its accesses
+  bool traced = false;    // and of commits, waits and barriers
   int index = 0;          // in the block
   uint3 thread = {};      // threadIdx
   std::uintptr_t stack_low = 0;
@@ -73,17 +83,28 @@ struct Lane {
   std::uint8_t* arena_shadow = nullptr;
   Marker marker;  // of the device memory that it touches
   Block* block = nullptr;
-  WarpCall* call = nullptr;            // while in_warp_call
-  std::source_location barrier_place;  // while in_barrier
-  const void* barrier_pc = nullptr;
-  BarrierCall named_barrier = {};  // while in_named_barrier
-  PendingAccess access = {};       // while in_access
+  WarpCall* call = nullptr;                 // while in_warp_call
+  BarrierCall barrier = {};                 // while in_barrier
+  bool arrived = false;                     // its warp has, at 1 … 15; until then the lane waits for the others of its warp
+  std::vector<PendingAccess> accesses;      // that the warp has not all issued; else empty
+  std::size_t issued = 0;                   // of these
+  std::array<std::uint64_t, 8> found = {};  // the latest atomic and volatile accesses: places, addresses and values, hashed
+  unsigned found_next = 0;                  // the oldest of these
+  const void* polls_pc = nullptr;           // the last one
+  std::uintptr_t polls = 0;
+  MultiplyQueue queue;    // of mma.sync that the lane came to (mma.h)
+  WarpCall product_call;  // the first of them, while the lane waits for it
+  WarpCall* after_products = nullptr;
   Fiber fiber;
 
   int warp() const { return index / warp_size; }
   int lane() const { return index % warp_size; }
-  void wait();  // suspends until the engine makes the lane runnable again
+  bool is_ahead() const { return !accesses.empty(); }  // of what its warp has issued
+  void wait();                                         // suspends until the engine makes the lane runnable again
   void yield();
+  bool waits_for_named_barrier() const { return state == State::in_barrier && barrier.id != 0; }
+  void note_found(std::uintptr_t address, std::uint64_t value, const void* pc);  // by an atomic or volatile access
+  bool got_further() const { return state != State::too_far_ahead && (!yielded || fresh); }
 };
 
 struct Warp {
@@ -101,7 +122,7 @@ struct Run {
   const bool ordered;                    // one worker: flags in device memory change in a seeded order, races are named exactly
   const bool races;                      // look for them
   const bool tracing;                    // the first warp of the first block
-  const bool counting;                   // what is traced, too; in lock-step
+  const bool counting;                   // what is traced, too
   std::uint32_t first_mark;              // for Marks, unless ordered
   DeviceRaces device_races;              // if ordered
   Flags device_flags;                    // if ordered
@@ -111,7 +132,9 @@ struct Run {
   std::atomic<std::size_t> next{0};      // into order
   std::atomic<bool> stopped{false};      // a fault after which the launch cannot go on
   std::atomic<bool> needs_order{false};  // a flag in device memory, or what may be a race there, was seen: run again, ordered
+  std::vector<Block*> open;              // if ordered: the blocks that have begun and not ended
   std::mutex mutex;
+  std::string printed;                                // by the kernel; guarded by mutex
   std::vector<Finding> findings;                      // guarded by mutex
   std::map<std::string, std::size_t> known_findings;  // their indices, by what makes them distinct; guarded by mutex
 
@@ -125,21 +148,27 @@ struct Run {
 class Block {
  public:
   static constexpr int named_barriers = 16;
+  // Spinning: each lane that can run does no more than read what it has read before.
   enum class Status { progressed, spinning, done, stuck };
 
   void begin(Run& run, std::uint64_t linear_index, Counters& counters);
-  Status round();  // lets every lane that can run do so once
+  Status round();     // lets every lane that can run do so once
+  void issue_rest();  // of a launch that was stopped
 
   Run& run() { return *run_; }
   SharedArena& arena() { return arena_; }
+  const SharedArena& arena() const { return arena_; }
   Order& order() { return order_; }
   SharedRaces& races() { return races_; }
-  AsyncCopies& copies() { return copies_; }
+  AsyncOps& async_ops() { return async_ops_; }
   Counters& counters() { return *counters_; }
   bool coin() { return next_random(random_) >> 63; }  // thrown by the seed
   const StackPool& stacks() const { return stacks_; }
   std::uint32_t linear_index() const { return linear_index_; }
-  void count_store() { ++stores_; }
+  bool yielded() const { return yielded_; }                 // in the last round: a lane made an atomic or volatile access
+  bool stored() const { return stored_; }                   // a lane stored
+  std::vector<std::string> spinning() const;                // who reads what, and where
+  const void* spins_at() const;                             // one of these places
   const void* shared_type() const { return shared_type_; }  // &type_anchor<Smem>; null before the kernel asked for it
   void set_shared_type(const void* anchor) { shared_type_ = anchor; }
   // At __syncthreads(), which __syncthreads_or() is, too: returns whether any thread's vote was true.
@@ -154,10 +183,21 @@ class Block {
     bool ran = false;    // a lane was resumed
     bool moved = false;  // a lane got further than a spin
   };
+  struct NamedBarrier {
+    int threads = 0;                     // that it takes; 0: nobody has come
+    int arrived = 0;                     // 32 for each warp, by bar.sync, barrier.sync or bar.arrive
+    std::uint32_t warps = 0;             // that have arrived
+    std::vector<std::uint32_t> waiting;  // by bar.sync or barrier.sync
+    Meeting meeting;                     // of all who arrived
+  };
   WarpRun run_warp(Warp& warp);
   bool resolve_calls(Warp& warp);
   bool issue(Warp& warp);
   void check_aligned(const Warp& warp, WarpCall* const calls[warp_size]);
+  bool waits_for_yielded(const Warp& warp) const;
+  [[noreturn]] void refuse(Lane& lane, const BarrierCall& call, const std::string& why);
+  void gather(Lane& last);
+  void report_skipped(const Lane& waiting);
   bool release_barrier();
   void report_stuck();
   template <class T>
@@ -167,7 +207,8 @@ class Block {
   Counters* counters_ = nullptr;
   std::uint32_t linear_index_ = 0;
   std::uint64_t random_ = 0;
-  std::vector<Lane> lanes_{max_threads_per_block};
+  std::unique_ptr<Lane[]> lanes_;
+  std::size_t lane_count_ = 0;
   std::vector<Warp> warps_;
   std::vector<int> warp_order_;
   std::size_t threads_ = 0;
@@ -175,20 +216,15 @@ class Block {
   std::size_t in_barrier_ = 0;
   bool votes_ = false;  // of those in the barrier, one is true
   bool voted_ = false;  // and when it last opened
-  std::uint64_t stores_ = 0;
+  bool yielded_ = false;
+  bool stored_ = false;
   const void* shared_type_ = nullptr;
   StackPool stacks_;
   SharedArena arena_;
   Order order_;
   SharedRaces races_;
-  AsyncCopies copies_;
+  AsyncOps async_ops_;
   std::array<std::vector<PendingAccess>, 2> requests_;  // of issue(): through one pointer, lanes may reach both memories
-  struct NamedBarrier {
-    int threads = 0;                     // that it takes; 0: nobody has come
-    int arrived = 0;                     // by bar.sync, barrier.sync or bar.arrive
-    std::vector<std::uint32_t> waiting;  // by bar.sync or barrier.sync
-    Meeting meeting;                     // of all who arrived
-  };
   std::array<NamedBarrier, named_barriers> named_barriers_;
 };
 

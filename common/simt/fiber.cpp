@@ -2,24 +2,39 @@
 
 #include <sys/mman.h>
 
+#include <atomic>
 #include <new>
 
-#include "common/simt/simt.h"
+#include "common/simt/memory.h"
 
 namespace simt {
+namespace {
 
-const std::size_t StackPool::total_bytes = max_threads_per_block * stack_bytes;
+// A guard page costs the process two mappings, of 65530 that Linux gives by default. What this leaves is for everything else.
+constexpr int most_guards = 24000;
+std::atomic<int> guards = 0;
 
-StackPool::StackPool() {
-  void* memory = mmap(nullptr, total_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-  if (memory == MAP_FAILED) throw std::bad_alloc();
-  base_ = reinterpret_cast<std::uintptr_t>(memory);
+bool guard(std::uintptr_t page) {
+  if (++guards <= most_guards && mprotect(reinterpret_cast<void*>(page), 4096, PROT_NONE) == 0) return true;
+  --guards;
+  return false;
 }
+
+}  // namespace
 
 void StackPool::prepare(int count) {
-  for (; guarded_ < count; ++guarded_) mprotect(reinterpret_cast<void*>(low(guarded_)), 4096, PROT_NONE);
+  if (count > count_) {
+    release();
+    base_ = reinterpret_cast<std::uintptr_t>(reserve(static_cast<std::size_t>(count) * stack_bytes));
+    count_ = count;
+  }
+  while (guarded_ < count_ && guard(low(guarded_))) ++guarded_;  // the rest goes without
 }
 
-StackPool::~StackPool() { munmap(reinterpret_cast<void*>(base_), total_bytes); }
+void StackPool::release() {
+  if (count_ > 0) munmap(reinterpret_cast<void*>(base_), static_cast<std::size_t>(count_) * stack_bytes);
+  guards -= std::exchange(guarded_, 0);
+  count_ = 0;
+}
 
 }  // namespace simt

@@ -8,20 +8,22 @@
 
 namespace simt {
 
-// Stacks for the fibers of one worker: reserved once, touched as they are used, reused by block after block.
+// Stacks for the fibers of one block: touched as they are used, reused by block after block.
 class StackPool {
  public:
   static constexpr std::size_t stack_bytes = 256 * 1024;  // kernels hold large register arrays; only touched pages cost memory
 
-  StackPool();
+  StackPool() = default;
   StackPool(const StackPool&) = delete;
   StackPool& operator=(const StackPool&) = delete;
-  ~StackPool();
+  ~StackPool() { release(); }
 
-  void prepare(int count);  // before stacks 0 … count − 1 are used: a stack that overflows shall hit a guard page
+  // Before stacks 0 … count − 1 are used, and while none is. A stack that overflows shall hit a guard page; of tens of
+  // thousands of stacks at once, the system has no room for so many, and the last ones have none.
+  void prepare(int count);
 
   std::uintptr_t low(int index) const { return base_ + static_cast<std::size_t>(index) * stack_bytes; }
-  bool contains(std::uintptr_t address) const { return address - base_ < total_bytes; }
+  bool contains(std::uintptr_t address) const { return address - base_ < static_cast<std::size_t>(count_) * stack_bytes; }
   // Where stack `index` begins (stacks grow down). Staggered: 1024 stacks whose tops agree in their low address bits would
   // all fall into the same few cache sets.
   std::uintptr_t top(int index) const {
@@ -29,9 +31,11 @@ class StackPool {
   }
 
  private:
-  static const std::size_t total_bytes;
-  std::uintptr_t base_;
-  int guarded_ = 0;  // stacks that have their guard page; each costs the system a mapping, so they are made as needed
+  void release();
+
+  std::uintptr_t base_ = 0;
+  int count_ = 0;
+  int guarded_ = 0;  // stacks that have their guard page: the first ones
 };
 
 class Fiber {

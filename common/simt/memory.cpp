@@ -68,6 +68,8 @@ std::size_t container_limit() {
 
 std::uintptr_t Heap::base = reinterpret_cast<std::uintptr_t>(reserve(Heap::reserved));
 std::uint8_t* Heap::shadows = static_cast<std::uint8_t*>(reserve(Heap::reserved));
+std::uint8_t* Snapshot::bytes_ = static_cast<std::uint8_t*>(reserve(Heap::reserved));
+std::uint8_t* Snapshot::shadow_ = static_cast<std::uint8_t*>(reserve(Heap::reserved));
 Marks::OfWord* Marks::of_words = static_cast<Marks::OfWord*>(reserve(Heap::reserved / 4 * sizeof(Marks::OfWord)));
 
 std::uint32_t Marks::first_of(std::size_t blocks) {
@@ -95,10 +97,16 @@ bool before(Mark old, Mark me, const Marker& marker) {
   return old.who == me.who || old.epoch < marker.barrier || (warp_of(old.who) == warp_of(me.who) && old.epoch < me.epoch);
 }
 
+// The scope of a mark for two accesses: what races with either of them races with it.
+std::uint64_t narrowest(std::uint64_t a, std::uint64_t b) {
+  if (a == b) return a;
+  return std::max(a, b) == Mark::device_wide ? 0 : std::min(a, b);
+}
+
 // A mark for `old` and me: whatever may race with either may race with it.
 Mark joined(Mark old, Mark me, const Marker& marker) {
   if (old < marker.launch) return me;
-  if ((old.halves & ~me.halves) == 0 && old.scope >= me.scope && before(old, me, marker)) return me;
+  if ((old.halves & ~me.halves) == 0 && narrowest(old.scope, me.scope) == me.scope && before(old, me, marker)) return me;
   Mark all = me;
   if (old.block != me.block) {
     all = marker.covers[3];
@@ -107,7 +115,7 @@ Mark joined(Mark old, Mark me, const Marker& marker) {
     all.epoch = std::max(old.epoch, me.epoch);
   }
   all.halves = old.halves | me.halves;
-  all.scope = std::min(old.scope, me.scope);
+  all.scope = narrowest(old.scope, me.scope);
   return all;
 }
 
@@ -122,16 +130,16 @@ Mark Marks::leave(std::atomic<Mark>& mark, Mark old, Mark me, const Marker& mark
 
 bool Marks::may_race(Mark old, Mark me, const Marker& marker) {
   if (old < marker.launch || (old.halves & me.halves) == 0 || before(old, me, marker)) return false;
-  const auto both = static_cast<Scope>(std::min(old.scope, me.scope));
-  return both < (old.block == me.block ? Scope::block : Scope::device);
+  return narrowest(old.scope, me.scope) <
+         (old.block == me.block ? std::uint64_t{static_cast<std::uint8_t>(Scope::block)} : Mark::device);
 }
 
 std::size_t memory_available() {
   // Each byte costs eight: itself, its shadow, a snapshot of both, and four of the marks of its word.
   const std::lock_guard lock(mutex);
-  const std::size_t machine = std::min(proc_meminfo("MemTotal"), container_limit()) / 8;
+  const std::size_t machine = std::min(proc_meminfo("MemTotal"), container_limit()) / memory_share;
   const std::size_t left = machine > live_bytes ? machine - live_bytes : 0;
-  return std::min(left, proc_meminfo("MemAvailable") / 8);
+  return std::min(left, proc_meminfo("MemAvailable") / memory_share);
 }
 
 void* allocate(const std::string& name, std::size_t bytes) {
@@ -158,6 +166,7 @@ void release(void* pointer) {
   give_back(begin, bytes);
   give_back(reinterpret_cast<std::uintptr_t>(Heap::shadow(begin)), bytes);
   Marks::forget(begin, bytes);
+  Snapshot::forget(begin, bytes);
 }
 
 namespace {
@@ -214,48 +223,92 @@ const Allocation* nearest_allocation(std::uintptr_t address) {
   return best;
 }
 
-Snapshot::Snapshot() {
-  const std::lock_guard lock(mutex);
-  for (const auto& [begin, allocation] : allocations) {
-    std::uint8_t* shadow = Heap::shadow(begin);
-    for (std::size_t i = 0; i < allocation.bytes; ++i) shadow[i] &= static_cast<std::uint8_t>(~written_by_launch);
-    const auto* bytes = reinterpret_cast<const std::uint8_t*>(begin);
-    copies_.push_back({allocation, {bytes, bytes + allocation.bytes}, {shadow, shadow + allocation.bytes}});
+namespace {
+
+// Calls visit(begin, bytes) for parts of all allocations, none of which crosses a page.
+template <class Visit>
+void for_all_pages(Visit visit) {
+  constexpr std::uintptr_t page = 4096;
+  for (const Allocation& allocation : live_allocations()) {
+    const std::uintptr_t end = allocation.begin + allocation.bytes;
+    for (std::uintptr_t at = allocation.begin; at < end;) {
+      const std::uintptr_t next = std::min((at / page + 1) * page, end);
+      visit(at, next - at);
+      at = next;
+    }
   }
 }
 
-void Snapshot::restore() const {
-  for (const Copy& copy : copies_) {
-    std::memcpy(reinterpret_cast<void*>(copy.allocation.begin), copy.bytes.data(), copy.bytes.size());
-    std::memcpy(Heap::shadow(copy.allocation.begin), copy.shadow.data(), copy.shadow.size());
+// Copying what is the same already would cost a page of memory that nobody has touched so far.
+void copy_if_different(void* to, const void* from, std::size_t bytes) {
+  if (std::memcmp(to, from, bytes) != 0) std::memcpy(to, from, bytes);
+}
+
+void clear_marks_of_launch(std::uint8_t* shadow, std::size_t bytes) {
+  constexpr std::uint8_t of_launch = written_by_launch | being_read;
+  constexpr std::uint64_t all = 0x0101010101010101u * of_launch;
+  std::uint64_t word, any = 0;
+  std::size_t i = 0;
+  for (; i + 8 <= bytes; i += 8) {
+    std::memcpy(&word, shadow + i, 8);
+    any |= word;
   }
+  for (; i < bytes; ++i) any |= shadow[i];
+  if ((any & all) == 0) return;
+  for (i = 0; i < bytes; ++i) shadow[i] = static_cast<std::uint8_t>(shadow[i] & ~of_launch);
+}
+
+}  // namespace
+
+Snapshot::Snapshot() {
+  for_all_pages([](std::uintptr_t begin, std::size_t bytes) {
+    const std::uintptr_t at = begin - Heap::base;
+    clear_marks_of_launch(Heap::shadow(begin), bytes);
+    copy_if_different(bytes_ + at, reinterpret_cast<const void*>(begin), bytes);
+    copy_if_different(shadow_ + at, Heap::shadow(begin), bytes);
+  });
+}
+
+void Snapshot::restore() const {
+  for_all_pages([](std::uintptr_t begin, std::size_t bytes) {
+    const std::uintptr_t at = begin - Heap::base;
+    copy_if_different(reinterpret_cast<void*>(begin), bytes_ + at, bytes);
+    copy_if_different(Heap::shadow(begin), shadow_ + at, bytes);
+  });
 }
 
 std::vector<std::uintptr_t> Snapshot::changed_unseen() const {
   std::vector<std::uintptr_t> found;
-  for (const auto& [allocation, bytes, shadow_before] : copies_) {
-    const auto* now = reinterpret_cast<const std::uint8_t*>(allocation.begin);
-    const std::uint8_t* shadow = Heap::shadow(allocation.begin);
-    for (std::size_t chunk = 0; chunk < bytes.size(); chunk += 4096) {
-      const std::size_t end = std::min(chunk + 4096, bytes.size());
-      if (std::memcmp(now + chunk, bytes.data() + chunk, end - chunk) == 0) continue;
-      std::size_t i = chunk;
-      while (i < end && (now[i] == bytes[i] || (shadow[i] & written_by_launch))) ++i;
-      if (i < end) {
-        found.push_back(allocation.begin + i);
-        break;
-      }
-    }
-  }
+  const Allocation* last = nullptr;
+  for_all_pages([&](std::uintptr_t begin, std::size_t bytes) {
+    const auto* now = reinterpret_cast<const std::uint8_t*>(begin);
+    const std::uint8_t* const before = bytes_ + (begin - Heap::base);
+    if (std::memcmp(now, before, bytes) == 0) return;
+    const std::uint8_t* const shadow = Heap::shadow(begin);
+    std::size_t i = 0;
+    while (i < bytes && (now[i] == before[i] || (shadow[i] & written_by_launch))) ++i;
+    if (i == bytes || nearest_allocation(begin) == last) return;
+    last = nearest_allocation(begin);
+    found.push_back(begin + i);
+  });
   return found;
 }
 
-SharedArena::SharedArena() : low_(reinterpret_cast<std::uintptr_t>(reserve(total))), shadows_(total) {}
+void Snapshot::forget(std::uintptr_t address, std::size_t bytes) {
+  give_back(reinterpret_cast<std::uintptr_t>(bytes_ + (address - Heap::base)), bytes);
+  give_back(reinterpret_cast<std::uintptr_t>(shadow_ + (address - Heap::base)), bytes);
+}
 
-SharedArena::~SharedArena() { munmap(reinterpret_cast<void*>(low_), total); }
+SharedArena::SharedArena()
+    : low_(reinterpret_cast<std::uintptr_t>(reserve(total))), shadows_(static_cast<std::uint8_t*>(reserve(total))) {}
+
+SharedArena::~SharedArena() {
+  munmap(reinterpret_cast<void*>(low_), total);
+  munmap(shadows_, total);
+}
 
 void SharedArena::begin_block(std::size_t bytes) {
-  std::uint8_t* shadow = shadows_.data() + red_zone;
+  std::uint8_t* shadow = shadows_ + red_zone;
   if (bytes < bytes_) std::memset(shadow + bytes, 0, bytes_ - bytes);
   std::memset(shadow, allocated, bytes);
   bytes_ = bytes;

@@ -20,10 +20,19 @@ void* reserve(std::size_t bytes);
 // One shadow byte for each byte of memory. Unallocated memory (red zones too) has shadow 0.
 enum Shadow : std::uint8_t {
   allocated = 1,
-  written = 2,           // by the host or by a kernel
-  written_by_launch = 4  // by the launch that runs now
+  written = 2,            // by the host or by a kernel
+  written_by_launch = 4,  // by the launch that runs now
+  being_read = 8,         // by an asynchronous operation of an ordered launch; perhaps it is over
+  being_written = 16      // by an asynchronous operation that is under way
 };
 inline constexpr std::uint8_t shadow_after_store = allocated | written | written_by_launch;
+
+inline void add_marks(std::uint8_t* shadow, std::size_t bytes, std::uint8_t marks) {
+  for (std::size_t i = 0; i < bytes; ++i) shadow[i] |= marks;
+}
+inline void remove_marks(std::uint8_t* shadow, std::size_t bytes, std::uint8_t marks) {
+  for (std::size_t i = 0; i < bytes; ++i) shadow[i] &= static_cast<std::uint8_t>(~marks);
+}
 
 // The device heap: one reserved range of addresses, so that "is this device memory?" is one comparison, and the shadow of an
 // address lies at a fixed distance.
@@ -60,8 +69,15 @@ struct Mark {
   static constexpr std::uint32_t some_of_warp = max_threads_per_block;  // + warp
   static constexpr std::uint32_t some_of_block = some_of_warp + max_threads_per_block / warp_size;
 
+  // The device is the system. Atomics of 8 bytes have a number of their own: with those of 4 bytes they race.
+  static constexpr std::uint64_t device = 2, device_wide = 3;
+  static constexpr std::uint64_t scope_of(Scope scope, bool wide) {
+    if (scope >= Scope::device) return wide ? device_wide : device;
+    return wide ? 0 : static_cast<std::uint64_t>(scope);  // a wide one of a block is rare: the exact rules judge it
+  }
+
   std::uint64_t halves : 2;  // of the word, that were touched
-  std::uint64_t scope : 2;   // the narrowest of these accesses
+  std::uint64_t scope : 2;   // the narrowest of these accesses; see scope_of
   // The time of the thread's last full barrier, or of its warp's, on the clock of its block: all accesses with the mark are of
   // this epoch or of earlier ones.
   std::uint64_t epoch : 19;
@@ -86,6 +102,12 @@ struct Marker {
   void begin_epoch(std::uint64_t epoch) {
     for (int i = 0; i < 3; ++i) covers[i].epoch = std::min<std::uint64_t>(epoch, Mark::last_epoch);
   }
+  // Of an asynchronous copy: whatever barriers a later store has behind it, it may be too early.
+  Mark copying() const {
+    Mark mark = covers[1];
+    mark.epoch = Mark::last_epoch;
+    return mark;
+  }
   void begin_barrier_epoch(std::uint64_t epoch) {
     begin_epoch(epoch);
     barrier = covers[0].epoch;
@@ -105,11 +127,12 @@ class Marks {
 
   // Leaves a mark of the access on its words; true if an earlier access to them may race with it.
   [[gnu::always_inline]] static bool suspicious(std::uintptr_t address, std::size_t bytes, bool is_write, Scope scope,
-                                                const Marker& marker) {
+                                                bool wide, const Marker& marker) {
     const std::uintptr_t begin = address - Heap::base;
     Mark me = marker.mine();
-    if (bytes < 4) me.halves = begin % 4 + bytes <= 2 ? 1 : begin % 4 >= 2 ? 2 : 3;
-    if (scope != Scope::thread) me.scope = static_cast<std::uint64_t>(scope);
+    const std::uintptr_t from = begin % 4, to = from + bytes;
+    if (bytes < 4) me.halves = to <= 2 ? 1 : from >= 2 && to <= 4 ? 2 : 3;  // across two words: perhaps both halves of each
+    if (scope != Scope::thread) me.scope = Mark::scope_of(scope, wide);
     bool found = false;
     for (std::uintptr_t word = begin / 4; word < (begin + bytes + 3) / 4; ++word) {
       OfWord& marks = of_words[word];
@@ -132,6 +155,22 @@ class Marks {
     return found;
   }
 
+  // The same of what a cp.async reads. Its mark says that every later store may race with it, until the launch ends: nobody
+  // tells the marks when the copy is over.
+  static bool suspicious_copy(std::uintptr_t address, std::size_t bytes, const Marker& marker) {
+    const std::uintptr_t begin = address - Heap::base;
+    const Mark me = marker.copying();
+    bool found = false;
+    for (std::uintptr_t word = begin / 4; word < (begin + bytes + 3) / 4; ++word) {
+      OfWord& marks = of_words[word];
+      const Mark reader = marks.reader.load(std::memory_order_relaxed);
+      if (reader != me && reader != marker.covers[3]) leave(marks.reader, reader, me, marker);
+      const Mark writer = marks.writer.load();
+      found |= writer >= marker.launch && writer != marker.mine() && may_race(writer, marker.mine(), marker);
+    }
+    return found;
+  }
+
  private:
   struct OfWord {
     std::atomic<Mark> writer;
@@ -144,20 +183,18 @@ class Marks {
 };
 
 // The contents of all device memory before a launch: to find bytes that changed although no hook saw a store, and to undo a
-// launch that must run again in order.
+// launch that must run again in order. It lies at a fixed distance from the memory, as the shadow does, and stays there from
+// launch to launch: only what has changed since then is copied. Not more than one at a time.
 class Snapshot {
  public:
-  Snapshot();  // also clears every written_by_launch mark
+  Snapshot();  // also clears every mark of a launch
   void restore() const;
   std::vector<std::uintptr_t> changed_unseen() const;  // the first such byte of each allocation
+  static void forget(std::uintptr_t address, std::size_t bytes);
 
  private:
-  struct Copy {
-    Allocation allocation;
-    std::vector<std::uint8_t> bytes;
-    std::vector<std::uint8_t> shadow;
-  };
-  std::vector<Copy> copies_;
+  static std::uint8_t* bytes_;  // of the heap, and of its shadow
+  static std::uint8_t* shadow_;
 };
 
 // The shared memory of the block that a worker runs, between red zones.
@@ -177,12 +214,12 @@ class SharedArena {
   std::uintptr_t begin() const { return low_ + red_zone; }
   std::size_t bytes() const { return bytes_; }
   bool contains(std::uintptr_t address) const { return address - low_ < total; }
-  std::uint8_t* shadow(std::uintptr_t address) { return shadows_.data() + (address - low_); }
+  std::uint8_t* shadow(std::uintptr_t address) { return shadows_ + (address - low_); }
 
  private:
   std::uintptr_t low_;
   std::size_t bytes_ = 0;
-  std::vector<std::uint8_t> shadows_;
+  std::uint8_t* shadows_;
 };
 
 }  // namespace simt

@@ -23,15 +23,45 @@ void join(Seen& into, const Seen& other) {
   }
 }
 
-void join(SharedKnowledge& into, const SharedKnowledge& other) {
-  if (other == nullptr || other == into) return;
-  if (into == nullptr) {
-    into = other;
-    return;
+SharedKnowledge leaf(std::uint32_t block, Seen seen) {
+  return std::make_shared<const Knowledge>(Knowledge{block, 0, nullptr, nullptr, std::move(seen)});
+}
+
+std::uint32_t above(std::uint32_t block, std::uint32_t bit) { return block & ~(2 * bit - 1); }
+
+// Both trees in one, of their own branches wherever one side has all that the other one has. (Okasaki and Gill, Fast mergeable
+// integer maps, 1998.)
+SharedKnowledge merged(const SharedKnowledge& a, const SharedKnowledge& b) {
+  if (a == nullptr || a == b) return b;
+  if (b == nullptr) return a;
+  if (a->bit < b->bit) return merged(b, a);
+  const auto branch = [&](std::uint32_t bit, const SharedKnowledge& clear, const SharedKnowledge& set) -> SharedKnowledge {
+    for (const SharedKnowledge& same : {a, b}) {
+      if (same->bit == bit && same->clear == clear && same->set == set) return same;
+    }
+    return std::make_shared<const Knowledge>(Knowledge{above(a->block, bit), bit, clear, set, {}});
+  };
+  if (a->bit == b->bit && a->block == b->block) {
+    if (a->bit > 0) return branch(a->bit, merged(a->clear, b->clear), merged(a->set, b->set));
+    Seen seen = a->seen;
+    join(seen, b->seen);
+    return seen == a->seen ? a : seen == b->seen ? b : leaf(a->block, std::move(seen));
   }
-  auto both = std::make_shared<Knowledge>(*into);
-  for (const auto& [block, seen] : *other) join((*both)[block], seen);
-  into = std::move(both);
+  if (a->bit > b->bit && above(b->block, a->bit) == a->block) {
+    const bool in_set = (b->block & a->bit) != 0;
+    return branch(a->bit, in_set ? a->clear : merged(a->clear, b), in_set ? merged(a->set, b) : a->set);
+  }
+  const std::uint32_t bit = std::bit_floor(a->block ^ b->block);
+  return (a->block & bit) != 0 ? branch(bit, b, a) : branch(bit, a, b);
+}
+
+void join(SharedKnowledge& into, const SharedKnowledge& other) { into = merged(into, other); }
+
+// What is known of a block; null: nothing.
+const Seen* seen_of(const SharedKnowledge& known, std::uint32_t block) {
+  const Knowledge* at = known.get();
+  while (at != nullptr && at->bit > 0) at = ((block & at->bit) != 0 ? at->set : at->clear).get();
+  return at != nullptr && at->block == block ? &at->seen : nullptr;
 }
 
 void join(Passed& into, const Passed& other) {
@@ -41,8 +71,8 @@ void join(Passed& into, const Passed& other) {
 
 bool holds_devices_threads(Scope scope) { return scope >= Scope::device; }
 
-// Neither can be seen half done by the other.
-bool both_atomic(Scope a, Scope b, bool in_one_block) {
+// Neither can be seen half done by the other, if they are of the same bytes.
+bool in_one_scope(Scope a, Scope b, bool in_one_block) {
   return std::min(a, b) >= (in_one_block ? Scope::block : Scope::device);
 }
 
@@ -86,13 +116,10 @@ bool Order::before(const AccessRecord& earlier, std::uint32_t thread) {
     const auto& seen = current(thread).seen;
     return seen != nullptr && (*seen)[earlier.thread()] >= earlier.time();
   }
-  const SharedKnowledge& known = current(thread).known;
-  if (known == nullptr) return false;
-  const auto block = known->find(earlier.block());
-  if (block == known->end()) return false;
-  const auto& [barrier, threads] = block->second;
-  const auto found = threads.find(earlier.thread());
-  return earlier.time() <= barrier || (found != threads.end() && earlier.time() <= found->second);
+  const Seen* const seen = seen_of(current(thread).known, earlier.block());
+  if (seen == nullptr) return false;
+  const auto found = seen->threads.find(earlier.thread());
+  return earlier.time() <= seen->barrier || (found != seen->threads.end() && earlier.time() <= found->second);
 }
 
 void Order::full_barrier() {
@@ -119,9 +146,9 @@ void Order::join_meeting(Meeting& meeting, std::uint32_t thread) {
   meeting.clocks[thread] = now_;
 }
 
-void Order::arrive(Meeting& meeting, std::uint32_t thread) {
-  join_meeting(meeting, thread);
-  ++now_;
+void Order::arrive(Meeting& meeting, const std::vector<std::uint32_t>& threads, bool goes_on) {
+  for (const std::uint32_t thread : threads) join_meeting(meeting, thread);
+  if (goes_on) ++now_;
 }
 
 void Order::end(Meeting& meeting, const std::vector<std::uint32_t>& waiting) {
@@ -133,22 +160,23 @@ void Order::end(Meeting& meeting, const std::vector<std::uint32_t>& waiting) {
     t.released = meeting.released;
     t.acquired = meeting.acquired;
   }
+  ++now_;
 }
 
 Time Order::meet(const std::vector<std::uint32_t>& threads) {
   Meeting meeting;
   for (const std::uint32_t thread : threads) join_meeting(meeting, thread);
   end(meeting, threads);
-  return now_++;
+  return now_ - 1;
 }
 
 void Order::learn(std::uint32_t thread, SharedKnowledge& what) {
   if (what == nullptr) return;
   Thread& t = current(thread);
-  if (const auto own = what->find(block_); own != what->end() && own->second.barrier == barrier_) {
+  if (const Seen* const own = seen_of(what, block_); own != nullptr && own->barrier == barrier_) {
     Clocks seen = t.seen == nullptr ? Clocks() : *t.seen;
     seen.resize(threads_.size());
-    for (const auto& [other, time] : own->second.threads) seen[other] = std::max(seen[other], time);
+    for (const auto& [other, time] : own->threads) seen[other] = std::max(seen[other], time);
     t.seen = std::make_shared<const Clocks>(std::move(seen));
   }
   join(t.known, what);
@@ -160,34 +188,36 @@ void Order::fence(std::uint32_t thread, Scope scope) {
   learn(thread, t.acquired.in_block);
   if (holds_devices_threads(scope)) learn(thread, t.acquired.in_device);
 
-  auto all = t.known == nullptr ? std::make_shared<Knowledge>() : std::make_shared<Knowledge>(*t.known);
-  Seen& own = (*all)[block_];
-  own = {barrier_, {}};
+  Seen own{barrier_, {}};
   for (std::size_t i = 0; t.seen != nullptr && i < t.seen->size(); ++i) {
     if (const Time time = (*t.seen)[i]; time > barrier_) own.threads[static_cast<std::uint16_t>(i)] = time;
   }
   own.threads[static_cast<std::uint16_t>(thread)] = now_++;
+  const SharedKnowledge all = merged(t.known, leaf(block_, std::move(own)));
   t.released.in_block = all;
   if (holds_devices_threads(scope)) t.released.in_device = all;
   has_news(thread);
 }
 
-Flag* Order::flag_at(std::uintptr_t address) {
-  if (!Heap::contains(address)) return &flags_[address];
-  return device_flags_ == nullptr ? nullptr : &(*device_flags_)[address];
+Flag* Order::flag_at(std::uintptr_t address, bool make) {
+  Flags* const flags = Heap::contains(address) ? device_flags_ : &flags_;
+  if (flags == nullptr) return nullptr;
+  if (make) return &(*flags)[address];
+  const auto found = flags->find(address);
+  return found == flags->end() ? nullptr : &found->second;
 }
 
 void Order::flag_stored(std::uint32_t thread, std::uintptr_t address, Scope scope, bool also_read) {
-  Flag* flag = flag_at(address);
+  const Passed& released = current(thread).released;
+  Flag* flag = flag_at(address, released.in_block != nullptr);
   if (flag == nullptr) return;
   if (!also_read) *flag = {};  // a plain store ends what earlier ones released
-  const Passed& released = current(thread).released;
   if (released.in_block != nullptr) join(flag->of_block[block_], released.in_block);
   if (holds_devices_threads(scope)) join(flag->of_device, released.in_device);
 }
 
 void Order::flag_read(std::uint32_t thread, std::uintptr_t address, Scope scope) {
-  Flag* flag = flag_at(address);
+  const Flag* flag = flag_at(address, false);
   if (flag == nullptr) return;
   Passed& acquired = current(thread).acquired;
   if (const auto found = flag->of_block.find(block_); found != flag->of_block.end()) join(acquired.in_block, found->second);
@@ -197,13 +227,13 @@ void Order::flag_read(std::uint32_t thread, std::uintptr_t address, Scope scope)
 
 // ---- accesses ----
 
-// Of a thread's reads of the same bytes only the last is needed: forgets the others.
+// Of a thread's accesses to the same bytes only the last is needed: forgets the others.
 template <class Words>
-void Races<Words>::compact(std::vector<AccessRecord>& reads) {
+void Races<Words>::compact(std::vector<AccessRecord>& records) {
   ++compactions_;
-  slots_.resize(std::max(slots_.size(), std::bit_ceil(2 * reads.size())));
-  const auto seen_before = [&](const AccessRecord& read) {
-    const std::uint64_t key = read.key();
+  slots_.resize(std::max(slots_.size(), std::bit_ceil(2 * records.size())));
+  const auto seen_before = [&](const AccessRecord& record) {
+    const std::uint64_t key = record.key();
     std::size_t at = (key ^ key >> 29) * 0x9e3779b97f4a7c15u >> 20;
     for (;; ++at) {
       Slot& slot = slots_[at & (slots_.size() - 1)];
@@ -211,65 +241,96 @@ void Races<Words>::compact(std::vector<AccessRecord>& reads) {
       return std::exchange(slot, {key, compactions_}).compaction == compactions_;
     }
   };
-  std::reverse(reads.begin(), reads.end());  // the latest first
-  std::erase_if(reads, seen_before);
-  std::reverse(reads.begin(), reads.end());
+  std::reverse(records.begin(), records.end());  // the latest first
+  std::erase_if(records, seen_before);
+  std::reverse(records.begin(), records.end());
+}
+
+template <class Words>
+void Races<Words>::add(AccessRecords& records, const AccessRecord& record) {
+  records.add(record);
+  if (records.all.size() <= records.compact_above) return;
+  compact(records.all);
+  records.compact_above = 2 * records.all.size() + 64;
+}
+
+template <class Words>
+[[gnu::always_inline]] inline AccessedWord& Races<Words>::word_at(Order& order, std::size_t index) {
+  AccessedWord& word = words[index];
+  if (Words::of_one_block && word.generation != order.generation()) {
+    if (word.has_more) words.more(index).forget();
+    word = {.generation = order.generation()};
+  }
+  return word;
+}
+
+// Of a thread that reads the same bytes again and again, the last time is enough.
+template <class Words>
+[[gnu::always_inline]] inline void Races<Words>::keep_read(AccessedWord& word, std::size_t index, const AccessRecord& record) {
+  if (word.was_read && word.last_read.key() != record.key()) {
+    add(words.more(index).reads, word.last_read);
+    word.has_more = true;
+  }
+  word.last_read = record;
+  word.was_read = true;
+}
+
+template <class Words>
+void Races<Words>::put(Order& order, std::size_t index, const AccessRecord& record, Kind kind) {
+  AccessedWord& word = word_at(order, index);
+  if (kind == Kind::read) return keep_read(word, index, record);
+  add(words.more(index).writes, record);
+  word.has_more = true;
 }
 
 template <class Words>
 std::optional<typename Races<Words>::Conflict> Races<Words>::access(Order& order, const Who& who, std::size_t offset,
-                                                                    std::size_t bytes, Kind kind, Scope scope) {
+                                                                    std::size_t bytes, Kind kind, Scope scope, bool wide) {
   std::optional<Conflict> conflict;
   const std::size_t end = offset + bytes;
   for (std::size_t index = offset / 4; index * 4 < end; ++index) {
-    AccessedWord& word = words[index];
-    if (Words::of_one_block && word.generation != order.generation()) {
-      if (word.has_more) words.more(index).forget();
-      word = {.generation = order.generation()};
-    }
+    AccessedWord& word = word_at(order, index);
     const std::size_t first = std::max(offset, index * 4) % 4;
     const std::size_t last = std::min(end - index * 4, std::size_t{4});
     const auto mask = static_cast<std::uint8_t>((1u << last) - (1u << first));
-    const AccessRecord record(order.block(), order.now(), who.pc, who.thread, mask, scope);
+    const AccessRecord record(order.block(), order.now(), who.pc, who.thread, mask, scope, wide);
 
+    const auto same_bytes = [&](const AccessRecord& e) { return e.bytes_mask() == mask && e.wide() == wide; };
+    const auto both_atomic = [&](const AccessRecord& e) { return in_one_scope(e.scope(), scope, e.block() == order.block()); };
     const auto check = [&](const AccessRecord& e, Kind earlier_kind) {
-      if ((e.bytes_mask() & mask) == 0 || both_atomic(e.scope(), scope, e.block() == order.block()) ||
-          order.before(e, who.thread))
-        return;
+      if ((e.bytes_mask() & mask) == 0 || (both_atomic(e) && same_bytes(e)) || order.before(e, who.thread)) return;
       const auto both = static_cast<std::uint8_t>(e.bytes_mask() & mask);
-      conflict = {e, earlier_kind, index * 4 + static_cast<std::size_t>(std::countr_zero(both))};
+      conflict = {e, earlier_kind, index * 4 + static_cast<std::size_t>(std::countr_zero(both)), both_atomic(e)};
     };
-    if (word.has_more) {
-      for (const AccessRecord& e : words.more(index).writes) check(e, Kind::write);
-    }
+    const auto check_all = [&](const AccessRecords& records, Kind earlier_kind) {
+      if (records.race_with_none(record)) return;
+      for (const AccessRecord& e : records.all) check(e, earlier_kind);
+    };
+    if (word.has_more) check_all(words.more(index).writes, Kind::write);
+    if (word.was_written) check(word.last_write, Kind::write);
     if (kind == Kind::read) {
-      // Of a thread that reads the same bytes again and again, the last time is enough.
-      if (word.was_read && word.last_read.key() != record.key()) {
-        MoreOfWord& more = words.more(index);
-        more.reads.push_back(word.last_read);
-        if (more.reads.size() > more.compact_above) {
-          compact(more.reads);
-          more.compact_above = 2 * more.reads.size() + 64;
-        }
-        word.has_more = true;
-      }
-      word.last_read = record;
-      word.was_read = true;
+      keep_read(word, index, record);
     } else {
-      MoreOfWord& more = words.more(index);
-      for (const AccessRecord& e : more.reads) check(e, Kind::read);
+      if (word.has_more) check_all(words.more(index).reads, Kind::read);
       if (word.was_read) check(word.last_read, Kind::read);
       // What races with a forgotten access must race with this store, too. So only those are forgotten that came before it (or
       // race with it, which was reported), and that later atomics race with no more than with this one.
       const auto covered = [&](const AccessRecord& e) {
-        if ((e.bytes_mask() & ~mask) != 0 || scope > e.scope()) return false;
-        return !both_atomic(e.scope(), scope, e.block() == order.block()) || order.before(e, who.thread);
+        if ((e.bytes_mask() & ~mask) != 0 || scope > e.scope() || (scope != Scope::thread && !same_bytes(e))) return false;
+        return !both_atomic(e) || order.before(e, who.thread);
       };
-      std::erase_if(more.reads, covered);
+      if (word.has_more) {
+        MoreOfWord& more = words.more(index);
+        if (!more.reads.race_with_none(record)) std::erase_if(more.reads.all, covered);
+        if (!more.writes.race_with_none(record)) std::erase_if(more.writes.all, covered);
+      }
       if (word.was_read && covered(word.last_read)) word.was_read = false;
-      std::erase_if(more.writes, covered);
-      more.writes.push_back(record);
-      word.has_more = true;
+      if (word.was_written && !covered(word.last_write)) {
+        add(words.more(index).writes, word.last_write);
+        word.has_more = true;
+      }
+      word.last_write = record;
+      word.was_written = true;
     }
   }
   return conflict;

@@ -2,7 +2,8 @@
 // unordered.
 //
 // Two accesses to a byte race if they come from different threads, at least one is a store, they are not both atomic in a scope
-// that holds the two, and nothing orders them. What orders is the same for both memories:
+// that holds the two (and of the same bytes: an atomic of 8 bytes does not see one of 4 as a whole), and nothing orders them.
+// What orders is the same for both memories:
 //   __syncthreads()   everything before it, by any thread of the block, comes before everything after it
 //   bar.sync, arrive  what the arriving threads did before comes before what the waiting threads do after
 //   __syncwarp(mask)  the same among the lanes of the mask
@@ -37,9 +38,19 @@ using Time = std::uint32_t;  // of the clock of a block, which starts at 1
 struct Seen {
   Time barrier = 0;
   std::map<std::uint16_t, Time> threads;
+  bool operator==(const Seen&) const = default;
 };
-using Knowledge = std::map<std::uint32_t, Seen>;           // by block
+
+// What was seen of other blocks, by their numbers: a tree by the bits of these, the highest first. A tree never changes, so
+// that thousands of blocks that each add themselves to what came before share nearly all of it.
+struct Knowledge;
 using SharedKnowledge = std::shared_ptr<const Knowledge>;  // null: none
+struct Knowledge {
+  std::uint32_t block;  // of a branch: the bits above its own
+  std::uint32_t bit;    // by which the two below it differ, as a mask; 0: a leaf
+  SharedKnowledge clear, set;
+  Seen seen;  // of a leaf
+};
 
 // An atomic or volatile value: what it lets its readers see, after their fence.
 struct Flag {
@@ -64,25 +75,29 @@ struct Meeting {
   Passed released, acquired;                  // theirs
 };
 
-enum class Kind { read, write };
+enum class Kind : std::uint8_t { read, write };
 
 // An access, as it is remembered. Packed: there are many, and what looking for races costs is mostly the memory that they take.
 class AccessRecord {
  public:
   AccessRecord() = default;
-  // `bytes_mask`: of the aligned word of four bytes. `scope`: in which it is atomic; of the thread: not at all.
-  AccessRecord(std::uint32_t block, Time time, const void* pc, std::uint16_t thread, std::uint8_t bytes_mask, Scope scope)
+  // `bytes_mask`: of the aligned word of four bytes. `scope`: in which it is atomic; of the thread: not at all. `wide`: and
+  // this word is half of it.
+  AccessRecord(std::uint32_t block, Time time, const void* pc, std::uint16_t thread, std::uint8_t bytes_mask, Scope scope,
+               bool wide)
       : when_(std::uint64_t{block} << 32 | time),
-        who_(reinterpret_cast<std::uintptr_t>(pc) << 16 | thread << 6u | bytes_mask << 2u | static_cast<unsigned>(scope)) {}
+        who_(std::uint64_t{wide} << 63 | reinterpret_cast<std::uintptr_t>(pc) << 16 | thread << 6u | bytes_mask << 2u |
+             static_cast<unsigned>(scope)) {}
 
   std::uint32_t block() const { return static_cast<std::uint32_t>(when_ >> 32); }
   Time time() const { return static_cast<Time>(when_); }
-  const void* pc() const { return reinterpret_cast<const void*>(who_ >> 16); }  // addresses of a program have 47 bits
-  std::uint16_t thread() const { return who_ >> 6 & 0x3ff; }                    // in its block
+  const void* pc() const { return reinterpret_cast<const void*>(who_ << 1 >> 17); }  // addresses of a program have 47 bits
+  std::uint16_t thread() const { return who_ >> 6 & 0x3ff; }                         // in its block
   std::uint8_t bytes_mask() const { return who_ >> 2 & 15; }
   Scope scope() const { return static_cast<Scope>(who_ & 3); }
+  bool wide() const { return who_ >> 63; }
   // The same for two accesses that differ in their times and places only.
-  std::uint64_t key() const { return when_ >> 32 << 32 | (who_ & 0xffff); }
+  std::uint64_t key() const { return when_ >> 32 << 32 | who_ >> 63 << 16 | (who_ & 0xffff); }
 
  private:
   std::uint64_t when_ = 0;
@@ -104,7 +119,8 @@ class Order {
 
   void full_barrier();
   // Who waits at a meeting sees, once it is over, what those who arrived did before they arrived. Who waits has arrived.
-  void arrive(Meeting& meeting, std::uint32_t thread);
+  // `goes_on`: they do not wait.
+  void arrive(Meeting& meeting, const std::vector<std::uint32_t>& threads, bool goes_on);
   void end(Meeting& meeting, const std::vector<std::uint32_t>& waiting);
   Time meet(const std::vector<std::uint32_t>& threads);  // all arrive at once, and wait; returns when
   void fence(std::uint32_t thread, Scope scope);
@@ -125,7 +141,7 @@ class Order {
   void has_news(std::uint32_t thread);
   void join_meeting(Meeting& meeting, std::uint32_t thread);
   void learn(std::uint32_t thread, SharedKnowledge& what);  // and forgets it there
-  Flag* flag_at(std::uintptr_t address);
+  Flag* flag_at(std::uintptr_t address, bool make);         // null: nobody has released anything there
 
   std::uint32_t block_ = 0;
   Time now_ = 1;
@@ -141,24 +157,48 @@ class Order {
 
 // ---- the accesses ----
 
-// Most accesses are reads, and most of these by the thread that read the word before. They need no more than this of the word,
-// so this is small, and what else is remembered of the word lies apart.
+// Most accesses are reads, and most of these by the thread that read the word before; most words are written by one thread at a
+// time. They need no more than this, so this is small, and what else is remembered of the word lies apart.
 struct AccessedWord {
   std::uint64_t generation = 0;  // of shared memory: the records are of this generation; older ones race with nothing
   AccessRecord last_read = {};
-  bool was_read = false;  // last_read is a read
-  bool has_more = false;  // there may be records in MoreOfWord
+  AccessRecord last_write = {};
+  bool was_read = false;     // last_read is a read
+  bool was_written = false;  // last_write is a store
+  bool has_more = false;     // there may be records in MoreOfWord
 };
 
-struct MoreOfWord {
-  std::vector<AccessRecord> reads;  // before the last
-  std::vector<AccessRecord> writes;
-  std::size_t compact_above = 64;  // reads
+// Accesses of one kind to a word.
+struct AccessRecords {
+  std::vector<AccessRecord> all;
+  std::size_t compact_above = 64;
+  // Thousands of threads draw tickets from one word. None of these atomics races with another one, so there is no need to look
+  // at them one by one: as long as all are atomic for the device, and of the same bytes, this says of which.
+  std::uint8_t alike = none;
 
+  static constexpr std::uint8_t none = 0, mixed = 255;
+  static std::uint8_t kind_of(const AccessRecord& record) {
+    return record.scope() >= Scope::device ? static_cast<std::uint8_t>(record.bytes_mask() << 1 | record.wide()) : mixed;
+  }
+  bool race_with_none(const AccessRecord& record) const { return all.empty() || (alike != mixed && alike == kind_of(record)); }
+  void add(const AccessRecord& record) {
+    const std::uint8_t kind = kind_of(record);
+    alike = all.empty() || alike == kind ? kind : mixed;
+    all.push_back(record);
+  }
   void forget() {  // and keep the space
-    reads.clear();
-    writes.clear();
+    all.clear();
     compact_above = 64;
+  }
+};
+
+struct MoreOfWord {  // before the last
+  AccessRecords reads;
+  AccessRecords writes;
+
+  void forget() {
+    reads.forget();
+    writes.forget();
   }
 };
 
@@ -184,13 +224,17 @@ class SparseWords {
  public:
   static constexpr bool of_one_block = false;
   AccessedWord& operator[](std::size_t index) { return page_of(index).words[index % page_words]; }
-  MoreOfWord& more(std::size_t index) { return page_of(index).more[index % page_words]; }
+  MoreOfWord& more(std::size_t index) {
+    auto& more = page_of(index).more;
+    if (!more) more = std::make_unique<std::array<MoreOfWord, page_words>>();
+    return (*more)[index % page_words];
+  }
 
  private:
   static constexpr std::size_t page_words = 256;
   struct Page {
     std::array<AccessedWord, page_words> words;
-    std::array<MoreOfWord, page_words> more;
+    std::unique_ptr<std::array<MoreOfWord, page_words>> more;
   };
   Page& page_of(std::size_t index) {
     if (index / page_words != last_index_ || last_ == nullptr) {
@@ -218,11 +262,17 @@ class Races {
     AccessRecord earlier;
     Kind earlier_kind;
     std::size_t offset;  // of the first byte that both touch
+    bool sizes_differ;   // both are atomic, but of different bytes
   };
 
   // An access to bytes [offset, offset + bytes) of the memory, by a thread of the order's block. Returns an earlier access that
   // it races with, if there is one.
-  std::optional<Conflict> access(Order& order, const Who& who, std::size_t offset, std::size_t bytes, Kind kind, Scope scope);
+  // `wide`: an atomic of 8 bytes, not two of 4.
+  std::optional<Conflict> access(Order& order, const Who& who, std::size_t offset, std::size_t bytes, Kind kind, Scope scope,
+                                 bool wide = false);
+
+  // An access that races with none so far, as access() would have kept it.
+  void put(Order& order, std::size_t index, const AccessRecord& record, Kind kind);
 
   Words words;  // must cover every offset
 
@@ -231,13 +281,15 @@ class Races {
     std::uint64_t key = 0;
     std::uint64_t compaction = 0;  // that put the key there; of an earlier one, the slot is free
   };
-  void compact(std::vector<AccessRecord>& reads);
+  AccessedWord& word_at(Order& order, std::size_t index);
+  void keep_read(AccessedWord& word, std::size_t index, const AccessRecord& record);
+  void add(AccessRecords& records, const AccessRecord& record);
+  void compact(std::vector<AccessRecord>& records);
 
   std::vector<Slot> slots_;
   std::uint64_t compactions_ = 0;
 };
 
-using SharedRaces = Races<DenseWords>;   // offsets count from the start of the block's shared memory
 using DeviceRaces = Races<SparseWords>;  // offsets count from the start of the heap
 
 }  // namespace simt

@@ -17,6 +17,7 @@ namespace simt {
 // ---- options ----
 
 enum class AsyncMode { late, eager, random };  // when asynchronous copies land
+enum class Device { h100, rtx3090 };           // how much of a launch it holds at once: compute capabilities 9.0 and 8.6
 
 struct Options {
   std::uint64_t seed = 1;  // of the order in which blocks, warps and lanes run
@@ -25,10 +26,13 @@ struct Options {
   bool races = true;      // look for them
   bool counters = false;  // count what Nsight Compute counts: about five times slower
   bool trace = false;     // note what warp 0 of block 0 does
+  Device device = Device::h100;
 };
 
 void configure(const Options& options);
 const Options& options();
+
+std::size_t shared_bytes_of_block();  // that the device has
 
 // ---- the machine: limits of compute capability 9.0 ----
 
@@ -50,7 +54,8 @@ std::string place_of(const std::source_location& where);  // "steps/01_naive_mha
 // has no room for it.
 void* allocate(const std::string& name, std::size_t bytes);
 void release(void* pointer);
-std::size_t memory_available();  // bytes that allocate() could still hand out
+inline constexpr std::size_t memory_share = 8;  // allocate() hands out one byte of so many that the machine has
+std::size_t memory_available();                 // bytes that allocate() could still hand out
 
 // From now on the bytes count as written by the host / as never written. The range must lie within one allocation.
 void mark_written(void* pointer, std::size_t bytes);
@@ -83,6 +88,7 @@ struct Launch {
   const void* params;  // the kernel's arguments, packed
   std::size_t params_bytes;
   void (*call)(Function kernel, const void* params);  // calls the kernel once, for one thread
+  std::size_t registers = 0;                          // of a thread, where known: how many blocks fit depends on it
 };
 
 // Runs the kernel to its end. Throws LaunchError for a configuration that no GPU would accept; faults of the kernel become

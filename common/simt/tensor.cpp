@@ -1,9 +1,7 @@
-// ldmatrix, stmatrix and mma.sync: what the lanes of a warp do as one. Layouts are those of the PTX ISA; with lane l, g = l /
-// 4, t = l % 4.
+// ldmatrix and stmatrix: what the lanes of a warp do as one. Layouts are those of the PTX ISA; with lane l, g = l / 4,
+// t = l % 4.
 #include <array>
-#include <bit>
 #include <cstring>
-#include <vector>
 
 #include "common/simt/access.h"
 #include "common/simt/collectives.h"
@@ -39,15 +37,36 @@ struct MatrixLoad : WarpCall {
   std::uint32_t* registers;  // [matrices]
 };
 
+// Whole rows are looked at first: a lane's part of a row only where that does not do. True for the rows whose parts must be.
+template <class Call>
+std::array<bool, warp_size> touch_rows(Block& block, const Warp& warp, WarpCall* const calls[warp_size], Kind kind) {
+  const auto call = [&](int lane) -> Call& { return *static_cast<Call*>(calls[lane]); };
+  std::array<bool, warp_size> by_part = {};
+  if (!block.run().races) return by_part;
+  const Call& all = call(0);
+  const SharedArena& arena = block.arena();
+  for (int row = 0; row < 8 * all.matrices; ++row) {
+    const std::size_t offset = reinterpret_cast<std::uintptr_t>(call(row).row) - arena.begin();
+    const int first = all.transposed ? row % 8 / 2 : 4 * (row % 8);  // of the lanes that have a part
+    const SharedRaces::Who who{static_cast<std::uint16_t>(warp.lanes[first].index), all.aligned_at};
+    const bool inside = offset < arena.bytes() && offset + 16 <= arena.bytes() && offset % 16 == 0;
+    by_part[static_cast<std::size_t>(row)] =
+        !inside || !all_marked(block.arena().shadow(arena.begin() + offset), 16, 0, being_written) ||
+        !block.races().touch_row(block.order(), who, offset, kind, all.transposed ? Halves::of_columns : Halves::of_pairs);
+  }
+  return by_part;
+}
+
 void resolve_matrix_load(Block& block, Warp& warp, WarpCall* const calls[warp_size]) {
   const auto call = [&](int lane) -> MatrixLoad& { return *static_cast<MatrixLoad*>(calls[lane]); };
-  const bool races = block.run().races;
+  const std::array<bool, warp_size> by_part = touch_rows<MatrixLoad>(block, warp, calls, Kind::read);
   for (int lane = 0; lane < warp_size; ++lane) {
     const int g = lane / 4, t = lane % 4;
     const MatrixLoad& mine = call(lane);
     // The reader, to whom the bytes must be visible, is the lane that gets them, whoever gave the row's address.
-    const auto read = [&](const std::uint8_t* from, void* to, std::uint32_t bytes) {
-      if (races) {
+    const auto read = [&](int row, int at, void* to, std::uint32_t bytes) {
+      const std::uint8_t* const from = call(row).row + at;
+      if (by_part[static_cast<std::size_t>(row)]) [[unlikely]] {
         observe_matrix_part(warp.lanes[lane],
                             {reinterpret_cast<std::uintptr_t>(from), bytes, Kind::read, false, mine.aligned_at});
       }
@@ -56,10 +75,10 @@ void resolve_matrix_load(Block& block, Warp& warp, WarpCall* const calls[warp_si
     for (int m = 0; m < mine.matrices; ++m) {
       if (mine.transposed) {  // elements [2t][g] and [2t + 1][g]
         std::uint16_t halves[2];
-        for (int i = 0; i < 2; ++i) read(call(8 * m + 2 * t + i).row + 2 * g, &halves[i], 2);
+        for (int i = 0; i < 2; ++i) read(8 * m + 2 * t + i, 2 * g, &halves[i], 2);
         std::memcpy(&mine.registers[m], halves, 4);
       } else {  // elements [g][2t] and [g][2t + 1]
-        read(call(8 * m + g).row + 4 * t, &mine.registers[m], 4);
+        read(8 * m + g, 4 * t, &mine.registers[m], 4);
       }
     }
   }
@@ -75,7 +94,7 @@ struct MatrixStore : WarpCall {
 
 void resolve_matrix_store(Block& block, Warp& warp, WarpCall* const calls[warp_size]) {
   const auto call = [&](int lane) -> MatrixStore& { return *static_cast<MatrixStore*>(calls[lane]); };
-  const bool races = block.run().races;
+  const std::array<bool, warp_size> by_part = touch_rows<MatrixStore>(block, warp, calls, Kind::write);
   for (int lane = 0; lane < 8 * call(0).matrices; ++lane) {
     observe_matrix_row_stored(warp.lanes[lane], reinterpret_cast<std::uintptr_t>(call(lane).row));
   }
@@ -83,8 +102,9 @@ void resolve_matrix_store(Block& block, Warp& warp, WarpCall* const calls[warp_s
     const int g = lane / 4, t = lane % 4;
     const MatrixStore& mine = call(lane);
     // The writer, from whom others must wait for the bytes, is the lane whose register holds them.
-    const auto write = [&](std::uint8_t* to, const void* from, std::uint32_t bytes) {
-      if (races) {
+    const auto write = [&](int row, int at, const void* from, std::uint32_t bytes) {
+      std::uint8_t* const to = call(row).row + at;
+      if (by_part[static_cast<std::size_t>(row)]) [[unlikely]] {
         observe_matrix_part(warp.lanes[lane],
                             {reinterpret_cast<std::uintptr_t>(to), bytes, Kind::write, false, mine.aligned_at});
       }
@@ -94,70 +114,13 @@ void resolve_matrix_store(Block& block, Warp& warp, WarpCall* const calls[warp_s
       if (mine.transposed) {  // elements [2t][g] and [2t + 1][g]
         std::uint16_t halves[2];
         std::memcpy(halves, &mine.registers[m], 4);
-        for (int i = 0; i < 2; ++i) write(call(8 * m + 2 * t + i).row + 2 * g, &halves[i], 2);
+        for (int i = 0; i < 2; ++i) write(8 * m + 2 * t + i, 2 * g, &halves[i], 2);
       } else {  // elements [g][2t] and [g][2t + 1]
-        write(call(8 * m + g).row + 4 * t, &mine.registers[m], 4);
+        write(8 * m + g, 4 * t, &mine.registers[m], 4);
       }
     }
   }
   count_rows<MatrixStore>(block, warp, calls, Kind::write);
-}
-
-// ---- mma.sync: D = A · B + C, with A [16, K] and B [K, 8] of 16-bit elements and C and D [16, 8] of fp32 ----
-
-struct MatrixMultiply : WarpCall {
-  int k;                   // 8 or 16
-  bool bfloat;             // or half
-  float* d;                // [4]
-  const std::uint32_t* a;  // [k / 4]
-  const std::uint32_t* b;  // [k / 8]
-  const float* c;          // [4], the same as d or others
-};
-
-// Every half by its bits: converting one takes a dozen instructions, and an mma converts hundreds.
-const float* all_halves() {
-  static const std::vector<float> halves = [] {
-    std::vector<float> all(65536);
-    for (std::uint32_t i = 0; i < all.size(); ++i) {
-      const __half_raw raw{static_cast<unsigned short>(i)};
-      all[i] = __half2float(__half(raw));
-    }
-    return all;
-  }();
-  return halves.data();
-}
-
-void resolve_multiply(Block& block, Warp&, WarpCall* const calls[warp_size]) {
-  const auto call = [&](int lane) -> MatrixMultiply& { return *static_cast<MatrixMultiply*>(calls[lane]); };
-  const int depth = call(0).k;
-  const bool bfloat = call(0).bfloat;
-  const float* const halves = all_halves();
-  const auto value = [&](std::uint32_t bits) { return bfloat ? std::bit_cast<float>(bits << 16) : halves[bits & 0xffffu]; };
-  float a[16][16], b[16][8], d[16][8];
-  for (int lane = 0; lane < warp_size; ++lane) {
-    const int g = lane / 4, t = lane % 4;
-    const MatrixMultiply& mine = call(lane);
-    for (int r = 0; r < depth / 4; ++r) {  // registers, of two elements in one row
-      float* const to = &a[g + 8 * (r % 2)][2 * t + 8 * (r / 2)];
-      to[0] = value(mine.a[r]);
-      to[1] = value(mine.a[r] >> 16);
-    }
-    for (int r = 0; r < depth / 8; ++r) {  // of two elements in one column
-      b[2 * t + 8 * r][g] = value(mine.b[r]);
-      b[2 * t + 8 * r + 1][g] = value(mine.b[r] >> 16);
-    }
-    for (int i = 0; i < 4; ++i) d[g + 8 * (i / 2)][2 * t + i % 2] = mine.c[i];
-  }
-  for (int row = 0; row < 16; ++row) {
-    for (int k = 0; k < depth; ++k) {
-      for (int column = 0; column < 8; ++column) d[row][column] += a[row][k] * b[k][column];
-    }
-  }
-  for (int lane = 0; lane < warp_size; ++lane) {
-    const int g = lane / 4, t = lane % 4;
-    for (int i = 0; i < 4; ++i) call(lane).d[i] = d[g + 8 * (i / 2)][2 * t + i % 2];
-  }
-  block.counters().tensor_instruction();
 }
 
 }  // namespace
@@ -194,20 +157,6 @@ void stmatrix(void* row, const std::uint32_t* registers, int matrices, bool tran
                    transposed,
                    registers};
   meet(call);
-}
-
-void mma(float* d, const std::uint32_t* a, const std::uint32_t* b, const float* c, int k, bool bfloat,
-         const std::source_location& where) {
-  const void* const pc = __builtin_return_address(0);
-  static constexpr const char* names[2][2] = {{"mma.m16n8k8.f16", "mma.m16n8k16.f16"},
-                                              {"mma.m16n8k8.bf16", "mma.m16n8k16.bf16"}};
-  Lane& lane = lane_or_die();
-  observe_operand(lane, a, static_cast<std::uint32_t>(k), Kind::read, pc);
-  observe_operand(lane, b, static_cast<std::uint32_t>(k / 2), Kind::read, pc);
-  observe_operand(lane, c, 16, Kind::read, pc);
-  MatrixMultiply call{{names[bfloat][k / 16], full_warp, where, pc, resolve_multiply, pc}, k, bfloat, d, a, b, c};
-  meet(call);
-  observe_operand(lane, d, 16, Kind::write, pc);
 }
 
 }  // namespace simt

@@ -1,8 +1,8 @@
 // What one warp does, in order: warp 0 of block 0 of each launch, with Options::trace; another one after trace_warp().
 //
-// A traced launch is counted, so lanes go in lock-step and each instruction is made by those lanes that would make it together
-// on the hardware (engine.h). At instructions that are not counted (commits, waits, barriers) the lanes of this one warp meet
-// for the trace alone. Atomics and volatile accesses are not in it, as they are not among the counters.
+// A traced launch is counted, so each instruction is made by those lanes that would make it together on the hardware
+// (engine.h). Instructions that are not counted (commits, waits, barriers) are put together for the trace alone. Atomics and
+// volatile accesses are not in it, as they are not among the counters.
 #pragma once
 
 #include <cstdint>

@@ -108,7 +108,7 @@ bool sum_rows(int rows, int cols) {
   row_sum<<<rows, threads, 0, stream>>>(device_x, device_sums, cols);  // after the copy: work of a stream goes in order
   check(cudaGetLastError(), "row_sum");
   check(cudaMemcpyAsync(sums.data(), device_sums, rows * sizeof(float), cudaMemcpyDeviceToHost, stream), "cudaMemcpyAsync");
-  check(cudaStreamSynchronize(stream), "cudaStreamSynchronize");  // before this line, `sums` may still be empty
+  check(cudaStreamSynchronize(stream), "cudaStreamSynchronize");  // behind this line the host may read `sums`
   // [/doc: stream]
 
   // [doc: timing]

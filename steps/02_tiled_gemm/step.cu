@@ -208,7 +208,8 @@ run::AnyStep step() {
                                   .question = "How does a matrix product reach the speed of the tensor cores?",
                                   .default_shape = {.m = 256, .n = 256, .k = 128, .dtype = Dtype::fp16},
                                   .default_variant = "tuned",
-                                  .variants = variants};
+                                  .variants = variants,
+                                  .next_best = {"tuned_99k"}};
   return &step;
 }
 

@@ -147,14 +147,17 @@ const std::vector<SoftmaxVariant> variants = {
 std::vector<run::Estimate> estimates(const Softmax&) {
   std::vector<run::Estimate> estimates;
   for (const char* kernel : {"messages_softmax", "as_they_come_softmax", "in_shared_softmax", "in_turns_softmax"}) {
-    for (const runtime::Op op : {runtime::Op::load, runtime::Op::store}) {
-      estimates.push_back({kernel, runtime::Space::global, op,
-                           "volatile accesses are not counted: how often a state is asked for depends on the time"});
-    }
+    estimates.push_back(
+        {kernel, runtime::Space::global, runtime::Op::load, "how often a state is asked for depends on the time"});
   }
   for (const char* kernel : {"in_shared_softmax", "in_turns_softmax"}) {
     estimates.push_back({kernel, runtime::Space::global, runtime::Op::copy_past_l1,
                          "a copy of a chunk that is not there is executed under a false predicate"});
+    estimates.push_back({.kernel = kernel,
+                         .space = runtime::Space::global,
+                         .op = runtime::Op::store,
+                         .reason = "nvcc gives the stores of a row's chunks the name of a line without a store",
+                         .arguments = "__half"});
   }
   estimates.push_back({"wide_loads_softmax", runtime::Space::global, runtime::Op::load,
                        "for fp32 nvcc puts the load of a chunk behind the question whether it is there"});

@@ -102,6 +102,7 @@ run::AnyStep step() {
        .default_shape = {.heads = 4, .kv_heads = 4, .seq_q = 128, .seq_k = 128, .dim = 64, .dtype = Dtype::fp16},
        .default_variant = "scalar",
        .variants = variants,
+       .next_best = {"scalar_99k", "scalar_48k"},
        .estimates = estimates}};
   return &step;
 }

@@ -20,8 +20,8 @@
 
 namespace flash_v2 {
 
-// In elements. The bytes between two rows of a copy must fit in 32 bits. 65,535 heads of 128 elements stay below the limit.
-constexpr int tuned_max_row_stride = 1 << 23;
+// Rows lie at most most_row_stride elements apart, so that 32 bits count the bytes between two rows of a thread's copies. The
+// host refuses others by name.
 
 // Grid: x over tiles of queries, y over heads, z over the batch. Blocks of tile_threads.
 template <class T, int dim>

@@ -59,7 +59,7 @@ void launch_any_dim(const run::BackwardLaunch& l) {
               {.grid = grid_of(ceil_div<std::int64_t>(std::int64_t{a.seq_q} * a.dim, convert_threads), a.heads, a.batch),
                .block = convert_threads},
               l.device_shape(), dq_sums, statistics_of(l), static_cast<int>(padded), l.dq.as<T>());
-          launch_repair<T>(l, shape);
+          repair(l, device::any_shape(shape));
         });
       });
     });

@@ -17,7 +17,7 @@ using Costs = std::vector<problem::KernelCost>;
 inline problem::KernelCost prepare_chunks_cost(const Backward& a, bool with_sums) {
   return problem::prepare_cost(a, with_sums, "prepare_chunks");
 }
-inline const problem::KernelCost repair_cost = {"repair_non_finite"};  // it looks at the flags, and ends
+inline const problem::KernelCost repair_cost = {"repair_rows"};  // it looks at the flags, and ends
 
 inline Costs standard_costs(const Backward& a) {
   return {problem::prepare_cost(a, false),

@@ -18,7 +18,8 @@ inline std::vector<run::Estimate> estimates(const problem::Backward& a) {
        .reason = "nvcc reads D once for dS without dropout, which nobody needs, and for dS with it",
        .arguments = "Dropped"},
   };
-  for (const char* kernel : {"gradient_of_keys", "backward_one_kernel", "gradient_of_queries", "gradient_of_queries_32"}) {
+  for (const char* kernel :
+       {"gradient_of_keys", "backward_one_kernel", "gradient_of_queries", "gradient_of_queries_32", "repair_rows"}) {
     estimates.push_back({kernel, runtime::Space::global, runtime::Op::load,
                          "nvcc gives loads of LSE and D the names of other lines, so that nothing holds them to the source"});
   }
@@ -44,10 +45,6 @@ inline std::vector<run::Estimate> estimates(const problem::Backward& a) {
   if (a.dtype != problem::Dtype::fp32 && a.dropout == 0 && (a.dim > 128 || (a.is_packed() && a.dim <= 64))) {
     estimates.push_back({"backward_recompute", runtime::Space::global, runtime::Op::store,
                          "nvcc writes a warp's rows without a loop, and names one line for several"});
-  }
-  if (a.dtype == problem::Dtype::bf16) {
-    estimates.push_back({"repair_non_finite", runtime::Space::global, runtime::Op::load,
-                         "nvcc keeps elements of a row in registers from one product to the next"});
   }
   return estimates;
 }

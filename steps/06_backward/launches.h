@@ -1,5 +1,5 @@
 // Step 06, host side: the launches of the tensor-core rungs. Shared by step.cu and by what is compiled for compute
-// capability 9.0 alone.
+// capability 9.0 and newer.
 #pragma once
 
 #include "common/device/dispatch.h"
@@ -22,6 +22,8 @@ struct Block {
   static constexpr int keys = block_keys, threads = block_threads;
 };
 
+void repair(const run::BackwardLaunch& l, const device::AnyShape& shape);  // repair.cu
+
 template <template <class, int> class Rung, int... dims>
 void launch_rung(const run::BackwardLaunch& l) {
   run::with_device_shape(l, [&](const auto& shape) {
@@ -42,7 +44,7 @@ void launch_rung(const run::BackwardLaunch& l) {
           } else {
             launch_convert<T>(l);
           }
-          launch_repair<T>(l, shape);
+          repair(l, device::any_shape(shape));
         });
       });
     });
@@ -76,14 +78,14 @@ inline bool has_aligned_rows(const run::BackwardLaunch& l) {
 }
 inline bool is_tuned_dim(int dim) { return dim == 32 || dim == 64 || dim == 96 || dim == 128; }
 
-// Those whose instructions need compute capability 9.0: rungs.sm_90a.cu.
-Rung fragment_order();
+// Those whose instructions need compute capability 9.0. Each file has some, so that none takes long to compile.
+Rung fragment_order();  // rungs.sm_90.cu
 Rung transposed();
 Rung pipeline();
 Rung keys_32();
-Rung tuned_64();
+Rung tuned_64();  // tuned.sm_90.cu
 Rung tuned_128();
 Rung deterministic();
-Rung any_dim();
+Rung any_dim();  // any_dim.sm_90.cu
 
 }  // namespace backward

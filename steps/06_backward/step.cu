@@ -73,7 +73,7 @@ void launch_two_kernels(const BackwardLaunch& l) {
                       l.device_shape(), l.q.as<const T>(), l.k.as<const T>(), l.v.as<const T>(), l.d_o.as<const T>(),
                       statistics_of(l), l.dq.as<T>());
     });
-    launch_repair<T>(l, l.device_shape());
+    repair(l, device::any_shape(l.device_shape()));
   });
 }
 
@@ -249,7 +249,8 @@ run::AnyStep step() {
        .question = "How fast are the gradients of attention when P is computed again instead of being stored?",
        .default_shape = default_shape,
        .default_variant = "tuned",
-       .variants = variants,
+       .variants = run::limited(variants, too_large),
+       .next_best = {"pipeline", "transposed", "any_dim", "tuned_80", "recompute", "deterministic", "two_kernels", "standard"},
        .estimates = estimates},
       std::get<const run::AttentionStep*>(flash_v2::step())};
   return &step;

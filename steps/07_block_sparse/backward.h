@@ -2,11 +2,13 @@
 #pragma once
 
 #include "common/run/family/backward.h"
+#include "steps/07_block_sparse/limits.h"
 
 namespace block_sparse {
 
 void launch_backward(const run::BackwardLaunch& l);
 run::Arrays backward_arrays(const problem::Backward& a);
 std::size_t backward_bytes(const problem::Backward& a);
+std::string too_large_backward(const problem::Attention& a);  // limits.h
 
 }  // namespace block_sparse

@@ -47,7 +47,9 @@ inline std::vector<run::Estimate> backward_estimates(const problem::Backward&) {
       {"write_lists", Space::global, Op::load, nvcc_narrows},
       {"write_lists", Space::global, Op::store, "nvcc keeps a store that no tile of keys needs"},
       run::estimate_of_shuffles("add_up", adds_once_less),
-      {"repair_sparse", Space::global, Op::load, "nvcc keeps values in registers, and joins reads of the sequences' ends"},
+      {"repair_rows", Space::global, Op::load, "nvcc keeps values in registers, and joins reads of the sequences' ends"},
+      {"repair_rows", Space::shared, Op::load,
+       "a call has the address of the shape: nvcc no longer knows which space its pointers lead to"},
       {"sparse_backward_128", Space::global, Op::store, "nvcc writes the two numbers of a float2 apart"},
   };
   for (const char* kernel : {"sparse_backward_64", "sparse_backward_128"}) {

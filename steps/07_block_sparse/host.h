@@ -30,6 +30,10 @@ Mask device_mask(const Launch& l) {
 constexpr int heads_together = 8;                                                // at most 32: place_of has one for each lane
 inline int slots_of(const PlanSizes& sizes) { return 2 * sizes.most_splits(); }  // parts of split rows, at most
 
+inline void order_heads(PlanSizes& sizes, int heads) {
+  sizes.heads_of_place = ceil_div(heads, most_places);
+  sizes.together = sizes.heads_of_place > 1 ? 0 : heads_together;
+}
 inline PlanSizes query_sizes(const problem::Attention& a, int tile_queries, int tile_keys, bool splits) {
   PlanSizes sizes{};
   sizes.rows_of_head = ceil_div(a.seq_q, tile_queries);
@@ -37,8 +41,8 @@ inline PlanSizes query_sizes(const problem::Attention& a, int tile_queries, int 
   sizes.tile_queries = tile_queries;
   sizes.tile_keys = tile_keys;
   sizes.items = sizes.rows + (splits ? sizes.most_splits() : 0);
-  sizes.together = heads_together;
   sizes.splits = splits;
+  order_heads(sizes, a.batch * a.heads);
   return sizes;
 }
 inline PlanSizes key_sizes(const problem::Attention& a, int tile_queries, int tile_keys) {
@@ -47,6 +51,7 @@ inline PlanSizes key_sizes(const problem::Attention& a, int tile_queries, int ti
   sizes.rows = a.batch * a.kv_heads * sizes.rows_of_head;
   sizes.items = sizes.rows + sizes.most_splits();
   sizes.by_keys = true;
+  order_heads(sizes, a.batch * a.kv_heads);
   return sizes;
 }
 
@@ -54,14 +59,21 @@ inline run::Arrays plan_arrays(const PlanSizes& sizes, int most_tiles) {  // of 
   const auto integers = [](std::string name, std::vector<std::int64_t> shape) {
     return run::scratch(std::move(name), run::Element::int32(), std::move(shape));
   };
-  run::Arrays arrays = {integers("tiles", {sizes.rows, most_tiles}),
-                        integers("lists", {sizes.rows, 4}),
-                        integers("counts", {sizes.rows}),
-                        integers("ranks", {sizes.rows, 4}),
-                        integers("work", {sizes.items, 8}),
-                        integers("orders", {sizes.rows / sizes.rows_of_head, 4})};
+  run::Arrays arrays = {
+      integers("tiles", {sizes.rows, most_tiles}), integers("lists", {sizes.rows, 4}), integers("counts", {sizes.rows}),
+      integers("ranks", {sizes.rows, 4}),          integers("work", {sizes.items, 8}), integers("orders", {sizes.places(), 4})};
   if (sizes.splits) arrays.push_back(integers("split_rows", {sizes.most_splits()}));
   return arrays;
+}
+
+// Of a shape for the plan: which tiles are live does not depend on dropout, so these kernels need not be made for it.
+template <class Shape>
+const Shape& without_dropout(const Shape& shape) {
+  return shape;
+}
+template <class Shape>
+const Shape& without_dropout(const device::Dropped<Shape>& shape) {
+  return shape;
 }
 
 // The whole plan, or its lists alone.
@@ -73,13 +85,12 @@ void launch_plan(const Launch& l, const PlanSizes& sizes, const Mask& mask, cons
   int *tiles = l.arrays.template get<int>("tiles"), *counts = l.arrays.template get<int>("counts"),
       *split_rows = sizes.splits ? l.arrays.template get<int>("split_rows") : nullptr;
   const auto by_warps = static_cast<unsigned>(ceil_div(sizes.rows, count_warps));
-  const int heads = sizes.rows / sizes.rows_of_head;
   runtime::launch(count_tiles<Row, Shape>, {.grid = by_warps, .block = 32 * count_warps}, shape, mask, sizes, lists, counts);
-  runtime::launch(add_up<add_threads>, {.grid = 1, .block = add_threads, .shared_bytes = sizeof(AddUpSmem)}, sizes, heads,
-                  counts, orders, ranks, split_rows);
+  runtime::launch(add_up<add_threads>, {.grid = 1, .block = add_threads, .shared_bytes = sizeof(AddUpSmem)}, sizes.by_place(),
+                  sizes.places(), counts, orders, ranks, split_rows);
   WorkItem* work = with_order ? l.arrays.template get<WorkItem>("work") : nullptr;
-  runtime::launch(write_lists<Row, Shape>, {.grid = by_warps, .block = 32 * count_warps}, shape, mask, sizes, heads, lists,
-                  counts, ranks, orders, tiles, work);
+  runtime::launch(write_lists<Row, Shape>, {.grid = by_warps, .block = 32 * count_warps}, shape, mask, sizes, sizes.places(),
+                  lists, counts, ranks, orders, tiles, work);
 }
 
 }  // namespace block_sparse

@@ -127,55 +127,14 @@ __global__ void __launch_bounds__(merge_columns_threads) merge_columns(Attention
   }
 }
 
-// One pair of a query and a key.
-template <class Shape>
-__device__ bool sees(const Shape& shape, const Mask& mask, int batch, int head, int i, int j) {
-  if (!seen_keys(shape, tokens_of(mask, head), i).has(j)) return false;
-  return TileStates<Shape>(shape, mask, batch, head, i, 1).of(j / state_keys) != dead;
-}
-
-// As repair_non_finite, of the pairs that the mask leaves.
-// Grid: x over repair_blocks, which share the rows, y over key/value heads, z over the batch. Blocks of 32 · repair_warps.
-template <class T, class Shape = AttentionShape>
-__global__ void __launch_bounds__(32 * repair_warps) repair_sparse(Shape shape, Mask mask,
-                                                                   Heads<const T> q,    // [batch, heads, seq_q, dim]
-                                                                   Heads<const T> k,    // [batch, kv_heads, seq_k, dim]
-                                                                   Heads<const T> v,    // [batch, kv_heads, seq_k, dim]
-                                                                   Heads<const T> d_o,  // [batch, heads, seq_q, dim]
-                                                                   RowStatistics rows,
-                                                                   Heads<T> dq,    // [batch, heads, seq_q, dim]
-                                                                   Heads<T> dk,    // [batch, kv_heads, seq_k, dim]
-                                                                   Heads<T> dv) {  // [batch, kv_heads, seq_k, dim]
-  const int kv_head = blockIdx.y, batch = blockIdx.z;
-  if (load(rows.flag(shape, batch, kv_head)) == 0.0f) return;
-  const int group = shape.heads / shape.kv_heads;
-  const auto pair = [&](int head, int i, int j) {
-    const std::int64_t at = rows.at(shape, batch, head, i);
-    return Pair<T>(shape, q.row(batch, head, i), k.row(batch, kv_head, j), v.row(batch, kv_head, j), d_o.row(batch, head, i),
-                   load(&rows.lse2[at]), load(&rows.minus_delta[at]), device::kept_weight(shape, batch, head, i, j));
-  };
-  const int first = blockIdx.x * repair_warps + threadIdx.x / 32, step = repair_blocks * repair_warps;
-  for (int j = first; j < shape.seq_k; j += step) {  // dK and dV of a key
-    float acc_dk[repair_columns] = {}, acc_dv[repair_columns] = {};
-    for (int head = kv_head * group; head < (kv_head + 1) * group; ++head) {
-      for (int i = shape.first_query(j); i < shape.end_query(j); ++i) {
-        if (!sees(shape, mask, batch, head, i, j)) continue;
-        const Pair<T> of = pair(head, i, j);
-        add_row(acc_dk, of.ds, q.row(batch, head, i), shape.dim);
-        add_row(acc_dv, of.p, d_o.row(batch, head, i), shape.dim);
-      }
-    }
-    store_row(dk.row(batch, kv_head, j), shape.scale, acc_dk, shape.dim);
-    store_row(dv.row(batch, kv_head, j), 1.0f, acc_dv, shape.dim);
+// The pairs that a mask leaves, for the kernels that repair rows. A call stays a call: in their unrolled loops, 16 copies of
+// the code would spill 3 kB of registers.
+struct LivePairs {
+  Mask mask;
+  __attribute__((noinline)) __device__ bool has(const AnyShape& shape, int batch, int head, int i, int j) const {
+    if (!seen_keys(shape, tokens_of(mask, head), i).has(j)) return false;
+    return TileStates<AnyShape>(shape, mask, batch, head, i, 1).of(j / state_keys) != dead;
   }
-  for (int n = first; n < group * shape.seq_q; n += step) {  // dQ of a query of one of the heads
-    const int head = kv_head * group + n / shape.seq_q, i = n % shape.seq_q;
-    float acc[repair_columns] = {};
-    for (int j = shape.first_key(i); j < shape.end_key(i); ++j) {
-      if (sees(shape, mask, batch, head, i, j)) add_row(acc, pair(head, i, j).ds, k.row(batch, kv_head, j), shape.dim);
-    }
-    store_row(dq.row(batch, head, i), shape.scale, acc, shape.dim);
-  }
-}
+};
 
 }  // namespace block_sparse

@@ -118,7 +118,7 @@ __global__ void __launch_bounds__(32 * count_warps) write_lists(Shape shape, Mas
                   left_at += __popc(left);
                 });
   if (work == nullptr) return;
-  const int place = place_of(sizes, heads, ranks, orders, row);
+  const int place = place_of(sizes.by_place(), heads, ranks, orders, row);
   __syncwarp();  // all of the list is there: a part's first tile goes into its work item
   const int4 rank = load(reinterpret_cast<const int4*>(&ranks[row]));
   const int count = list.y + list.z + list.w, head = row / sizes.rows_of_head;

@@ -2,6 +2,7 @@
 // query of a tile sees any of its keys), full (all see all), or partial.
 #pragma once
 
+#include "common/device/bits.cuh"
 #include "common/device/flash_v2/key_tiles.cuh"
 #include "common/device/packed.h"
 
@@ -24,8 +25,7 @@ struct Mask {
 };
 
 // What a head that streams by token lets its queries see: the first `sink` keys of their sequence, and keys less than `local`
-// away from their own. Both are 0 for heads of other types: then every key may be seen. Both are at most 2^30, which is as good
-// as all, so that sums with a token's number fit into an int.
+// away from their own. Both 0 (other types): all keys. Both are at most 2^30, so that sums with a token's number fit an int.
 struct Tokens {
   int sink, local;
   __host__ __device__ bool any() const { return sink > 0 || local > 0; }
@@ -72,11 +72,11 @@ __host__ __device__ inline SeeingQueries seeing_queries(const Shape& shape, cons
   return {larger(first, own - tokens.local + 1), smaller(end, own + tokens.local)};
 }
 
-// Which of 32 numbers from 0 on lie in a range, as bits: first … end − 1.
-__device__ inline std::uint32_t bits_between(int first, int end) {
-  const auto below = [](int n) { return static_cast<std::uint32_t>((std::uint64_t{1} << min(max(n, 0), 32)) - 1); };
-  return below(end) & ~below(first);
-}
+// Which of 32 numbers from 0 on lie in a range, as bits (common/device/bits.cuh). Here these are neighbouring keys, or queries:
+// the two ends of what a row sees decide on 32 pairs at once. A comparison of each key with both ends would take 64
+// instructions where this takes a few. The word is built from the number of bits below each end, so ends far outside count as
+// the ends of the word.
+using device::bits_between;
 
 // How many blocks a block of keys is away from the nearest own block of a tile's block of queries.
 __host__ __device__ inline int distance(const AttentionShape& shape, const Mask& mask, int query_block, int key_block) {

@@ -25,7 +25,8 @@ constexpr unsigned all_lanes = ~0u;
 
 constexpr int count_warps = 8;
 constexpr int add_threads = 1024;
-constexpr int split_above = 4;  // times the mean: longer rows are split
+constexpr int most_places = 1024;  // in the order of heads
+constexpr int split_above = 4;     // times the mean: longer rows are split
 
 // The tiles of keys that a row visits: tiles[first …], from right to left. First partial ones to the right of the first full
 // one, then full ones, then the other partial ones: with causal masks and windows alone that is the order of step 05.
@@ -63,7 +64,8 @@ struct alignas(16) Rank {
   int first_slot;  // −1: the row is not split
 };
 
-// Where a head stands among all: heavier ones come first. Two numbers of a head, and two of a place.
+// Where a head stands among all: heavier ones come first. Two numbers of a head, and two of a place. Of more heads than
+// most_places, neighbours are ordered as one head (PlanSizes::by_place), so that each is compared with so many at most.
 struct alignas(16) HeadOrder {
   int weight, place;         // of this head: tiles that it visits
   int by_place, first_item;  // of the head that has this place: its number, and its first work item
@@ -72,13 +74,20 @@ struct alignas(16) HeadOrder {
 struct PlanSizes {
   int rows_of_head, rows;  // rows = heads · rows_of_head, of all batch entries
   int tile_queries, tile_keys;
-  bool by_keys;  // rows are tiles of keys: the backward pass
-  int items;     // work items, at most
-  int together;  // so many of the lightest heads are ordered as one
+  bool by_keys;        // rows are tiles of keys: the backward pass
+  int items;           // work items, at most
+  int together;        // so many of the lightest heads are ordered as one
+  int heads_of_place;  // neighbours that are ordered as one
   bool splits;
 
   __host__ __device__ int tile_size() const { return by_keys ? tile_keys : tile_queries; }  // of a row
-  __host__ __device__ int most_splits() const { return ceil_div(rows, split_above); }       // of rows that are split
+  __host__ __device__ PlanSizes by_place() const {  // the same, where neighbours that are ordered as one are one head
+    PlanSizes sizes = *this;
+    sizes.rows_of_head *= heads_of_place;
+    return sizes;
+  }
+  __host__ __device__ int places() const { return ceil_div(rows, by_place().rows_of_head); }
+  __host__ __device__ int most_splits() const { return ceil_div(rows, split_above); }  // of rows that are split
 };
 
 }  // namespace block_sparse

@@ -139,7 +139,7 @@ def test_nan_and_infinity_stay_in_their_row_and_column(tiled_gemm, tmp_path):
         ("--n 64 --ldc 1", "ldc is 1"),
         ("--batch 4 --batch-a 2", "batch-a is 2; it must be 1 (A is shared) or batch, 4"),
         ("--batch-a 2", "batch-a is 2"),
-        ("--batch 60000 --m 1000000000 --k 1000000000", "too large"),
+        ("--batch 60000 --m 1000000000 --k 1000000000", "the problem is too large: batch-a · m · lda is 6e+22"),
         ("--dtype fp64", "fp32, fp16 or bf16"),
         ("--dtype fp32", "does not support fp32"),
         ("--variant best", "'best' is unknown"),

@@ -54,10 +54,12 @@ def test_without_files_there_are_as_many_tokens_as_the_last_sum_says(tmp_path, s
 @pytest.mark.parametrize(
     ("array", "flags", "saying"),
     [
-        (np.array([0, 5, 4], np.int32), [], "falls from 5 to 4"),
+        (np.array([0, 5, 4], np.int32), [], "cu.npy: cu-seqlens falls from 5 to 4; it holds the sums"),
         (np.array([1, 5], np.int32), [], "must begin with 0"),
-        (np.array([0], np.int32), [], "at least one sequence"),
-        (np.array([0, 0], np.int32), [], "seq-q is 0"),
+        (np.array([0], np.int32), [], "cu.npy: cu-seqlens holds one number, and so no sequence"),
+        (np.array([0, 0], np.int32), [], "cu.npy: cu-seqlens ends with 0, so that there is no token"),
+        (np.array([37, 0, 1], np.int32), [], "it holds the sums of the sequences' lengths: 0, the first length, …, all tokens"),
+        (np.array([0, 5, -1], np.int32), [], "falls from 5 to -1"),
         (np.array([0, 5], np.int32), ["--seq-q", 6], "with packed sequences both are the last of cu-seqlens, 5"),
         (np.array([0, 5], np.int32), ["--seq-k", 6], "with packed sequences both are the last of cu-seqlens, 5"),
         (np.array([0, 5], np.int32), ["--batch", 2], "lie in one batch entry"),

@@ -117,7 +117,7 @@ def test_nan_and_infinity_stay_in_their_row_and_masked_rows_are_zero(online_soft
         ("--rows 2000000000", "it must be at most 1073741824"),
         ("--cols 64 --ldx 63", "ldx is 63; it must be cols, 64, or more"),
         ("--cols 64 --ldy 1", "ldy is 1"),
-        ("--rows 1000000000 --cols 1000000000", "too large"),
+        ("--rows 1000000000 --cols 1000000000", "the problem is too large: rows · ldx is 1e+18"),
         ("--dtype fp64", "fp32, fp16 or bf16"),
         ("--dtype bf16", "does not support bf16; it supports fp32, fp16; any rows; any cols; any strides"),
         ("--dtype bf16 --variant all", "no variant supports this"),

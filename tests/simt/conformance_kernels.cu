@@ -327,6 +327,36 @@ __global__ void multiply_from_kernel(const std::uint32_t* a,  // [32, 4]
   }
 }
 
+// Sums that nobody looks at until the end, and the ways in which C and D of several products may hang together. A · B is 16
+// everywhere.
+__global__ void chained_products_kernel(float* out) {  // [32, 22]
+  const int lane = threadIdx.x;
+  constexpr std::uint32_t ones = 0x3c003c00;
+  const std::uint32_t a[4] = {ones, ones, ones, ones}, b[2] = {ones, ones};
+  float chain[4], apart[4], window[6], overwritten[4], volatile_read[4];
+  for (int i = 0; i < 4; ++i) chain[i] = overwritten[i] = volatile_read[i] = static_cast<float>(10 * lane + i);
+  for (int i = 0; i < 6; ++i) window[i] = static_cast<float>(10 * lane + i);
+
+  for (int i = 0; i < 150; ++i) ptx::mma_m16n8k16<__half>(chain, a, b);
+  ptx::mma_m16n8k16<__half>(apart, a, b, chain);
+  ptx::mma_m16n8k16<__half>(chain, a, b);
+  ptx::mma_m16n8k16<__half>(*reinterpret_cast<float(*)[4]>(&window[0]), a, b);
+  ptx::mma_m16n8k16<__half>(*reinterpret_cast<float(*)[4]>(&window[2]), a, b);  // C is half the D before it
+  ptx::mma_m16n8k16<__half>(overwritten, a, b);
+  overwritten[1] = -1.0f;
+  ptx::mma_m16n8k16<__half>(volatile_read, a, b);
+  for (int round = 0; round < 3; ++round) {
+    float nobody_looks[4] = {};
+    ptx::mma_m16n8k16<__half>(nobody_looks, a, b);
+  }
+  float* const mine = out + 22 * lane;
+  for (int i = 0; i < 4; ++i) mine[18 + i] = const_cast<volatile float*>(volatile_read)[i];
+  for (int i = 0; i < 4; ++i) mine[i] = chain[i];
+  for (int i = 0; i < 4; ++i) mine[4 + i] = apart[i];
+  for (int i = 0; i < 6; ++i) mine[8 + i] = window[i];
+  for (int i = 0; i < 4; ++i) mine[14 + i] = overwritten[i];
+}
+
 struct CopySmem {
   alignas(16) std::uint32_t words[1024][4];  // each thread's 16 bytes
 };
@@ -375,6 +405,7 @@ __global__ void copy_groups_kernel(const int* values,  // [2, 6]
     ptx::cp_async_commit_group();
   }
   for (; copied < 6; ++copied) ptx::cp_async_4(&mine[copied], &values[6 * thread + copied]);
+  ptx::cp_async_wait_group<200>();  // more than there are
   wait_and_read<4>(mine, out + 6 * thread);
   wait_and_read<3>(mine, out + 6 * thread);
   wait_and_read<2>(mine, out + 6 * thread);
@@ -632,6 +663,12 @@ Multiplied multiply_from(Operand type, const std::vector<std::uint32_t>& a, cons
   const auto kernel = type == Operand::half ? multiply_from_kernel<__half> : multiply_from_kernel<__nv_bfloat16>;
   launch(kernel, {1, 32}, left.as<const std::uint32_t>(), right.as<const std::uint32_t>(), from.as<float>(), to.as<float>());
   return {download<float>(from), download<float>(to)};
+}
+
+std::vector<float> chained_products() {
+  const runtime::Buffer out = zeros<float>("out", 32 * 22);
+  launch(chained_products_kernel, {1, 32}, out.as<float>());
+  return download<float>(out);
 }
 
 std::vector<std::uint8_t> copy_async(int bytes, bool past_l1, const std::vector<std::uint8_t>& from,

@@ -55,6 +55,11 @@ struct Multiplied {
 };
 Multiplied multiply_from(Operand type, const std::vector<std::uint32_t>& a, const std::vector<std::uint32_t>& b,
                          const std::vector<float>& c);
+// m16n8k16 of ones, so that each adds 16, on numbers that begin at 10 · lane + i. Of each lane: 4 sums of 151 products; 4
+// that branch off before the last of these, with a product of their own; 6 of which a product takes the first four, and the
+// next one the last four; 4 of one product, where the second is −1 afterwards; 4 of one product, read as volatile. Returns
+// [32, 22].
+std::vector<float> chained_products();
 // prmt of low and high, and max.NaN of them as two 16-bit numbers each: one for each word.
 std::vector<std::uint32_t> permute(const std::vector<std::uint32_t>& low, const std::vector<std::uint32_t>& high,
                                    std::uint32_t selector);
@@ -72,7 +77,7 @@ std::vector<int> copy_groups(const std::vector<int>& values);
 // [64].
 std::vector<int> copy_pipeline(const std::vector<int>& tiles);
 
-// ---- conformance_kernels.sm_90a.cu: a device below compute capability 9.0 has no kernels for these ----
+// ---- conformance_kernels.sm_90.cu: a device below compute capability 9.0 has no kernels for these ----
 
 // stmatrix.x4 by one warp into 64 rows of 8 elements, all ones before. `registers` is [32, 4]; lane l gives the address of row
 // row_of_lane[l]. Returns the rows: [64, 8].

@@ -1,4 +1,5 @@
 #include <atomic>
+#include <cstdio>
 #include <cstring>
 
 #include "common/device/block.cuh"
@@ -134,6 +135,31 @@ __global__ void divergent_barrier(float* o) {  // [64]
   o[threadIdx.x] = 1.0f;
 }
 
+// One line, and two places in the code: the compiler puts this function into both branches.
+template <bool first>
+__device__ void wait_for_block() {
+  __syncthreads();  // fault: barrier_in_two_instances
+}
+template <bool mended>
+__global__ void barrier_in_two_instances(float* o) {  // [64]
+  const int t = threadIdx.x;
+  if (mended || t % 32 < 16) {
+    o[t] = 1.0f;
+    wait_for_block<true>();
+  } else {
+    wait_for_block<false>();
+    o[t] = 2.0f;
+  }
+}
+
+template <bool mended>
+__global__ void skipped_barrier(float* o) {  // [64]
+  const int t = threadIdx.x;
+  if (!mended && t >= 40) return;
+  __syncthreads();  // fault: skipped_barrier
+  o[t] = 1.0f;
+}
+
 template <bool mended>
 __global__ void vote_without_all(float* o) {  // [32]
   const int t = threadIdx.x;
@@ -166,6 +192,24 @@ __global__ void shuffle_from_outside(float* o) {  // [32]
 }
 
 template <bool mended>
+__global__ void shuffle_of_two_sizes(float* o) {  // [32]
+  const int t = threadIdx.x;
+  float other;
+  if (t % 2 == 0) {
+    other = __shfl_xor_sync(mended ? 0x55555555u : 0xffffffffu, 1.0, 2);
+  } else {
+    other = __shfl_xor_sync(mended ? 0xaaaaaaaau : 0xffffffffu, 1.0f, 2);  // fault: shuffle_of_two_sizes
+  }
+  o[t] = other;
+}
+
+template <bool mended>
+__global__ void shuffle_width(float* o) {  // [32]
+  const int t = threadIdx.x;
+  o[t] = __shfl_up_sync(0xffffffffu, 1.0f, 1, mended ? 8 : 12);  // fault: shuffle_width
+}
+
+template <bool mended>
 __global__ void small_launch(float* o) {        // [32]
   auto& smem = device::shared_storage<Smem>();  // fault: small_launch
   smem.k_tile[threadIdx.x / 4][threadIdx.x % 4] = 1.0f;
@@ -175,7 +219,42 @@ __global__ void small_launch(float* o) {        // [32]
 template <bool mended>
 __global__ void endless_spin(volatile int* flag) {
   if (mended) *flag = 1;
-  while (*flag == 0) {
+  while (*flag == 0) {  // fault: endless_spin
+  }
+}
+
+// Each block waits for the next one; the last one waits for nobody.
+__global__ void chain_kernel(int* flags) {  // [blocks + 1], the last is 1
+  if (threadIdx.x != 0) return;
+  volatile int* flag = flags;
+  while (flag[blockIdx.x + 1] == 0) {  // fault: chain_kernel
+  }
+  flag[blockIdx.x] = 1;
+}
+
+__global__ void spin_with_stores_kernel(int* flag,   // [1]
+                                        float* o) {  // [1]
+  if (threadIdx.x != 0) return;
+  if (blockIdx.x == 0) {
+    while (atomicAdd(flag, 0) == 0) o[0] += 1.0f;  // fault: spin_with_stores_kernel
+  } else {
+    atomicExch(flag, 1);
+  }
+}
+
+// The flag is asked for in a loop that draws tickets, so that each round finds something new.
+__global__ void spin_with_tickets_kernel(int* flag,      // [1]
+                                         int* ticket) {  // [1]
+  if (threadIdx.x != 0) return;
+  if (blockIdx.x == 0) {
+    while (atomicAdd(flag, 0) == 0) atomicAdd(ticket, 1);
+  } else {
+    atomicExch(flag, 1);
+  }
+}
+
+__global__ void all_spin_kernel(volatile int* flag) {
+  while (*flag == 0) {  // fault: all_spin_kernel
   }
 }
 
@@ -193,6 +272,12 @@ __global__ void unseen_write(float* o,  // [32]
 template <bool mended>
 __global__ void barrier_count(float* o) {  // [64]
   ptx::bar_sync(1, mended ? 64 : 48);      // fault: barrier_count
+  o[threadIdx.x] = 1.0f;
+}
+
+template <bool mended>
+__global__ void barrier_of_nobody(float* o) {      // [64]
+  ptx::bar_sync(mended ? 1 : 0, mended ? 64 : 0);  // fault: barrier_of_nobody
   o[threadIdx.x] = 1.0f;
 }
 
@@ -218,6 +303,17 @@ __global__ void barrier_of_roles(float* o) {  // [64]
     wait_for_both<mended>();
     o[threadIdx.x] = 2.0f;
   }
+}
+
+// The other lanes of the warp have ended: each call of the one that is left counts for 32 threads.
+template <bool mended>
+__global__ void arrive_twice(float* o) {  // [64]
+  const int t = threadIdx.x;
+  if (t < (mended ? 32 : 1)) {
+    for (int i = 0; i < (mended ? 1 : 32); ++i) ptx::bar_arrive(1, 64);  // fault: arrive_twice
+  }
+  if (t >= 32) ptx::bar_sync(1, 64);
+  o[t] = 1.0f;
 }
 
 template <bool mended>
@@ -528,6 +624,19 @@ __global__ void matrix_without_a_lane(float* o) {  // [32]
   o[t] = r[0];
 }
 
+// The other lanes have stores before a call of their own.
+template <bool mended>
+__global__ void shuffle_without_a_lane(float* o) {  // [32]
+  const int t = threadIdx.x;
+  if (t == 31) return;
+  o[t] = 0.0f;
+  if (t < 16) o[t] = __shfl_sync(mended ? 0xffffu : 0x8000ffffu, 1.0f, 0);  // fault: shuffle_without_a_lane
+  if (t >= 16) {
+    o[t] = 1.0f;
+    __syncwarp(0x7fff0000u);
+  }
+}
+
 template <bool mended>
 __global__ void multiply_in_branch(float* o) {  // [32]
   const int t = threadIdx.x;
@@ -698,6 +807,18 @@ __global__ void plain_beside_atomic(float* o) {  // [64]
   o[t] = smem.count;  // other: plain_beside_atomic
 }
 
+// A maximum that is not larger changes nothing, and is a store all the same.
+template <bool mended>
+__global__ void atomic_without_effect(float* o) {  // [64]
+  auto& smem = device::shared_storage<RaceSmem>();
+  const int t = threadIdx.x;
+  if (t == 0) smem.count = 5;
+  __syncthreads();                        // the count is 5
+  if (t == 0) atomicMax(&smem.count, 1);  // one: atomic_without_effect
+  if (mended) __syncthreads();
+  o[t] = t == 0 ? 0.0f : smem.count;  // other: atomic_without_effect
+}
+
 template <bool mended>
 __global__ void store_before_own_atomic(float* o) {  // [threads]
   auto& smem = device::shared_storage<RaceSmem>();
@@ -755,6 +876,17 @@ __global__ void arrive_is_no_wait(float* o) {  // [64]
     ptx::bar_arrive(1, 64);
   }
   o[t] = smem.values[t ^ 32];  // other: arrive_is_no_wait
+}
+
+// Barriers count warps: the half of a warp that comes is 32 threads, and each warp meets nobody but itself.
+template <bool mended>
+__global__ void half_warps_meet(float* o) {  // [64]
+  auto& smem = device::shared_storage<RaceSmem>();
+  const int t = threadIdx.x;
+  if (t % 32 >= 16) return;
+  smem.values[t] = t;  // one: half_warps_meet
+  ptx::barrier_sync(1, mended ? 64 : 32);
+  o[t] = smem.values[t ^ 32];  // other: half_warps_meet
 }
 
 // ---- races of asynchronous copies and matrices ----
@@ -901,6 +1033,21 @@ __global__ void store_under_copy(const float* q,  // [128]
   smem.stage[0][2 * t + 1] = 0.0f;  // other: store_under_copy
   ptx::cp_async_wait_group<0>();
   o[t] = 1.0f;
+}
+
+// What the store leaves beside the copy is there.
+template <bool mended>
+__global__ void store_over_copy(const float* q,  // [128]
+                                float* o) {      // [64]
+  auto& smem = device::shared_storage<CopySmem>();
+  const int t = threadIdx.x;
+  float* const mine = &smem.stage[0][0] + 4 * (t % 32);
+  if (t < 32) ptx::cp_async_4(mine, &q[t]);  // one: store_over_copy
+  if (mended) ptx::cp_async_wait_all();
+  const float4 ones = make_float4(1, 1, 1, 1);
+  if (t < 32) device::store(reinterpret_cast<float4*>(mine), ones);  // other: store_over_copy
+  ptx::cp_async_wait_all();
+  if (t < 32) o[t] = mine[1];
 }
 
 template <bool mended>
@@ -1352,6 +1499,60 @@ __global__ void device_copy_before_wait(float* values,  // [64]
   o[t] = smem.stage[0][t];
 }
 
+// No barrier says that a copy is over.
+template <bool mended>
+__global__ void copy_source_behind_barriers(float* values,  // [64]
+                                            float* o) {     // [64]
+  auto& smem = device::shared_storage<CopySmem>();
+  const int t = threadIdx.x;
+  ptx::cp_async_4(&smem.stage[0][t], &values[t]);  // one: copy_source_behind_barriers
+  ptx::cp_async_commit_group();
+  if (mended) ptx::cp_async_wait_group<0>();
+  __syncthreads();
+  values[63 - t] = 7.0f;  // other: copy_source_behind_barriers
+  __syncthreads();
+  ptx::cp_async_wait_group<0>();
+  o[t] = smem.stage[0][t];
+}
+
+// Nor is the thread's own store behind its copy.
+template <bool mended>
+__global__ void copy_source_overwritten(float* values,  // [64]
+                                        float* o) {     // [64]
+  auto& smem = device::shared_storage<CopySmem>();
+  const int t = threadIdx.x;
+  ptx::cp_async_4(&smem.stage[0][t], &values[t]);  // one: copy_source_overwritten
+  if (mended) ptx::cp_async_wait_all();
+  values[t] = 7.0f;  // other: copy_source_overwritten
+  ptx::cp_async_wait_all();
+  o[t] = smem.stage[0][t];
+}
+
+template <bool mended>
+__global__ void atomics_of_two_sizes(float* values,  // [64]
+                                     float* o) {     // [64]
+  const int t = threadIdx.x;
+  if (t == 0) atomicAdd(reinterpret_cast<unsigned long long*>(&values[2]), 1ull << 33);  // one: atomics_of_two_sizes
+  if (mended) __syncthreads();
+  if (t == 40) atomicAdd(reinterpret_cast<unsigned*>(&values[3]), 1u);  // other: atomics_of_two_sizes
+  o[t] = t;
+}
+
+struct [[gnu::packed]] OddHalf {
+  std::uint16_t value;
+};
+
+// Two bytes of two words, and a byte of the second.
+template <bool mended>
+__global__ void device_odd_half(float* values,  // [64]
+                                float* o) {     // [64]
+  auto* const bytes = reinterpret_cast<unsigned char*>(values);
+  const int t = threadIdx.x;
+  if (t == 0) o[0] = reinterpret_cast<OddHalf*>(bytes + 3)->value;  // one: device_odd_half
+  if (mended) __syncthreads();
+  if (t == 33) bytes[4] = 1;  // other: device_odd_half
+}
+
 template <bool mended>
 __global__ void read_beside_red(float* values,  // [64]
                                 float* o) {     // [64]
@@ -1519,6 +1720,125 @@ __global__ void copies_beside_stores_kernel(const float* q,  // [128]
   o[t] = smem.stage[0][126 - 2 * t];
 }
 
+// A copy that reads nothing leaves its source alone, also where another one has read it. The atomic's result asks for an order.
+__global__ void copies_of_no_bytes_kernel(float* values,  // [128]
+                                          int* count,     // [1]
+                                          float* o) {     // [32]
+  auto& smem = device::shared_storage<CopySmem>();
+  const int t = threadIdx.x;
+  if (atomicAdd(count, 1) < 0) return;
+  float *const mine = &values[4 * t], *const copy = &smem.stage[0][0] + 4 * t;
+  ptx::cp_async_16(copy, mine);
+  ptx::cp_async_wait_all();
+  ptx::cp_async_4(copy, mine + 1, 0);
+  device::store(reinterpret_cast<float4*>(mine), make_float4(1, 1, 1, 1));
+  ptx::cp_async_wait_all();
+  o[t] = copy[0];
+}
+
+// Lanes that have ended are not waited for: neither in a warp, nor by its warp at a barrier of two.
+__global__ void exited_lanes_kernel(float* o) {  // [64]
+  auto& smem = device::shared_storage<RaceSmem>();
+  const int t = threadIdx.x;
+  if (t % 32 == 31) return;
+  smem.values[t] = t;
+  __syncwarp();  // the lanes that are left have stored
+  const float first = smem.values[t / 2 * 2];
+  ptx::barrier_sync(1, 64);  // and those of both warps
+  o[t] = first + smem.values[62 - t];
+}
+
+// ---- what is counted ----
+
+// Its last store ends the launch: there is no such memory.
+__global__ void stopped_kernel(float* o) {  // [32]
+  const int t = threadIdx.x;
+  for (int i = 0; i < 5; ++i) o[(t + i) % 32] = 1.0f;
+  *reinterpret_cast<float*>(std::uintptr_t{64}) = 1.0f;
+}
+
+__global__ void exited_warp_kernel(float* o) {  // [128]
+  if (threadIdx.x >= 96) return;
+  __syncthreads();
+  o[threadIdx.x] = 1.0f;
+}
+
+__global__ void arrival_left_kernel(float* o) {  // [64]
+  if (threadIdx.x < 32) ptx::bar_arrive(1, 64);
+  o[threadIdx.x] = 1.0f;
+}
+
+__global__ void wide_shuffle_kernel(float* o) {  // [32]
+  o[threadIdx.x] = __shfl_xor_sync(0xffffffffu, threadIdx.x + 0.5, 1);
+}
+
+__global__ void shuffle_from_two_lines_kernel(float* o) {  // [32]
+  const int t = threadIdx.x;
+  float other;
+  if (t < 16) {
+    other = __shfl_xor_sync(0xffffffffu, 1.0f, 16) * 2.0f;
+  } else {
+    other = __shfl_xor_sync(0xffffffffu, 2.0f, 16) + 1.0f;
+  }
+  o[t] = other;
+}
+
+__global__ void store_behind_atomic_kernel(float* o) {  // [32]
+  auto& smem = device::shared_storage<RaceSmem>();
+  const int t = threadIdx.x;
+  if (t == 0) smem.count = 0;
+  __syncthreads();  // the count is 0
+  if (t < 16) atomicAdd(&smem.count, 1);
+  o[t] = 1.0f;
+}
+
+__global__ void volatile_kernel(float* o) {  // [64]
+  volatile float* const shared = device::shared_storage<RaceSmem>().values;
+  volatile float* const global = o;
+  const int t = threadIdx.x;
+  shared[t] = global[t];
+  o[32 + t] = shared[t];
+}
+
+struct Large {
+  float values[24];
+};
+struct LargeSmem {
+  Large items[32];
+};
+__global__ void large_copy_kernel(float* o) {  // [32]
+  auto& smem = device::shared_storage<LargeSmem>();
+  const int t = threadIdx.x;
+  for (int i = 0; i < 24; ++i) smem.items[t].values[i] = i + t;
+  __syncwarp();  // written before it is read
+  const Large mine = smem.items[t ^ 1];
+  float sum = 0.0f;
+#pragma GCC unroll 1
+  for (int i = 0; i < 24; ++i) sum += reinterpret_cast<const volatile float*>(mine.values)[i];
+  o[t] = sum;
+}
+
+__global__ void named_rounds_kernel(float* values,  // [256]
+                                    int rounds,
+                                    float* o) {  // [256]
+  const int t = threadIdx.x;
+  note_beginning();
+  for (int i = 0; i < rounds; ++i) ptx::barrier_sync(1, 256);
+  for (int i = 0; i < 2; ++i) {
+    values[t] = t + i;
+    __syncthreads();  // written before it is read
+    o[t] = values[255 - t];
+    __syncthreads();  // read before it is written again
+  }
+}
+
+__global__ void prints_kernel(int* count) {  // [1]
+  std::printf("block %d\n", static_cast<int>(blockIdx.x));
+  std::printf("and\n");
+  std::printf("!");
+  if (atomicAdd(count, 1) == 100) count[0] = 0;
+}
+
 __global__ void schedule_kernel(int* counter,  // [1]
                                 int* order) {  // [blocks * threads]
   order[blockIdx.x * blockDim.x + threadIdx.x] = atomicAdd(counter, 1);
@@ -1546,6 +1866,12 @@ template <auto kernel, int threads = 32, std::size_t shared_bytes = sizeof(Smem)
 void run_on_output() {
   const runtime::Buffer o = zeros("o", threads);
   launch(kernel, {1, threads, shared_bytes}, o.as<float>());
+}
+
+template <auto kernel>
+void run_warp_on_64() {
+  const runtime::Buffer o = zeros("o", 64);
+  launch(kernel, {1, 32, sizeof(RaceSmem)}, o.as<float>());
 }
 
 template <auto kernel, class In, class Out>
@@ -1642,20 +1968,31 @@ const std::vector<Fault>& faults() {
       {"null_pointer", "wild write", "neither device memory nor shared memory", run_on_null<false>, run_on_null<true>},
       {"division_by_zero", "division by zero", "an integer division", TWINS(run_on_output, division_by_zero)},
       {"divergent_barrier", "divergent barrier", "reached at two places", TWINS(run_on_output, divergent_barrier, 64)},
+      {"barrier_in_two_instances", "divergent barrier", "reached at two places that were made of one line",
+       TWINS(run_on_output, barrier_in_two_instances, 64)},
+      {"skipped_barrier", "skipped barrier", "without warp 1 lanes 8-31", TWINS(run_on_output, skipped_barrier, 64)},
       {"vote_without_all", "deadlock", "warp 0 lanes 0-15 wait in __any_sync(0xffffffff)",
        TWINS(run_on_output, vote_without_all)},
       {"exited_lane", "exited lane in mask", "names lanes 31 of warp 0", TWINS(run_on_output, exited_lane)},
       {"caller_outside_mask", "caller not in mask", "__shfl_xor_sync(0xffff)", TWINS(run_on_output, caller_outside_mask)},
       {"shuffle_from_outside", "shuffle from absent lane", "which is not in the mask",
        TWINS(run_on_output, shuffle_from_outside)},
+      {"shuffle_of_two_sizes", "deadlock", "wait in __shfl_xor_sync of 8 bytes(0xffffffff)",
+       TWINS(run_on_output, shuffle_of_two_sizes)},
+      {"shuffle_width", "shuffle misuse", "__shfl_up_sync of width 12: it is 1, 2, 4, 8, 16 or 32",
+       TWINS(run_on_output, shuffle_width)},
       {"small_launch", "shared memory", "takes 144 bytes, the launch asked for 16", run_on_output<small_launch<false>, 32, 16>,
        run_on_output<small_launch<true>>},
       {"barrier_count", "barrier misuse", "bar.sync 1, 48: the count of threads is a multiple of 32",
        TWINS(run_on_output, barrier_count, 64)},
+      {"barrier_of_nobody", "barrier misuse", "bar.sync 0, 0: barriers are numbered 1 to 15",
+       TWINS(run_on_output, barrier_of_nobody, 64)},
       {"barrier_mismatch", "barrier misuse", "others came to the same barrier for ",
        TWINS(run_on_output, barrier_mismatch, 96)},
       {"barrier_of_roles", "barrier misuse", "others wait in another instruction, bar.sync at ",
        TWINS(run_on_output, barrier_of_roles, 64)},
+      {"arrive_twice", "barrier misuse", "warp 0 has come to this barrier before, and would count twice",
+       TWINS(run_on_output, arrive_twice, 64)},
       {"arrive_missing", "deadlock", "warp 0 lanes 0-31 wait in bar.sync 1, 64", TWINS(run_on_output, arrive_missing, 64)},
       {"endless_spin", "endless spin", "nobody writes it", run_on_flag<false>, run_on_flag<true>},
       {"unseen_write", "unseen write", "byte 2 of 'o' (128 bytes) changed",  // the first byte of 1.0f that is not zero
@@ -1710,6 +2047,8 @@ const std::vector<Fault>& faults() {
        TWINS(run_on_output, matrix_at_two_places, 32, matrices)},
       {"matrix_without_a_lane", "exited lane in mask", "ldmatrix.x1.trans names lanes 31 of warp 0",
        TWINS(run_on_output, matrix_without_a_lane, 32, matrices)},
+      {"shuffle_without_a_lane", "exited lane in mask", "__shfl_sync names lanes 31 of warp 0",
+       TWINS(run_on_output, shuffle_without_a_lane)},
       {"multiply_in_branch", "deadlock", "warp 0 lanes 0-15 wait in mma.m16n8k16.f16(0xffffffff)",
        TWINS(run_on_output, multiply_in_branch)},
       {"multiply_at_two_places", "divergent instruction",
@@ -1742,9 +2081,11 @@ const std::vector<Race>& races() {
       {"half_words", "RaceSmem::", TWINS(run_on_output, half_words, 64, bytes)},
       {"plain_beside_atomic", "RaceSmem::count", TWINS(run_on_output, plain_beside_atomic, 64, bytes)},
       {"flag_without_fence", "RaceSmem::values[0]", TWINS(run_on_output, flag_without_fence, 64, bytes)},
+      {"atomic_without_effect", "RaceSmem::count", TWINS(run_on_output, atomic_without_effect, 64, bytes)},
       {"store_before_own_atomic", "RaceSmem::count", TWINS(run_on_output, store_before_own_atomic, 2, bytes)},
       {"arrive_too_early", "RaceSmem::values[", TWINS(run_on_output, arrive_too_early, 64, bytes)},
       {"arrive_is_no_wait", "RaceSmem::values[", TWINS(run_on_output, arrive_is_no_wait, 64, bytes)},
+      {"half_warps_meet", "RaceSmem::values[", TWINS(run_on_output, half_warps_meet, 64, bytes)},
       {"wait_too_weak", "CopySmem::stage[1][", TWINS(run_two_warps, wait_too_weak)},
       {"copy_without_wait", "CopySmem::stage[0][", TWINS(run_two_warps, copy_without_wait)},
       {"copy_without_barrier", "CopySmem::stage[0][", TWINS(run_two_warps, copy_without_barrier)},
@@ -1756,6 +2097,7 @@ const std::vector<Race>& races() {
       {"two_copies", "CopySmem::stage[0][", TWINS(run_two_warps, two_copies)},
       {"copied_again", "CopySmem::stage[0][", TWINS(run_two_warps, copied_again)},
       {"store_under_copy", "CopySmem::stage[", TWINS(run_two_warps, store_under_copy)},
+      {"store_over_copy", "CopySmem::stage[", TWINS(run_two_warps, store_over_copy)},
       {"matrix_without_barrier", "MatrixSmem::rows[", TWINS(run_two_warps, matrix_without_barrier)},
       {"matrix_of_own_rows", "MatrixSmem::rows[", TWINS(run_two_warps, matrix_of_own_rows)},
       {"matrix_under_copy", "MatrixSmem::rows[", TWINS(run_two_warps, matrix_under_copy)},
@@ -1793,6 +2135,10 @@ const std::vector<Race>& races() {
       {"device_flag_without_fence", "byte 0 of 'values' (256 bytes)", TWINS(run_one_block, device_flag_without_fence)},
       {"shared_flag_without_fence", "RaceSmem::values[0]", TWINS(run_one_block, shared_flag_without_fence)},
       {"device_copy_before_wait", "of 'values' (256 bytes)", TWINS(run_one_block, device_copy_before_wait)},
+      {"copy_source_behind_barriers", "of 'values' (256 bytes)", TWINS(run_one_block, copy_source_behind_barriers)},
+      {"copy_source_overwritten", "of 'values' (256 bytes)", TWINS(run_one_block, copy_source_overwritten)},
+      {"atomics_of_two_sizes", "byte 12 of 'values' (256 bytes)", TWINS(run_one_block, atomics_of_two_sizes)},
+      {"device_odd_half", "byte 4 of 'values' (256 bytes)", TWINS(run_one_block, device_odd_half)},
       {"race_in_helpers", "of 'values' (256 bytes)", TWINS(run_one_block, race_in_helpers)},
       {"read_beside_red", "of 'values' (256 bytes)", TWINS(run_one_block, read_beside_red)},
       {"read_beside_vector_red", "byte 28 of 'values' (256 bytes)", TWINS(run_one_block, read_beside_vector_red)},
@@ -1817,6 +2163,58 @@ void correct() {
   const runtime::Buffer many = zeros("many", 128);
   launch(copies_left_behind_kernel, {16, 64, sizeof(CopySmem)}, many.as<const float>(), o.as<float>());
   launch(copies_beside_stores_kernel, {1, 64, sizeof(CopySmem)}, many.as<const float>(), o.as<float>());
+  launch(exited_lanes_kernel, {1, 64, sizeof(RaceSmem)}, o.as<float>());
+  const runtime::Buffer count = zeros("count", 1);
+  launch(copies_of_no_bytes_kernel, {1, 32, sizeof(CopySmem)}, many.as<float>(), count.as<int>(), o.as<float>());
+}
+
+const std::map<std::string, void (*)()>& counted_kernels() {
+  static const std::map<std::string, void (*)()> all = {
+      {"exited_warp", run_on_output<exited_warp_kernel, 128>},
+      {"arrival_left", run_on_output<arrival_left_kernel, 64>},
+      {"wide_shuffle", run_on_output<wide_shuffle_kernel>},
+      {"shuffle_from_two_lines", run_on_output<shuffle_from_two_lines_kernel>},
+      {"store_behind_atomic", run_on_output<store_behind_atomic_kernel, 32, sizeof(RaceSmem)>},
+      {"volatile", run_warp_on_64<volatile_kernel>},
+      {"large_copy", run_on_output<large_copy_kernel, 32, sizeof(LargeSmem)>},
+      {"stopped", run_on_output<stopped_kernel>},
+  };
+  return all;
+}
+
+void chain(int blocks, int threads, std::size_t shared_bytes, std::size_t registers) {
+  runtime::Buffer flags("flags", (static_cast<std::size_t>(blocks) + 1) * sizeof(int));
+  std::vector<int> values(static_cast<std::size_t>(blocks) + 1);
+  values.back() = 1;
+  flags.upload(values.data(), flags.bytes());
+  launch(chain_kernel, {blocks, threads, shared_bytes, registers}, flags.as<int>());
+}
+
+void spin_with_stores(int blocks) {
+  const runtime::Buffer flag = zeros("flag", 1), o = zeros("o", 1);
+  launch(spin_with_stores_kernel, {blocks, 32}, flag.as<int>(), o.as<float>());
+}
+
+void spin_with_tickets() {
+  const runtime::Buffer flag = zeros("flag", 1), ticket = zeros("ticket", 1);
+  launch(spin_with_tickets_kernel, {2, 32}, flag.as<int>(), ticket.as<int>());
+}
+
+void all_spin(int blocks, int threads) {
+  const runtime::Buffer flag = zeros("flag", 1);
+  launch(all_spin_kernel, {blocks, threads}, flag.as<int>());
+}
+
+int beginnings_of_named_rounds(int rounds) {
+  const runtime::Buffer values = zeros("values", 256), o = zeros("o", 256);
+  beginnings = 0;
+  launch(named_rounds_kernel, {1, 256}, values.as<float>(), rounds, o.as<float>());
+  return beginnings;
+}
+
+void print_and_count() {
+  const runtime::Buffer count = zeros("count", 1);
+  launch(prints_kernel, {3, 1}, count.as<int>());
 }
 
 std::vector<float> seen_before_wait() {

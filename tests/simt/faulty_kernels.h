@@ -2,6 +2,8 @@
 #pragma once
 
 #include <array>
+#include <cstddef>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -43,6 +45,17 @@ struct Reds {
   int beginnings;  // of threads: more than there are, if the launch ran again
 };
 Reds reds(int blocks, int threads, bool use_found);
+
+// Kernels that differ from what was once counted: one launch each.
+const std::map<std::string, void (*)()>& counted_kernels();
+
+// Each block waits for the next one; it takes as many at once as there are.
+void chain(int blocks, int threads, std::size_t shared_bytes = 0, std::size_t registers = 0);
+void spin_with_stores(int blocks);  // the first block waits for the second, if there is one, and stores while it does
+void spin_with_tickets();           // the first block waits for the second
+void all_spin(int blocks, int threads);
+int beginnings_of_named_rounds(int rounds);  // of 256 threads: more, if the launch ran again
+void print_and_count();                      // three blocks print; the launch runs again, in order
 
 std::vector<int> found();  // what one thread's atomics found, used in eight ways
 

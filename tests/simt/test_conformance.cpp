@@ -388,6 +388,23 @@ TEST_CASE("mma.sync multiplies small integers exactly, in both types and depths,
   no_findings();
 }
 
+TEST_CASE("sums of mma.sync are right whenever they are looked at, and however C and D of several products hang together") {
+  const std::vector<float> sums = conformance::chained_products();
+  for (std::size_t lane = 0; lane < 32; ++lane) {
+    const auto begin = [&](int i) { return static_cast<float>(10 * lane) + static_cast<float>(i); };
+    std::vector<float> expected;
+    for (int i = 0; i < 4; ++i) expected.push_back(begin(i) + 151 * 16);
+    for (int i = 0; i < 4; ++i) expected.push_back(begin(i) + 151 * 16);
+    for (int i = 0; i < 6; ++i) expected.push_back(begin(i) + (i == 2 || i == 3 ? 32.0f : 16.0f));
+    for (int i = 0; i < 4; ++i) expected.push_back(i == 1 ? -1.0f : begin(i) + 16);
+    for (int i = 0; i < 4; ++i) expected.push_back(begin(i) + 16);
+    const auto mine = sums.begin() + static_cast<long>(22 * lane);
+    INFO("lane " << lane);
+    REQUIRE(std::vector<float>(mine, mine + 22) == expected);
+  }
+  no_findings();
+}
+
 TEST_CASE("mma.sync takes every finite half, subnormal ones too, and every normal bfloat16") {
   std::vector<float> identity(8 * 8), zero(16 * 8);
   for (std::size_t i = 0; i < 8; ++i) identity[i * 8 + i] = 1.0f;

@@ -92,6 +92,7 @@ TEST_CASE("commits and waits are traced with the lanes that make them, an empty 
     if (one.op.starts_with("cp.async.commit") || one.op.starts_with("cp.async.wait")) groups.push_back(one);
   }
   std::vector<Instruction> expected(5, {"cp.async.commit_group", 0x3u, {}});
+  expected.push_back({"cp.async.wait_group", 0x3u, 200});
   for (int pending = 4; pending >= 0; --pending) expected.push_back({"cp.async.wait_group", 0x3u, pending});
   expected.push_back({"cp.async.wait_all", 0x3u, {}});
   CHECK(groups == expected);

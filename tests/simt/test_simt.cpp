@@ -1,7 +1,12 @@
 // The simulator is strict: every fault is found, named and placed, whatever the schedule; correct kernels are left alone.
+#include <unistd.h>
+
 #include <algorithm>
 #include <cmath>
+#include <cstdio>
+#include <ctime>
 #include <fstream>
+#include <map>
 #include <set>
 #include <string>
 
@@ -90,6 +95,32 @@ TEST_CASE(
   }
 }
 
+TEST_CASE("who does not look for races hears of none, of copies under way neither") {
+  for (std::uint64_t run = 0; run < 6; ++run) {
+    const WithOptions options({1 + run / 3, async_modes[run % 3], 0, false});
+    for (const faulty::Race& race : faulty::races()) {
+      INFO("race " << race.name << ", mode " << run % 3);
+      race.run();
+      const std::vector<runtime::Finding> findings = runtime::take_findings();
+      CHECK(std::none_of(findings.begin(), findings.end(), [](const runtime::Finding& f) { return f.kind == "race"; }));
+    }
+  }
+}
+
+TEST_CASE("what is stored beside a copy under way is there: the store is a race, and its other bytes are written") {
+  const auto& all = faulty::races();
+  const auto race = std::find_if(all.begin(), all.end(), [](const faulty::Race& r) { return r.name == "store_over_copy"; });
+  REQUIRE(race != all.end());
+  for (const runtime::AsyncMode mode : async_modes) {
+    const WithOptions options({1, mode, 0});
+    race->run();
+    const std::vector<runtime::Finding> findings = runtime::take_findings();
+    REQUIRE(findings.size() == 1);
+    INFO(findings[0].text);
+    CHECK(findings[0].kind == "race");
+  }
+}
+
 TEST_CASE("a correct kernel gives no finding under a hundred schedules") {
   for (std::uint64_t seed = 1; seed <= 100; ++seed) {
     const WithOptions options({seed, async_modes[seed % 3], 0});
@@ -117,6 +148,7 @@ TEST_CASE("faults and races are found while counting and tracing, too") {
       REQUIRE(findings.size() == 1);
       CHECK(findings[0].kind == fault.kind);
       CHECK(findings[0].where == marked_place(fault.name));
+      if (fault.kind == "exited lane in mask") CHECK(findings[0].count == 1);  // which ends the launch
       CHECK(counted(fault.mended).empty());
     }
     for (const faulty::Race& race : faulty::races()) {
@@ -156,6 +188,145 @@ TEST_CASE("atomics whose result nobody uses run once, on all workers, and none i
   CHECK(faulty::reds(64, 96, true).beginnings > 64 * 96);
   CHECK(faulty::found() == std::vector{0, 2, 1, 6, 2, 0, 11, 5});
   CHECK(runtime::take_findings().empty());
+}
+
+TEST_CASE("blocks may wait for as many others as the device holds with them, and not for more") {
+  const auto endless = [](const std::string& holder) {
+    const std::vector<runtime::Finding> findings = runtime::take_findings();
+    REQUIRE(findings.size() == 1);
+    INFO(findings[0].text);
+    CHECK(findings[0].kind == "endless spin");
+    CHECK(findings[0].where == marked_place("chain_kernel"));
+    CHECK(findings[0].text.find(holder) != std::string::npos);
+    CHECK(findings[0].text.find(" of 'flags'") != std::string::npos);
+  };
+  for (const int threads : {32, 128}) faulty::chain(300, threads);
+  faulty::chain(132, 32, 200 * 1024);
+  faulty::chain(264, 512, 0, 64);
+  CHECK(runtime::take_findings().empty());
+  faulty::chain(200, 32, 200 * 1024);
+  endless("the 132 blocks that an H100 holds at once");
+  faulty::chain(270, 512, 0, 128);
+  endless("the 132 blocks that an H100 holds at once");
+  const WithOptions options({1, runtime::AsyncMode::late, 0, true, runtime::SimDevice::rtx3090});
+  faulty::chain(1300, 1);
+  CHECK(runtime::take_findings().empty());
+  faulty::chain(1400, 1);
+  endless("the 1312 blocks that an RTX 3090 holds at once");
+  CHECK_THROWS_AS(faulty::chain(1, 32, 100 * 1024), runtime::Error);
+}
+
+TEST_CASE("a block that stores while it waits for another one lets it begin") {
+  for (std::uint64_t seed = 1; seed <= 8; ++seed) {
+    const WithOptions options({seed, runtime::AsyncMode::late, 0});
+    for (const bool counting : {false, true}) {
+      runtime::set_counting(counting);
+      faulty::spin_with_stores(2);
+      faulty::spin_with_tickets();
+      runtime::take_counters();
+      CHECK(runtime::take_findings().empty());
+    }
+  }
+}
+
+TEST_CASE("an endless spin is named within five seconds, with its place") {
+  const auto named = [](const std::string& kernel, void (*run)()) {
+    const std::clock_t begin = std::clock();
+    run();
+    CHECK(static_cast<double>(std::clock() - begin) / CLOCKS_PER_SEC < 5);
+    const std::vector<runtime::Finding> findings = runtime::take_findings();
+    REQUIRE(findings.size() == 1);
+    INFO(findings[0].text);
+    CHECK(findings[0].kind == "endless spin");
+    CHECK(findings[0].where == marked_place(kernel));
+    CHECK(findings[0].text.find("lanes 0") != std::string::npos);
+    CHECK(findings[0].text.find("byte 0 of 'flag' (4 bytes)") != std::string::npos);
+  };
+  named("spin_with_stores_kernel", [] { faulty::spin_with_stores(1); });
+  named("all_spin_kernel", [] { faulty::all_spin(16, 256); });
+}
+
+TEST_CASE("what a kernel counts does not depend on how its lanes come to an instruction, nor on the seed") {
+  for (std::uint64_t seed = 1; seed <= 8; ++seed) {
+    const WithOptions options({seed, runtime::AsyncMode::late, 0});
+    const auto counted = [](const std::string& name) {
+      runtime::set_counting(true);
+      faulty::counted_kernels().at(name)();
+      runtime::set_counting(false);
+      const std::vector<runtime::KernelCounters> all = runtime::take_counters();
+      REQUIRE(all.size() == 1);
+      return all[0];
+    };
+    struct Sum {
+      std::uint64_t requests, sectors, wavefronts;
+    };
+    const auto sum = [](const runtime::KernelCounters& kernel, runtime::Space space, runtime::Op op) {
+      Sum all{};
+      for (const runtime::LineCounters& line : kernel.lines) {
+        if (line.space != space || line.op != op) continue;
+        all.requests += line.requests;
+        all.sectors += line.sectors;
+        all.wavefronts += line.wavefronts;
+      }
+      return all;
+    };
+    using runtime::Op, runtime::Space;
+    CHECK(counted("exited_warp").barriers == 3);
+    CHECK(counted("arrival_left").barriers == 1);
+    CHECK(counted("wide_shuffle").shuffles == 2);
+    CHECK(counted("shuffle_from_two_lines").shuffles == 2);
+    CHECK(sum(counted("store_behind_atomic"), Space::global, Op::store).requests == 1);
+    const runtime::KernelCounters of_volatile = counted("volatile");
+    const Sum loads = sum(of_volatile, Space::global, Op::load);
+    CHECK((loads.requests == 1 && loads.sectors == 4));
+    CHECK(sum(of_volatile, Space::shared, Op::load).wavefronts == 1);
+    CHECK(sum(of_volatile, Space::shared, Op::store).wavefronts == 1);
+    CHECK(sum(counted("large_copy"), Space::shared, Op::load).requests == 24);
+    const std::vector<runtime::Finding> findings = runtime::take_findings();
+    REQUIRE(findings.size() == 1);
+    CHECK(findings[0].kind == "skipped barrier");
+  }
+}
+
+TEST_CASE("what a launch did before a fault stopped it is counted") {
+  for (std::uint64_t seed = 1; seed <= 8; ++seed) {
+    const WithOptions options({seed, runtime::AsyncMode::late, 0});
+    runtime::set_counting(true);
+    faulty::counted_kernels().at("stopped")();
+    runtime::set_counting(false);
+    const std::vector<runtime::KernelCounters> all = runtime::take_counters();
+    REQUIRE(all.size() == 1);
+    std::uint64_t requests = 0;
+    for (const runtime::LineCounters& line : all[0].lines) requests += line.requests;
+    CHECK(requests == 5);
+    const std::vector<runtime::Finding> findings = runtime::take_findings();
+    REQUIRE(findings.size() == 1);
+    CHECK(findings[0].kind == "wild write");
+  }
+}
+
+TEST_CASE("barriers of warps are no reason to run a launch again, however many there are") {
+  CHECK(faulty::beginnings_of_named_rounds(2100) == 256);
+  CHECK(runtime::take_findings().empty());
+}
+
+TEST_CASE("what a kernel prints comes once, also when the launch runs again in order") {
+  std::fflush(stdout);
+  std::FILE* const file = std::tmpfile();
+  const int terminal = dup(STDOUT_FILENO);
+  dup2(fileno(file), STDOUT_FILENO);
+  faulty::print_and_count();
+  std::fflush(stdout);
+  dup2(terminal, STDOUT_FILENO);
+  close(terminal);
+  std::map<std::string, int> lines;
+  std::rewind(file);
+  char line[100];
+  while (std::fgets(line, sizeof(line), file) != nullptr) ++lines[line];
+  std::fclose(file);
+  int blocks = 0;
+  for (const auto& [text, times] : lines) blocks += times * (text.find("block ") != std::string::npos);
+  CHECK(blocks == 3);
 }
 
 TEST_CASE("asynchronous copies land when the mode says") {

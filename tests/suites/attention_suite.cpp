@@ -5,6 +5,7 @@
 #include <limits>
 
 #include "tests/catch.h"
+#include "tests/suites/asked.h"
 #include "tests/suites/tiers.h"
 
 namespace suite {
@@ -51,9 +52,9 @@ void same_bits(const std::vector<float>& a, const std::vector<float>& b) {
 }
 
 run::Outcome clean(const run::AttentionVariant& variant, const Attention& shape, const AttentionInputs& inputs,
-                   const run::ExecuteOptions& options = {}) {
+                   const run::ExecuteOptions& options = {}, const run::AttentionTruth* truth = nullptr) {
   INFO("variant " << variant.name << ", " << problem::to_string(shape) << ", scale " << *shape.scale);
-  run::Outcome outcome = run::execute(variant, shape, inputs, options);
+  run::Outcome outcome = run::execute(variant, shape, inputs, options, truth);
   for (const runtime::Finding& finding : outcome.findings) {
     INFO(finding.text);
     REQUIRE(outcome.findings.empty());
@@ -138,7 +139,8 @@ int passes(const run::AttentionVariant& variant, const std::vector<Case>& cases,
     }
     run::ExecuteOptions options;
     options.layout = {taken % 2 == 1, taken % 4 >= 2};
-    clean(variant, c.shape, problem::make_inputs(c.shape, seed + static_cast<std::uint64_t>(taken), c.inputs), options);
+    const auto& asked = asked_of<run::AttentionTruth>(c.shape, c.inputs, seed);
+    clean(variant, c.shape, asked.inputs, options, &asked.truth);
     ++taken;
   }
   return taken;

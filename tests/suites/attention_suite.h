@@ -30,7 +30,7 @@ std::vector<Case> packed_shapes(const std::vector<int>& dims, problem::Dtype dty
 
 // Runs the variant on every case that it supports, in four memory layouts in turn, and requires a clean verdict and no finding.
 // Returns how many cases it took; a variant may refuse a dtype, a head dim or a window, and nothing else.
-int passes(const run::AttentionVariant& variant, const std::vector<Case>& cases, std::uint64_t seed = 1);
+[[nodiscard]] int passes(const run::AttentionVariant& variant, const std::vector<Case>& cases, std::uint64_t seed = 1);
 
 // Cases that the variant supports, under so many seeds in every completion mode: all of them each time, or one by turns.
 void passes_under_schedules(const run::AttentionVariant& variant, const std::vector<Case>& cases, std::uint64_t seeds,

@@ -29,14 +29,15 @@ run::Outcome clean(const run::BackwardVariant& variant, const BackwardCase& c, c
 
 // Runs the variant on every case that it supports, in four memory layouts in turn, and checks for a clean verdict and no
 // finding. Returns how many cases it took; a variant may refuse a dtype and a head dim, and nothing else.
-int passes(const run::BackwardVariant& variant, const std::vector<BackwardCase>& cases);
+[[nodiscard]] int passes(const run::BackwardVariant& variant, const std::vector<BackwardCase>& cases);
 
 // Cases that the variant supports, under so many seeds in every completion mode: all of them each time, or one by turns. Its dK
 // and dV have the same bits under all of them, and its dQ where the variant says that it is deterministic.
 void passes_under_schedules(const run::BackwardVariant& variant, const std::vector<BackwardCase>& cases, std::uint64_t seeds,
                             bool all_cases);
 
-// Two runs give dK and dV the same bits, and dQ where the variant says that it is deterministic.
+// Two runs, under two seeds of the simulator, give dK and dV the same bits, and dQ where the variant says that it is
+// deterministic.
 void repeats(const run::BackwardVariant& variant, const BackwardCase& c);
 
 // ---- properties, of those of the variants that support the shape; what a run is compared with is made once for all ----

@@ -7,6 +7,7 @@
 #include <numeric>
 
 #include "tests/catch.h"
+#include "tests/suites/asked.h"
 
 namespace suite {
 namespace {
@@ -31,8 +32,8 @@ Gemm fitted(const run::GemmSupport& supports, Gemm shape) {
 }
 
 run::Outcome clean(const run::GemmVariant& variant, const Gemm& shape, const GemmInputs& inputs,
-                   const run::ExecuteOptions& options = {}) {
-  run::Outcome outcome = run::execute(variant, shape, inputs, options);
+                   const run::ExecuteOptions& options = {}, const run::GemmTruth* truth = nullptr) {
+  run::Outcome outcome = run::execute(variant, shape, inputs, options, truth);
   INFO("variant " << variant.name << ", " << problem::to_string(shape));
   for (const runtime::Finding& finding : outcome.findings) {
     INFO(finding.text);
@@ -130,7 +131,8 @@ int passes(const run::GemmVariant& variant, const std::vector<GemmCase>& cases, 
     }
     run::ExecuteOptions options;
     options.layout.gaps = taken % 2 == 1;
-    clean(variant, shape, problem::make_inputs(shape, seed + static_cast<std::uint64_t>(taken), c.inputs), options);
+    const auto& asked = asked_of<run::GemmTruth>(shape, c.inputs, seed);
+    clean(variant, shape, asked.inputs, options, &asked.truth);
     ++taken;
   }
   return taken;

@@ -25,7 +25,7 @@ std::vector<GemmCase> small_gemm_shapes(problem::Dtype dtype);
 // and no finding. Where a case is refused for its strides or its k alone, it runs with both rounded up to what the variant
 // takes instead, so that m and n stay ragged. Returns how many cases it took; it may refuse a dtype or a batch, and nothing
 // else.
-int passes(const run::GemmVariant& variant, const std::vector<GemmCase>& cases, std::uint64_t seed = 1);
+[[nodiscard]] int passes(const run::GemmVariant& variant, const std::vector<GemmCase>& cases, std::uint64_t seed = 1);
 
 // Bitwise: what one batch entry computes does not depend on the others, and a shared A gives what its copies give.
 void batches_are_independent(const run::GemmVariant& variant, const problem::Gemm& shape);

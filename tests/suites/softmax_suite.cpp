@@ -7,6 +7,7 @@
 #include <numeric>
 
 #include "tests/catch.h"
+#include "tests/suites/asked.h"
 
 namespace suite {
 namespace {
@@ -17,8 +18,9 @@ using problem::Tensor;
 
 constexpr float infinity = std::numeric_limits<float>::infinity();
 
-run::Outcome clean(const run::SoftmaxVariant& variant, const Softmax& shape, const Tensor& x) {
-  run::Outcome outcome = run::execute(variant, shape, x);
+run::Outcome clean(const run::SoftmaxVariant& variant, const Softmax& shape, const Tensor& x,
+                   const run::SoftmaxTruth* truth = nullptr) {
+  run::Outcome outcome = run::execute(variant, shape, x, {}, truth);
   INFO("variant " << variant.name << ", " << problem::to_string(shape));
   for (const runtime::Finding& finding : outcome.findings) {
     INFO(finding.text);
@@ -85,7 +87,8 @@ int passes(const run::SoftmaxVariant& variant, const std::vector<SoftmaxCase>& c
       REQUIRE(std::find(dtypes.begin(), dtypes.end(), c.shape.dtype) == dtypes.end());
       continue;
     }
-    clean(variant, c.shape, problem::make_inputs(c.shape, seed + static_cast<std::uint64_t>(taken), c.inputs));
+    const auto& asked = asked_of<run::SoftmaxTruth>(c.shape, c.inputs, seed);
+    clean(variant, c.shape, asked.inputs, &asked.truth);
     ++taken;
   }
   return taken;

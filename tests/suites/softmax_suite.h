@@ -23,7 +23,7 @@ std::vector<SoftmaxCase> small_softmax_shapes(problem::Dtype dtype);
 
 // Runs the variant on every case and requires a clean verdict and no finding. Returns how many cases it took; it may refuse a
 // dtype, and nothing else.
-int passes(const run::SoftmaxVariant& variant, const std::vector<SoftmaxCase>& cases, std::uint64_t seed = 1);
+[[nodiscard]] int passes(const run::SoftmaxVariant& variant, const std::vector<SoftmaxCase>& cases, std::uint64_t seed = 1);
 
 // Bitwise: what a row gives does not depend on the other rows, where it starts at a multiple of 16 bytes as it does alone.
 void rows_are_independent(const run::SoftmaxVariant& variant, const problem::Softmax& shape);

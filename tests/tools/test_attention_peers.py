@@ -213,17 +213,36 @@ def test_nothing_measured_is_nothing_claimed():
     assert backward_peers.claims({}, ["tuned"]) == []
 
 
-# ---- the command line ----
+# ---- the command line; other benchmarks' tests use these three ----
+
+WITHOUT_A_GPU = pytest.mark.parametrize(  # what stands for PyTorch: torch.py
+    ("module", "reason"),
+    [
+        ("raise ImportError", "has no PyTorch"),
+        ("class cuda:\n    is_available = staticmethod(lambda: False)", "PyTorch sees no GPU"),
+    ],
+)
 
 
-def run(*arguments, path=None, program="attention_peers"):
+def run(program, *arguments, path=None, build=BIN.parent):
+    """Runs benchmarks/PROGRAM.py. path: a folder in which Python looks for modules first."""
     environment = {**os.environ, **({"PYTHONPATH": str(path)} if path else {})}
-    command = [sys.executable, ROOT / "benchmarks" / f"{program}.py", "--build", BIN.parent, *arguments]
+    command = [sys.executable, ROOT / "benchmarks" / f"{program}.py", "--build", build, *arguments]
     return subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
 
 
+def require_refusal(program, libraries, folder, module, reason):
+    """With that module as PyTorch, the program says the reason in one line, and nothing else."""
+    if not all(path.exists() for path in libraries):
+        pytest.skip(f"{BIN.parent}/lib does not hold all three")
+    (folder / "torch.py").write_text(module)
+    done = run(program, path=folder)
+    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (3, "", 1)
+    assert reason in done.stderr
+
+
 def test_a_library_that_is_not_there_is_bad_usage_that_says_how_to_build_it():
-    done = run("--step", "99_nothing")
+    done = run("attention_peers", "--step", "99_nothing")
     assert done.returncode == 2
     assert "libattention_99_nothing.so" in done.stderr
     assert "make gpu builds it" in done.stderr
@@ -235,17 +254,11 @@ def the_library():
     return LIBRARIES[0]
 
 
-@pytest.mark.parametrize(
-    ("module", "reason"),
-    [
-        ("raise ImportError", "has no PyTorch"),
-        ("class cuda:\n    is_available = staticmethod(lambda: False)", "PyTorch sees no GPU"),
-    ],
-)
+@WITHOUT_A_GPU
 def test_without_pytorch_or_without_a_gpu_it_refuses_by_name(tmp_path, module, reason):
     step = the_library().stem.removeprefix("libattention_")
     (tmp_path / "torch.py").write_text(module)
-    done = run("--step", step, path=tmp_path)
+    done = run("attention_peers", "--step", step, path=tmp_path)
     assert (done.returncode, done.stdout) == (3, "")
     assert reason in done.stderr
 
@@ -260,7 +273,7 @@ def test_without_pytorch_or_without_a_gpu_it_refuses_by_name(tmp_path, module, r
 )
 def test_bad_usage_is_refused_with_what_would_be_right(arguments, reason):
     step = the_library().stem.removeprefix("libattention_")
-    done = run("--step", step, *arguments)
+    done = run("attention_peers", "--step", step, *arguments)
     assert done.returncode == 2
     assert reason in done.stderr
 

@@ -10,7 +10,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 
-from tools.book import blocks, pages, pictures, prose, quotes, tables
+from tools.book import blocks, calls, pages, pictures, prose, quotes, tables
 from tools.measure import ceilings
 
 KERNEL = """\
@@ -526,6 +526,42 @@ def test_a_run_beside_others_says_where_it_was_made(repository):
     assert tables.make(repository, "measured_on", ["attention_peers"]) == (
         "One NVIDIA H200, 2026-11-22: CUDA 13.0, driver 580.1, PyTorch 2.11.0, cuDNN 9.19.0. The numbers: `results/h200/attention_peers.json`."
     )
+
+
+def test_the_slowest_odd_element_of_an_input_and_place_is_shown(repository):
+    names = {"forward, Q inf, first row": 1.5, "forward, Q nan, first row": 1.25, "forward, V nan, first row": 2, "forward, V nan, last row, every head": 3, "backward, Q inf, first row": 9}
+    (repository / "results" / "h100").mkdir(parents=True)
+    report = {"groups": {"values": [{"name": name, "ratio": ratio} for name, ratio in names.items()]}}
+    (repository / "results" / "h100" / "cliffs.json").write_text(json.dumps(report))
+    assert tables.make(repository, "odd_elements", ["h100", "forward"]).splitlines() == [
+        "| odd element in | Q | V |",
+        "| --- | ---: | ---: |",
+        "| first row | 1.50 | 2.00 |",
+        "| last row, every head | - | 3.00 |",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("path", "old", "new", "reason"),
+    [
+        (calls.CUDA, "inline int __ffs(", "inline std::uint64_t __clz(int x);\ninline int __ffs(", "says nothing of __clz"),
+        (calls.CUDA, "SIMT_ATOMIC(atomicOr,", "SIMT_ATOMIC(atomicXor, old ^ value)\nSIMT_ATOMIC(atomicOr,", "says nothing of atomicXor"),
+        (calls.PTX, "inline std::uint32_t prmt(", "inline std::uint32_t lop3(std::uint32_t a);\ninline std::uint32_t prmt(", "says nothing of lop3"),
+        (calls.CUDA, "inline float __fmul_rn(", "inline float other::f(", "speaks of .*__fmul_rn"),
+    ],
+    ids=["function", "atomic", "instruction", "gone"],
+)
+def test_each_call_that_the_simulator_has_stands_in_the_table(repository, path, old, new, reason):
+    for name in (calls.CUDA, calls.PTX, calls.WIDTHS, *(f"common/device/ptx/{file.name}" for file in (ROOT / "common/device/ptx").iterdir())):
+        (repository / name).parent.mkdir(parents=True, exist_ok=True)
+        write(repository, (ROOT / name).read_text(), name)
+    which = "cuda" if path == calls.CUDA else "ptx"
+    assert "\n" in tables.make(repository, "simulated_calls", [which])
+    before = (ROOT / path).read_text()
+    assert before.count(old) == 1
+    write(repository, before.replace(old, new), path)
+    with pytest.raises(tables.TableError, match=reason):
+        tables.make(repository, "simulated_calls", [which])
 
 
 def test_what_a_program_printed_is_shown_whole_or_in_part(repository):

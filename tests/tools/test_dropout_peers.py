@@ -154,8 +154,8 @@ def test_claims_are_of_all_cells_in_fp16_and_of_each_pass_by_itself():
 
 
 def test_it_is_measured_once_with_either_step():
-    assert [step for step, programs in gpu_check.TORCH_PEERS.items() if "dropout_peers" in programs] == ["05_flash_v2", "06_backward"]
-    programs = {program for programs in gpu_check.TORCH_PEERS.values() for program in programs}
+    assert [step for step, programs in gpu_check.PEERS.items() if "dropout_peers" in programs] == ["05_flash_v2", "06_backward"]
+    programs = {program for programs in gpu_check.PEERS.values() for program in programs}
     assert all((ROOT / "benchmarks" / f"{program}.py").is_file() and f"{program}.json" in gpu_check.__doc__ for program in programs)
 
 

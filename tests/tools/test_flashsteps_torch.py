@@ -54,15 +54,21 @@ def exact(q, k, v, causal=False, window=0, scale=None, kept=None):
     return (p if kept is None else p * kept) @ v
 
 
-def assert_like_exact(made, expected, inputs, dtype):
+def with_gradients(o, inputs, dtype):
     """O and the gradients of its product with random numbers."""
+    d_o = randn(*o.shape, dtype=dtype, seed=9).to(o.dtype)
+    return [o, *torch.autograd.grad(o, inputs, d_o, retain_graph=True)]
+
+
+def assert_alike(made, right, dtype):
     tolerance = {torch.float32: 1e-5, torch.float16: 2**-8, torch.bfloat16: 2**-5}[dtype]
-    d_o = randn(*made.shape, dtype=dtype, seed=9)
-    found = [made, *torch.autograd.grad(made, inputs, d_o)]
-    right = [expected, *torch.autograd.grad(expected, inputs, d_o.double())]
-    for one, other in zip(found, right, strict=True):
+    for one, other in zip(made, right, strict=True):
         assert one.dtype == dtype and one.shape == other.shape
         assert (one.double() - other).abs().max() <= tolerance * other.abs().max()
+
+
+def assert_like_exact(made, expected, inputs, dtype):
+    assert_alike(with_gradients(made, inputs, dtype), with_gradients(expected, inputs, dtype), dtype)
 
 
 @pytest.mark.parametrize("name", ["float32", "float16", "bfloat16"])
@@ -140,34 +146,78 @@ def test_without_a_seed_dropout_follows_manual_seed():
     assert torch.equal(made[0], made[1]) and not torch.equal(made[0], made[2])
 
 
+def int32(*values):
+    return torch.tensor(values, dtype=torch.int32)
+
+
+def varlen(q, cu_seqlens, **options):
+    return attention_varlen(*[q[0].transpose(0, 1)] * 3, cu_seqlens, **options)
+
+
 @pytest.mark.parametrize(
-    ("change", "reason"),
+    ("change", "kind", "reason"),
     [
-        (lambda q: attention(q[0], q[0], q[0]), "q has 3 dimensions; it must have 4"),
-        (lambda q: attention(q, q, q[:, :, :5]), "they do not fit together"),
-        (lambda q: attention(q, q.float(), q), "they must be alike"),
-        (lambda q: attention(*[q.double()] * 3), "must be one of torch.float32"),
-        (lambda q: attention(q, q, q, dropout=1.0), "dropout is 1.0"),
-        (lambda q: attention(q, q, q, dropout=0.001), "rounds to 0 of 256"),
-        (lambda q: attention(q, q, q, dropout=0.5, dropout_seed=-1), "dropout_seed is -1"),
-        (lambda q: attention(q, q, q, variant="nothing"), "has no variant 'nothing'"),
-        (lambda q: attention(q, q, q, window=-1), "window is -1"),
-        (lambda q: attention(q, q, q, backward_variant="nothing"), "06_backward has no variant 'nothing'"),
-        (lambda q: attention(q, q, q, window=2**31), "window is 2147483648"),
-        (lambda q: attention(q, q, q, scale=math.nan), "scale is nan"),
-        (lambda q: attention(q, q, q, scale=1e39), "scale is 1e\\+39"),
-        (lambda q: attention(q, q, q, scale=torch.tensor(1.0)), "no tensor"),
-        (lambda q: attention(q[:, :, :0], q, q), "seq-q is 0"),
-        (lambda q: attention_varlen(q[0], q[0], q[0], torch.empty(0, dtype=torch.int32)), "of one sequence at least"),
-        (lambda q: attention(*[q.to("meta")] * 3), "'meta'"),
-        (lambda q: attention_varlen(q[0, 0], q[0, 0], q[0, 0], torch.tensor([0, 9])), "q has 2 dimensions"),
-        (lambda q: attention_varlen(q[0], q[0], q[0], torch.tensor([0, 9])), "it must be torch.int32"),
-        (lambda q: attention_varlen(q[0], q[0], q[0], torch.tensor([0, 5, 3], dtype=torch.int32)), "falls from 5 to 3"),
+        (lambda q: attention(q[0], q[0], q[0]), ValueError, "q has 3 dimensions; it must have 4"),
+        (lambda q: attention(q, q, q[:, :, :5]), ValueError, "they do not fit together"),
+        (lambda q: attention(q, q[..., :8], q[..., :8]), ValueError, "they do not fit together"),
+        (lambda q: attention(q, q.float(), q), ValueError, "they must be alike"),
+        (lambda q: attention(q, q, q.to("meta")), ValueError, "v is torch.float16 on meta, q is torch.float16"),
+        (lambda q: attention(*[q.double()] * 3), ValueError, "must be one of torch.float32"),
+        (lambda q: attention(*[q.int()] * 3), ValueError, "q is torch.int32; it must be one of"),
+        (lambda q: attention(*[q.to(torch.complex64)] * 3), ValueError, "q is torch.complex64"),
+        (lambda q: attention(*[q.bool()] * 3), ValueError, "q is torch.bool"),
+        (lambda q: attention(q, None, q), TypeError, "k is None; it must be a torch.Tensor"),
+        (lambda q: attention(q, q, q.detach().cpu().numpy()), TypeError, "v is of type ndarray; it must be a torch.Tensor"),
+        (lambda q: attention(q.cpu().tolist(), q, q), TypeError, "q is of type list"),
+        (lambda q: attention(q.to_sparse(), q, q), ValueError, "q is torch.sparse_coo; it must be dense"),
+        (lambda q: attention(q, q, q[0, 0].float().to_sparse_csr()), ValueError, "v is torch.sparse_csr; it must be dense"),
+        (lambda q: attention(q, torch.nested.nested_tensor([q[0], q[0]]), q), ValueError, "k is nested; it must be dense"),
+        (lambda q: attention(*[torch.nested.nested_tensor([q[0], q[0]], layout=torch.jagged)] * 3), ValueError, "q is nested"),
+        (lambda q: attention(q, q, q, dropout=1.0), ValueError, "dropout is 1.0"),
+        (lambda q: attention(q, q, q, dropout=torch.tensor(0.1)), TypeError, "dropout is of type Tensor; it must be a number, no tensor"),
+        (lambda q: attention(q, q, q, dropout=0.5, dropout_seed=-1), ValueError, "dropout_seed is -1"),
+        (lambda q: attention(q, q, q, dropout_seed=torch.tensor(3)), TypeError, "dropout_seed is of type Tensor; it must be an int"),
+        (lambda q: attention(q, q, q, variant="nothing"), ValueError, "has no variant 'nothing'"),
+        (lambda q: attention(q, q, q, variant=["tuned"]), TypeError, "a variant of 05_flash_v2 is of type list; it must be a name"),
+        (lambda q: attention(q, q, q, backward_variant="nothing"), ValueError, "06_backward has no variant 'nothing'"),
+        (lambda q: attention(q, q, q, backward_variant=6), TypeError, "a variant of 06_backward is of type int"),
+        (lambda q: attention(q, q, q, window=-1), ValueError, "window is -1"),
+        (lambda q: attention(q, q, q, window=2.0), TypeError, "window is of type float; it must be an int"),
+        (lambda q: attention(q, q, q, window=(3, 0)), TypeError, "window is of type tuple; it must be an int"),
+        (lambda q: attention(q, q, q, window=torch.tensor(3)), TypeError, "window is of type Tensor"),
+        (lambda q: attention(q, q, q, scale=math.nan), ValueError, "scale is nan"),
+        (lambda q: attention(q, q, q, scale="0.3"), TypeError, "scale is of type str; it must be a number"),
+        (lambda q: attention(q, q, q, scale=torch.tensor(1.0)), TypeError, "scale is of type Tensor; it must be a number, no tensor"),
+        (lambda q: attention(q, q, q, causal="no"), TypeError, "causal is of type str; it must be True or False"),
+        (lambda q: attention(q, q, q, causal=torch.ones(9, 9).bool()), TypeError, "causal is of type Tensor; it must be True or False, and other"),
+        (lambda q: attention(q[:, :, :0], q, q), ValueError, "seq-q is 0"),
+        (lambda q: attention(q, q[:, :, :0], q[:, :, :0]), ValueError, "seq-k is 0"),
+        (lambda q: attention(*[q[:0]] * 3), ValueError, "batch is 0"),
+        (lambda q: attention(*[q[..., :0]] * 3), ValueError, "dim is 0"),
+        (lambda q: attention(q, q[:, :0], q[:, :0]), ValueError, "kv-heads is 0"),
+        (lambda q: attention(q[:, :1], q, q), ValueError, "heads must be a multiple of kv-heads"),
+        (lambda q: attention(*[q.repeat(1, 1, 1, 9)] * 3), ValueError, "does not support dim 288"),
+        (lambda q: attention(*[q.to("meta")] * 3), ValueError, "'meta'"),
+        (lambda q: varlen(q, int32()), ValueError, "of one sequence at least"),
+        (lambda q: varlen(q, int32(9)), ValueError, "of one sequence at least"),
+        (lambda q: varlen(q[0], int32(0, 9)), ValueError, "q has 2 dimensions"),
+        (lambda q: varlen(q, torch.tensor([0, 9])), ValueError, "it must be torch.int32"),
+        (lambda q: varlen(q, int32(0, 5, 3)), ValueError, "falls from 5 to 3"),
+        (lambda q: varlen(q, int32(0, 9)._neg_view()), ValueError, "falls from 0 to -9"),
+        (lambda q: varlen(q, int32(1, 9)), ValueError, "must begin with 0"),
+        (lambda q: varlen(q, int32(0, 8)), ValueError, "the last of cu-seqlens, 8"),
+        (lambda q: varlen(q, [0, 9]), TypeError, "cu_seqlens is of type list; it must be a torch.Tensor, torch.int32"),
+        (lambda q: varlen(q, None), TypeError, "cu_seqlens is None; it must be a torch.Tensor"),
+        (lambda q: varlen(q, int32(0, 9).to_sparse()), ValueError, "cu_seqlens is torch.sparse_coo; it must be dense"),
+        (lambda q: varlen(q, int32(0, 9).to("meta")), ValueError, "cu_seqlens is on meta; it must be on the CPU"),
+        (lambda q: attention_varlen(*[q[0].transpose(0, 1)] * 2, q[0].transpose(0, 1)[:5], int32(0, 9)), ValueError, "do not fit together"),
+        (lambda q: attention_varlen(q[0].transpose(0, 1), *[q[0].transpose(0, 1)[:5]] * 2, int32(0, 9)), ValueError, "seq-k is 5"),
     ],
 )
-def test_what_cannot_be_served_is_an_exception_with_the_reason(change, reason):
-    with pytest.raises(ValueError, match=reason):
-        change(randn(1, 2, 9, 32))
+@pytest.mark.filterwarnings("ignore:.*(prototype|beta)")  # nested and sparse tensors are
+def test_what_cannot_be_served_is_an_exception_with_the_reason(change, kind, reason):
+    with pytest.raises(kind, match=reason):
+        change(randn(1, 2, 9, 32).requires_grad_())
 
 
 def test_a_second_derivative_is_refused_and_not_left_out():
@@ -194,19 +244,92 @@ def test_only_gradients_that_are_needed_come():
     assert q.grad is None and v.grad is None and k.grad is not None
 
 
-def test_autocast_chooses_the_type_and_deterministic_algorithms_the_kernels():
+def test_autocast_chooses_the_type():
     q, k, v = (randn(1, 2, 70, 32, dtype=torch.float32, seed=n).requires_grad_() for n in range(3))
     with torch.autocast(DEVICE, torch.bfloat16):
         o = attention(q, k, v)
     assert o.dtype == torch.bfloat16 and torch.autograd.grad(o.sum(), q)[0].dtype == torch.float32
-    torch.use_deterministic_algorithms(True)
-    try:
-        made = [torch.autograd.grad(attention(q.half(), k.half(), v.half()).sum(), q)[0] for _ in range(2)]
-        assert torch.equal(*made)
-        with pytest.raises(ValueError, match="(deterministic|two_kernels) does not support"):
-            torch.autograd.grad(attention(*[x.half()[..., :24] for x in (q, k, v)]).sum(), q)
-    finally:
-        torch.use_deterministic_algorithms(False)
+
+
+@pytest.fixture(params=["raise", "warn"])
+def deterministic(request):
+    """torch.use_deterministic_algorithms; "warn": with warn_only."""
+    torch.use_deterministic_algorithms(True, warn_only=request.param == "warn")
+    yield request.param
+    torch.use_deterministic_algorithms(False)
+
+
+@pytest.mark.parametrize("name", ["float32", "float16", "bfloat16"])
+@pytest.mark.parametrize(("dim", "odd"), [(1, 0), (16, 0), (40, 0), (64, 0), (64, 1), (128, 0), (256, 0)])
+@pytest.mark.filterwarnings("error:torch.use_deterministic_algorithms")
+def test_deterministic_algorithms_choose_a_kernel_that_serves(deterministic, name, dim, odd):
+    dtype = getattr(torch, name)
+    inputs = [randn(1, 2, 40, dim + odd, dtype=dtype, seed=n)[..., odd:].requires_grad_() for n in range(3)]
+    made = [with_gradients(attention(*inputs, causal=True), inputs, dtype) for _ in range(2)]
+    assert all(torch.equal(one, other) for one, other in zip(*made, strict=True))
+    torch.use_deterministic_algorithms(False)  # which PyTorch's own products in double precision do not take on every GPU
+    assert_alike(made[0], with_gradients(exact(*inputs, causal=True), inputs, dtype), dtype)
+
+
+@pytest.mark.parametrize("case", ["dropout", "packed", "packed dropout", "a named variant"])
+def test_what_has_no_deterministic_kernel_is_refused_before_the_forward_pass(deterministic, case, monkeypatch):
+    import flashsteps_torch
+
+    q = randn(1, 2, 20, 32).requires_grad_()
+    call = {
+        "dropout": lambda: attention(q, q, q, dropout=0.5, dropout_seed=1),
+        "packed": lambda: varlen(q, int32(0, 5, 20)),
+        "packed dropout": lambda: varlen(q, int32(0, 5, 20), dropout=0.5, dropout_seed=1),
+        "a named variant": lambda: attention(q, q, q, backward_variant="tuned_64"),
+    }[case]
+    with torch.no_grad():
+        expected = call()  # no gradient is needed: the forward pass alone is served
+    if deterministic == "raise":
+        monkeypatch.setattr(flashsteps_torch._Library, "run", lambda *_: pytest.fail("a kernel was launched"))
+        with pytest.raises(ValueError, match="torch.use_deterministic_algorithms is on, and no variant of 06_backward"):
+            call()
+        return
+    with pytest.warns(UserWarning, match="torch.use_deterministic_algorithms is on, and no variant of 06_backward"):
+        o = call()
+    assert torch.equal(o, expected)
+    with pytest.warns(UserWarning, match="no variant of 06_backward"):
+        made = torch.autograd.grad(o.sum(), q)[0]
+    torch.use_deterministic_algorithms(False)
+    right = torch.autograd.grad(call().sum(), q)[0]
+    assert (made - right).abs().max() < 1e-2 and right.abs().max() > 0.1
+
+
+def test_what_the_backward_pass_refuses_is_refused_before_the_forward_pass(monkeypatch, tmp_path):
+    import flashsteps_torch
+
+    q = randn(1, 2, 9, 128).requires_grad_()
+    with pytest.raises(ValueError, match="tuned_64 does not support dim 128"):
+        attention(q, q, q, backward_variant="tuned_64")
+    attention(*[q.detach()] * 3, backward_variant="tuned_64")  # nobody asks for its gradients
+    variable = "FLASHSTEPS_LIB" if ON_GPU else "FLASHSTEPS_SIM_LIB"
+    (tmp_path / "libattention_05_flash_v2.so").symlink_to(BIN.parent / "lib" / "libattention_05_flash_v2.so")
+    flashsteps_torch._library.cache_clear()
+    monkeypatch.setenv(variable, str(tmp_path))
+    with pytest.raises(FileNotFoundError, match="libattention_06_backward.so is not in"):
+        attention(q, q, q)
+    flashsteps_torch._library.cache_clear()
+
+
+@pytest.mark.parametrize("backward_variant", [None, "tuned_64", "two_kernels"])
+def test_the_gradient_of_the_output_may_lie_anywhere(backward_variant):
+    inputs = [randn(1, 2, 20, 64, seed=n).requires_grad_() for n in range(3)]
+    o, right = attention(*inputs, backward_variant=backward_variant), exact(*inputs)
+    wide, d_o = randn(1, 2, 20, 65, seed=7), randn(1, 2, 20, 64, seed=8)
+    for made, expected, given in (
+        (torch.cat([wide[..., :1], o], -1), torch.cat([wide[..., :1], right], -1), wide),  # rows at odd elements
+        (o.mT, right.mT, d_o.mT.contiguous()),  # elements of a row lie apart
+        (o.flip(2), right.flip(2), d_o),
+        (o[:, :, 3:4], right[:, :, 3:4], d_o[:, :, :1]),
+        (o.mean((0, 1, 2)), right.mean((0, 1, 2)), d_o[0, 0, 0]),
+    ):
+        grads = [torch.autograd.grad(y, inputs, given.to(y.dtype), retain_graph=True) for y in (made, expected)]
+        for one, other in zip(*grads, strict=True):
+            assert (one.double() - other).abs().max() <= 2**-8 * other.abs().max() + 1e-4
 
 
 def test_threads_may_call_at_once():
@@ -214,6 +337,73 @@ def test_threads_may_call_at_once():
     expected = attention(q, k, v)
     with ThreadPoolExecutor(4) as pool:
         assert all(torch.equal(o, expected) for o in pool.map(lambda _: attention(q, k, v), range(12)))
+
+
+@pytest.fixture
+def kept(monkeypatch):
+    """What the libraries prepare, (variant, program) for each."""
+    import flashsteps_torch
+
+    prepared, prepare = [], flashsteps_torch._Library.prepare
+    monkeypatch.setattr(flashsteps_torch._Library, "prepare", lambda *a, **b: prepared.append(prepare(*a, **b)) or prepared[-1])
+    return prepared
+
+
+def test_a_program_that_is_kept_serves_other_tensors(kept):
+    held = []  # so that the tensors of each turn lie elsewhere
+    for turn in range(3):
+        inputs = [randn(1, 2, 21, 64, seed=3 * turn + n).requires_grad_() for n in range(3)]
+        o = attention(*inputs, causal=True)
+        assert_like_exact(o, exact(*inputs, causal=True), inputs, torch.float16)
+        held += [*inputs, o]
+    assert len(kept) == 2  # one a pass
+    attention(*inputs, causal=False)
+    attention(*[x[:, :, :20] for x in inputs])
+    attention(*[x.transpose(1, 2).contiguous().transpose(1, 2) for x in inputs])
+    assert len(kept) == 5
+
+
+def test_rows_at_odd_elements_have_a_program_of_their_own(kept):
+    chosen = {}
+    for start in (0, 1, 0, 1):
+        memory = [torch.empty(2 * 22 * 64 + 8, dtype=torch.float16, device=DEVICE) for _ in range(3)]
+        inputs = [x[start : start + 2 * 22 * 64].view(1, 2, 22, 64) for x in memory]  # the same sizes and strides
+        for n, x in enumerate(inputs):
+            x.copy_(randn(*x.shape, seed=n + start)).requires_grad_()
+        torch.use_deterministic_algorithms(True)
+        try:
+            made = with_gradients(attention(*inputs), inputs, torch.float16)
+        finally:
+            torch.use_deterministic_algorithms(False)
+        chosen.setdefault(start, kept[-1][0])
+        assert_alike(made, with_gradients(exact(*inputs), inputs, torch.float16), torch.float16)
+    assert chosen[0] in ("deterministic", "two_kernels") and chosen[1] == "standard"
+    assert len(kept) == 4  # two a pass
+
+
+def test_threads_with_other_tensors_and_seeds_share_a_program():
+    calls = [([randn(1, 1, 40, 32, seed=10 * turn + n) for n in range(3)], turn) for turn in range(8)]
+    expected = [attention(*inputs, dropout=0.5, dropout_seed=seed) for inputs, seed in calls]
+    assert not torch.equal(expected[0], attention(*calls[0][0], dropout=0.5, dropout_seed=1))
+    with ThreadPoolExecutor(4) as pool:
+        made = list(pool.map(lambda call: attention(*call[0], dropout=0.5, dropout_seed=call[1]), calls * 3))
+    assert all(torch.equal(one, right) for one, right in zip(made, expected * 3, strict=True))
+
+
+def test_sums_on_the_cpu_are_checked_at_each_call():
+    q = randn(9, 2, 32)
+    sums = int32(0, 4, 9)
+    made = attention_varlen(q, q, q, sums)
+    sums[1] = 6  # at the same address
+    changed = attention_varlen(q, q, q, sums)
+    for o, end in ((made, 4), (changed, 6)):
+        assert torch.equal(o[:end], attention_varlen(*[q[:end]] * 3, int32(0, end)))
+    for wrong, reason in ((12, "falls from 12 to 9"), (-1, "falls from 0 to -1")):
+        sums[1] = wrong
+        with pytest.raises(ValueError, match=reason):
+            attention_varlen(q, q, q, sums)
+    sums[1] = 4
+    assert torch.equal(attention_varlen(q, q, q, sums), made)
 
 
 def test_missing_libraries_are_named(monkeypatch, tmp_path):
@@ -286,6 +476,27 @@ def test_a_graph_of_packed_sequences():
     sums[1] = 40
     graph.replay()
     assert torch.equal(o, attention_varlen(*inputs, sums))
+
+
+@needs_gpu  # on a CPU all sums are checked; test_library.py has the same without
+@pytest.mark.parametrize("name", ["float32", "float16", "bfloat16"])
+@pytest.mark.parametrize("dim", [32, 40, 64, 128, 256])
+@pytest.mark.parametrize("dropout", [0.0, 0.25])
+@pytest.mark.parametrize("rest", [100.0, math.nan])
+def test_tokens_of_no_sequence_see_nothing_and_nobody_sees_them(name, dim, dropout, rest):
+    dtype = getattr(torch, name)
+    inputs = [randn(300, 2, dim, dtype=dtype, seed=n) for n in range(4)]
+    for x in inputs:
+        x[75:] = rest
+    *inputs, d_o = inputs
+    inputs = [x.requires_grad_() for x in inputs]
+    of_sequences = [x.detach()[:75].requires_grad_() for x in inputs]
+    sums = int32(0, 20, 20, 75).to(DEVICE)
+    made, right = (attention_varlen(*x, sums, dropout=dropout, dropout_seed=3) for x in (inputs, of_sequences))
+    made = [made, *torch.autograd.grad(made, inputs, d_o)]
+    right = [right, *torch.autograd.grad(right, of_sequences, d_o[:75])]
+    for one, other in zip(made, right, strict=True):
+        assert (one[:75] - other).abs().max() <= 1e-2 * other.abs().max() and (one[75:] == 0).all()
 
 
 @needs_gpu

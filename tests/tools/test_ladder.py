@@ -213,6 +213,20 @@ def test_the_command_prints_the_tables_and_fails_where_a_rule_is_broken(step, br
     assert ("09_x/10_tuned.cuh: adds 61 lines" in printed.err) == broken
 
 
+def test_the_files_to_open_are_what_a_kernel_includes_but_for_the_machine(step, monkeypatch, capsys):
+    root = step.parents[1]
+    for name in ("common/device/a.cuh", "common/device/b.cuh", "common/simt/engine.h", "common/runtime/launch.h"):
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_text("int x;\n")
+    (root / "common/device/a.cuh").write_text('#include "common/device/b.cuh"\n#include "common/simt/engine.h"\n#include "common/device/a.cuh"\n')
+    (step / "01_plain.cuh").write_text('#include <cmath>\n#include "common/device/a.cuh"\n#include "common/runtime/launch.h"\n')
+    assert ladder.files_to_open(step / "01_plain.cuh", root) == {"steps/09_x/01_plain.cuh": 3, "common/device/a.cuh": 3, "common/device/b.cuh": 1}
+    monkeypatch.setattr(ladder, "ladders", lambda: [step])
+    monkeypatch.setattr(sys, "argv", ["ladder.py", "--files"])
+    ladder.main()
+    assert "01_plain.cuh: 3 files, 7 lines\n     3  steps/09_x/01_plain.cuh\n     3  common/device/a.cuh\n     1  common/device/b.cuh\n" in capsys.readouterr().out
+
+
 # ---- our ladders ----
 
 

@@ -4,6 +4,7 @@ memory of its own. The judge is NumPy. On a GPU test_flashsteps_torch.py does th
 
 import ctypes
 import importlib.util
+import itertools
 import math
 import re
 import subprocess
@@ -13,7 +14,7 @@ from types import ModuleType, SimpleNamespace
 
 import numpy as np
 import pytest
-from conftest import BIN, ROOT
+from conftest import BIN, ROOT, cxx
 
 sys.path[:0] = [str(ROOT / "benchmarks"), str(ROOT / "tests" / "cli")]
 
@@ -74,6 +75,11 @@ def assert_close(made, expected, relative=2.0**-7):
         np.testing.assert_allclose(one, right, rtol=0, atol=relative * abs(right).max(), err_msg=name)
 
 
+def assert_o_and_lse(made, expected):
+    for one, right in zip(made, expected, strict=True):
+        np.testing.assert_allclose(one, right, rtol=0, atol=2.0**-7 * abs(right).max())
+
+
 def all_five(libraries, q, k, v, d_o, variants=("tuned", "tuned"), **options):
     o, lse = forward(libraries, q, k, v, variants[0], **options)
     return [o, lse, *backward(libraries, q, k, v, d_o, o, lse, variants[1], **options)]
@@ -123,6 +129,30 @@ def test_packed_sequences(libraries, checked):
         assert_close([x[:, :, first:end] for x in made], gradients(*of_one))
 
 
+PACKED = [
+    (np.float32, 40, "scalar", "recompute", 77), (np.float16, 40, "any_dim", "any_dim", 0), (np.float16, 32, "tuned", "recompute", 0),
+    (np.float16, 64, "tuned", "tuned", 0), (np.float16, 128, "tuned", "tuned", 0),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("dtype", "dim", "first", "second", "dropout"), PACKED)
+@pytest.mark.parametrize("rest", [100.0, math.nan])
+@pytest.mark.parametrize("sums", [[0, 20, 20, 75], [5, 40, 60]])
+def test_tokens_of_no_sequence_see_nothing_and_nobody_sees_them(libraries, dtype, dim, first, second, dropout, rest, sums):
+    tensors = problem(1, 2, 1, 200, 200, dim, dtype)
+    for x in tensors:
+        x[:, :, : sums[0]] = x[:, :, sums[-1] :] = rest
+    made = all_five(libraries, *tensors, (first, second), sums=np.array(sums, np.int32), checked=False, dropout=dropout, seed=3)
+    kept = mask(1, 2, 200, 200, dropout, 3).astype(float) * 256 / (256 - dropout) if dropout else np.ones((1, 2, 200, 200))
+    for a, b in itertools.pairwise(sums):
+        if a < b:
+            expected = gradients(*(x[:, :, a:b] for x in tensors), kept=kept[:, :, a:b, a:b])
+            assert_close([x[:, :, a:b] for x in made], expected, 2.0**-7 if dtype == np.float16 else 1e-5)
+    for name, x in zip(("o", "lse", "dq", "dk", "dv"), made, strict=True):
+        for beside in (x[:, :, : sums[0]], x[:, :, sums[-1] :]):
+            np.testing.assert_array_equal(beside, -np.inf if name == "lse" else 0, err_msg=name)
+
+
 @pytest.mark.parametrize("variants", [("tuned", "tuned"), ("scalar", "recompute"), ("any_dim", "any_dim")])
 def test_dropout_keeps_the_same_pairs_forwards_and_backwards(libraries, variants):
     tensors = problem(2, 2, 1, 70, 101, 64)
@@ -150,7 +180,15 @@ def test_operations_are_those_of_visible_pairs(libraries):
         ({"lse": None}, "lse is null"),
         ({"k": peers.Tensor(None, 0, 0, 32)}, "k is null"),
         ({"v": peers.Tensor(256, 0, 0, -32)}, "v has a negative stride"),
-        ({"o": peers.Tensor(255, 0, 0, 32)}, "o does not begin at a multiple of 2 bytes"),
+        ({"o": peers.Tensor(255, 512, 256, 32)}, "o does not begin at a multiple of 2 bytes"),
+        ({"o": peers.Tensor(256, 512, 256, 0)}, "o has rows that overlap (a stride of 0 where 32 elements lie)"),
+        ({"o": peers.Tensor(256, 512, 0, 32)}, "o has rows that overlap (a stride of 0"),
+        ({"o": peers.Tensor(256, 512, 256, 31)}, "o has rows that overlap (a stride of 31 where 32 elements lie)"),
+        ({"o": peers.Tensor(256, 512, 255, 32)}, "o has rows that overlap (a stride of 255 where 256 elements lie)"),
+        ({"o": peers.Tensor(256, 512, 32, 48)}, "o has rows that overlap (a stride of 48 where 64 elements lie)"),
+        ({"q": peers.Tensor(256, 0, 0, 2**60)}, "q has strides beyond 2^62 bytes"),
+        ({"k": peers.Tensor(256, 0, 2**62, 0)}, "k has strides beyond 2^62 bytes"),
+        ({"v": peers.Tensor(256, 0, 2**63 - 1, 2**63 - 1)}, "v has strides beyond 2^62 bytes"),
         ({"lse": 258}, "lse does not begin at a multiple of 4 bytes"),
         ({"device": 1}, "device is 1; the simulator has number 0 alone"),
         ({"device": -1}, "device is -1"),
@@ -249,6 +287,27 @@ def test_a_library_with_both_passes_takes_a_sparse_mask(libraries, causal):
     assert_close([o, lse, *made], expected)
 
 
+@pytest.mark.parametrize("dropout", [0, 77])
+def test_tokens_of_no_sequence_see_nothing_in_a_sparse_step_either(libraries, dropout):
+    library, sums = libraries[SPARSE], np.array([5, 40, 60], np.int32)
+    tensors = problem(1, 2, 2, 200, 200, 64)
+    for x in tensors:
+        x[:, :, :5] = x[:, :, 60:] = 100
+    o, lse, made = np.empty_like(tensors[0]), np.empty((1, 2, 200), np.float32), [np.empty_like(x) for x in tensors[:3]]
+    about, options = library.describe(), {"sums": sums, "checked": False, "dropout": dropout, "seed": 3}
+    gradients_ = peers.Gradients(*(tensor(x) for x in (tensors[3], *made)))
+    for variant, given in ((about["default"], None), (about["backward"]["default"], gradients_)):
+        with library.variant(variant, described(*tensors[:3], o, lse, **options), given) as (launch, _):
+            launch()
+    kept = mask(1, 2, 200, 200, dropout, 3).astype(float) * 256 / (256 - dropout) if dropout else np.ones((1, 2, 200, 200))
+    for a, b in itertools.pairwise(sums):
+        expected = gradients(*(x[:, :, a:b] for x in tensors), kept=kept[:, :, a:b, a:b])
+        assert_close([x[:, :, a:b] for x in (o, lse, *made)], expected)
+    for x in (o, *made):
+        assert (x[:, :, :5] == 0).all() and (x[:, :, 60:] == 0).all()
+    assert np.isneginf(lse[:, :, :5]).all() and np.isneginf(lse[:, :, 60:]).all()
+
+
 def test_bits_are_those_of_the_launch_and_operations_are_unknown_without_the_hosts(libraries):
     mask, tensors = Mask(), problem(1, 5, 5, 300, 400, 64)
     o, lse = np.empty_like(tensors[0]), np.empty((1, 5, 300), np.float32)
@@ -303,6 +362,7 @@ def c():
     functions = ctypes.CDLL(str(BIN.parent / "lib" / f"libattention_{FORWARD}.so"))
     functions.attention_error.restype, functions.attention_prepare.restype = ctypes.c_char_p, ctypes.c_void_p
     functions.attention_launch.restype, functions.attention_scratch_bytes.restype = ctypes.c_bool, ctypes.c_size_t
+    functions.attention_launch_on.restype, functions.attention_release.argtypes = ctypes.c_bool, [ctypes.c_void_p]
     return functions
 
 
@@ -317,6 +377,74 @@ def test_the_structures_may_go_once_a_program_is_prepared_and_there_is_no_stream
     np.testing.assert_array_equal(o, forward(libraries, q, k, v)[0])
     assert not c.attention_launch(program, None, ctypes.c_void_p(16)) and b"no streams" in c.attention_error()
     c.attention_release(program)
+
+
+def test_a_program_may_be_launched_for_tensors_elsewhere(libraries, c, example):
+    del libraries
+    first = problem(1, 2, 2, 40, 40, 64)[:3]
+    second = [np.flip(x, 1).copy() for x in first]
+    made = [[np.empty_like(first[0]), np.empty((1, 2, 40), np.float32)] for _ in range(2)]
+    for variant in (b"tuned", b"registers"):
+        program = ctypes.c_void_p(c.attention_prepare(variant, ctypes.byref(described(*first, *made[0], dropout=77 * (variant == b"tuned"), seed=3))))
+
+        def launch_on(program, *places, seed=3, **others):
+            addresses = example._Addresses(*(x if isinstance(x, int) else x.ctypes.data for x in places), dropout_seed=seed, **others)
+            return c.attention_launch_on(program, ctypes.byref(addresses), None, None)
+
+        def expected(tensors, seed, variant=variant):
+            kept = mask(1, 2, 40, 40, 77, seed) * (256 / 179) if variant == b"tuned" else np.ones((1, 2, 40, 40))
+            return gradients(*tensors, tensors[0], kept=kept)[:2]
+
+        assert launch_on(program, *second, *made[1]), c.attention_error()
+        assert_o_and_lse(made[1], expected(second, 3))
+        assert launch_on(program, *second, *made[1], seed=4), c.attention_error()
+        assert_o_and_lse(made[1], expected(second, 4))
+        assert c.attention_launch(program, None, None), c.attention_error()  # which the others did not change
+        assert_o_and_lse(made[0], expected(first, 3))
+
+        odd = np.empty(second[0].size + 1, np.float16)[1:].reshape(second[0].shape)  # its rows begin at odd elements
+        odd[...] = second[0]
+        made[1][0][...] = 0
+        if variant == b"tuned":  # takes them, with another kernel
+            assert launch_on(program, odd, *second[1:], *made[1]), c.attention_error()
+            assert_o_and_lse(made[1], expected(second, 3))
+        else:
+            assert not launch_on(program, odd, *second[1:], *made[1]) and (made[1][0] == 0).all()
+            assert b"registers does not support rows that begin elsewhere than at multiples of 16 bytes" in c.attention_error()
+        for wrong, reason in [
+            ((0, *second[1:], *made[1]), b"q is null"),
+            ((*second, 0, made[1][1]), b"o is null"),
+            ((*second, made[1][0], 0), b"lse is null"),
+            ((second[0], 4097, second[2], *made[1]), b"k does not begin at a multiple of 2 bytes"),
+        ]:
+            assert not launch_on(program, *wrong) and reason in c.attention_error()
+        assert not launch_on(program, *second, *made[1], cu_seqlens=4096) and b"cu_seqlens is given, and the program was prepared without" in c.attention_error()
+        assert not launch_on(None, *second, *made[1]) and c.attention_error() == b"program is null"
+        assert not c.attention_launch_on(program, None, None, None) and c.attention_error() == b"addresses is null"
+        c.attention_release(program)
+
+
+def test_sums_that_a_program_was_prepared_with_are_checked_at_each_launch(libraries, c, example):
+    del libraries
+    q, k, v, _ = problem(1, 2, 2, 75, 75, 32)
+    o, lse, sums, others = np.empty_like(q), np.empty((1, 2, 75), np.float32), np.array([0, 20, 75], np.int32), np.array([0, 30, 75], np.int32)
+
+    def launch_on(at, host):
+        places = [None if x is None else x.ctypes.data for x in (q, k, v, o, lse, None, None, None, None, at, host)]
+        return c.attention_launch_on(program, ctypes.byref(example._Addresses(*places)), None, None)
+
+    for checked in (True, False):
+        program = ctypes.c_void_p(c.attention_prepare(b"tuned", ctypes.byref(described(q, k, v, o, lse, sums=sums, checked=checked))))
+        assert launch_on(sums.copy(), sums.copy()), c.attention_error()
+        assert_o_and_lse([o[:, :, :20], lse[:, :, :20]], gradients(*(x[:, :, :20] for x in (q, k, v, q)))[:2])
+        if checked:
+            assert not launch_on(others, others) and b"cu_seqlens_host has other sums" in c.attention_error()
+            assert not launch_on(sums, None) and b"cu_seqlens_host is null" in c.attention_error()
+        else:
+            assert launch_on(others, None), c.attention_error()
+            assert_o_and_lse([o[:, :, :30], lse[:, :, :30]], gradients(*(x[:, :, :30] for x in (q, k, v, q)))[:2])
+        assert not launch_on(None, None) and b"cu_seqlens is null, and the program was prepared with it" in c.attention_error()
+        c.attention_release(program)
 
 
 def test_null_is_refused(libraries, c):
@@ -344,11 +472,12 @@ def test_each_thread_has_its_own_error(libraries, c):
     assert all(dtype.decode() in text for dtype, text in errors.items()) and len(errors) == 2
 
 
-def python_side():
-    """examples/flashsteps_torch.py, without PyTorch: its structures are needed, and none of its tensors."""
+@pytest.fixture(scope="module")
+def example():
+    """examples/flashsteps_torch.py, without PyTorch: what is here needs none of its tensors."""
     torch = ModuleType("torch")
     torch.float32 = torch.float16 = torch.bfloat16 = None
-    torch.autograd = SimpleNamespace(Function=object, function=SimpleNamespace(once_differentiable=lambda f: f))
+    torch.autograd = SimpleNamespace(Function=object)
     before, sys.modules["torch"] = sys.modules.get("torch"), torch
     try:
         spec = importlib.util.spec_from_file_location("flashsteps_torch_alone", ROOT / "examples" / "flashsteps_torch.py")
@@ -361,17 +490,133 @@ def python_side():
     return module
 
 
-def test_all_sides_of_the_interface_have_the_same_fields():
+RIGHT = {"causal": False, "window": 0, "scale": None, "dropout": 0.0, "seed": None}
+
+
+@pytest.mark.parametrize(
+    ("wrong", "kind", "reason"),
+    [
+        ({"causal": "no"}, TypeError, "causal is of type str; it must be True or False"),
+        ({"causal": None}, TypeError, "causal is None"),
+        ({"causal": 1}, TypeError, "causal is of type int"),
+        ({"causal": np.ones((2, 2), bool)}, TypeError, "causal is of type ndarray; it must be True or False, and other masks are not taken"),
+        ({"window": 2.0}, TypeError, "window is of type float; it must be an int"),
+        ({"window": (3, 0)}, TypeError, "window is of type tuple; it must be an int"),
+        ({"window": None}, TypeError, "window is None"),
+        ({"window": True}, TypeError, "window is of type bool"),
+        ({"window": np.array(3)}, TypeError, "window is of type ndarray"),
+        ({"window": -1}, ValueError, "window is -1"),
+        ({"window": 2**31}, ValueError, "window is 2147483648"),
+        ({"scale": "0.3"}, TypeError, "scale is of type str; it must be a number, no tensor, or None"),
+        ({"scale": 1j}, TypeError, "scale is of type complex"),
+        ({"scale": True}, TypeError, "scale is of type bool"),
+        ({"scale": math.nan}, ValueError, "scale is nan"),
+        ({"scale": -math.inf}, ValueError, "scale is -inf"),
+        ({"scale": 10**400}, ValueError, "it must be a finite number in fp32"),
+        ({"scale": 1e39}, ValueError, "scale is 1e+39"),
+        ({"dropout": "0.1"}, TypeError, "dropout is of type str; it must be a number, no tensor"),
+        ({"dropout": np.array(0.1)}, TypeError, "dropout is of type ndarray"),
+        ({"dropout": None}, TypeError, "dropout is None"),
+        ({"dropout": False}, TypeError, "dropout is of type bool"),
+        ({"dropout": 1.0}, ValueError, "dropout is 1.0"),
+        ({"dropout": -0.1}, ValueError, "dropout is -0.1"),
+        ({"dropout": math.nan}, ValueError, "dropout is nan"),
+        ({"dropout": 0.001}, ValueError, "rounds to 0 of 256"),
+        ({"dropout": 0.999}, ValueError, "rounds to 256 of 256"),
+        ({"seed": 1.0}, TypeError, "dropout_seed is of type float; it must be an int"),
+        ({"seed": True}, TypeError, "dropout_seed is of type bool"),
+        ({"seed": -1}, ValueError, "dropout_seed is -1"),
+        ({"seed": 2**64}, ValueError, "dropout_seed is 18446744073709551616"),
+    ],
+)
+def test_wrong_arguments_of_the_example_are_refused_with_what_is_taken(example, wrong, kind, reason):
+    with pytest.raises(kind, match=re.escape(reason)):
+        example._scalars(**RIGHT | wrong)
+
+
+def test_numbers_of_numpy_are_numbers_to_the_example(example):
+    assert example._scalars(**RIGHT) == (False, 0, None, 0, None)
+    made = example._scalars(True, np.int64(3), np.float32(0.5), np.float16(0.25), np.uint64(2**64 - 1))
+    assert made == (True, 3, 0.5, 64, 2**64 - 1) and [type(x) for x in made] == [bool, int, float, int, int]
+
+
+def choice(example, libraries, determinism, dtype=np.float16, dim=64, wanted=None, odd=False, **options):
+    """The variant of the backward pass that examples/flashsteps_torch.py launches."""
+    del libraries  # built, and the simulator's
+    library = example._Library(BIN.parent / "lib" / f"libattention_{BACKWARD}.so")
+    q = np.empty((1, 2, 20, dim + odd), dtype)[..., :dim]
+    tensors = [np.empty_like(q) for _ in range(4)]
+    made = described(q, *tensors[:3], np.empty((1, 2, 20), np.float32), **options)
+    made = example._Problem.from_buffer_copy(made)
+    given = example._Gradients.from_buffer_copy(peers.Gradients(*(tensor(x) for x in tensors)))
+    return example._as_deterministic(determinism, lambda same_bits: library.prepare(made, given, wanted, same_bits))[0]
+
+
+@pytest.mark.parametrize("dtype", [np.float16, np.float32])
+@pytest.mark.parametrize("dim", [1, 16, 40, 64, 128, 256])
+@pytest.mark.parametrize("odd", [False, True])
+def test_the_example_chooses_a_variant_for_every_problem_and_one_with_the_same_bits_where_it_must(example, libraries, dtype, dim, odd):
+    best = "recompute" if dtype == np.float32 else "tuned"
+    exact = "deterministic" if dtype == np.float16 and dim in (64, 128) and not odd else "standard"
+    sums = np.array([0, 5, 20], np.int32)
+    for options in ({}, {"dropout": 9}, {"sums": sums}, {"sums": sums, "checked": False}, {"sums": sums, "dropout": 9}):
+        expected = "recompute" if len(options) == 2 and "dropout" in options else best
+        assert choice(example, libraries, None, dtype, dim, odd=odd, **options) == expected
+        if not options:
+            assert choice(example, libraries, "raise", dtype, dim, odd=odd) == choice(example, libraries, "warn", dtype, dim, odd=odd) == exact
+            continue
+        with pytest.raises(ValueError, match="use_deterministic_algorithms is on, and no variant of 06_backward .* standard does not support"):
+            choice(example, libraries, "raise", dtype, dim, odd=odd, **options)
+        with pytest.warns(UserWarning, match="use_deterministic_algorithms is on"):
+            assert choice(example, libraries, "warn", dtype, dim, odd=odd, **options) == expected
+
+
+def test_a_variant_that_is_named_is_held_to_the_same_bits_too(example, libraries):
+    assert choice(example, libraries, "raise", wanted="two_kernels") == "two_kernels"
+    assert choice(example, libraries, None, wanted="tuned_64") == "tuned_64"
+    with pytest.raises(ValueError, match="here: tuned_64 adds in any order"):
+        choice(example, libraries, "raise", wanted="tuned_64")
+    with pytest.warns(UserWarning, match="tuned_64 adds in any order"):
+        assert choice(example, libraries, "warn", wanted="tuned_64") == "tuned_64"
+
+
+def test_the_example_keeps_256_programs_and_releases_the_others(example, libraries, monkeypatch):
+    del libraries
+    library = example._Library(BIN.parent / "lib" / f"libattention_{FORWARD}.so")
+    released, release = [], library._c.attention_release
+    monkeypatch.setattr(library._c, "attention_release", lambda program: released.append(program) or release(program))
+
+    def program(seq):
+        return library.program(0, None, (1, 1, seq, 32), (1, 1, seq, 32), ((0, 0, 32, 1),) * 4, (0,) * 5, 0, None, False, 0, None, 0, None, False)
+
+    held = program(1)
+    for seq in range(2, 301):
+        program(seq)
+    assert library.program.cache_info().currsize == 256 and len(set(released)) == 300 - 256 - 1
+    assert program(300) is program(300) and program(1) is not held
+    held_handle = held.handle
+    assert held_handle not in released[: 300 - 256 - 1]  # a call may still use it
+    del held
+    assert held_handle in released
+
+
+def test_the_description_says_which_variants_give_the_same_bits(libraries):
+    same_bits = {v["name"] for v in libraries[BACKWARD].describe()["variants"] if v["deterministic"]}
+    assert same_bits == {"standard", "two_kernels", "deterministic"}
+    assert all(v["deterministic"] for step in (FORWARD, SPARSE) for v in libraries[step].describe()["variants"])
+
+
+def test_all_sides_of_the_interface_have_the_same_fields(example):
     header = (ROOT / "library" / "attention_library.h").read_text()
-    example = python_side()
-    for name in ("Tensor", "Sparse", "Problem", "Gradients"):
+    for name in ("Tensor", "Sparse", "Problem", "Gradients", "Addresses"):
         body = re.sub(r"//.*", "", re.search(rf"struct Attention{name} \{{(.*?)\n\}};", header, re.DOTALL)[1])
         fields = [field for declaration in body.split(";") for field in re.findall(r"(\w+)\s*(?:,|$)", declaration.strip())]
-        assert fields == [field for field, _ in getattr(peers, name)._fields_]
-        if name != "Sparse":  # PyTorch's users have no sparse masks yet
-            assert fields == [field for field, _ in getattr(example, f"_{name}")._fields_]
-            assert ctypes.sizeof(getattr(peers, name)) == ctypes.sizeof(getattr(example, f"_{name}"))
-    for function in ("describe", "prepare", "prepare_backward", "scratch_bytes", "operations", "launch", "release", "error"):
+        # The benchmarks launch for the same tensors again and again; PyTorch's users have no sparse masks yet.
+        sides = [getattr(module, side) for module, side in ((peers, name), (example, f"_{name}")) if hasattr(module, side)]
+        assert len(sides) == (1 if name in ("Sparse", "Addresses") else 2)
+        for side in sides:
+            assert fields == [field for field, _ in side._fields_] and ctypes.sizeof(side) == ctypes.sizeof(sides[0])
+    for function in ("describe", "prepare", "prepare_backward", "scratch_bytes", "operations", "launch", "launch_on", "release", "error"):
         assert re.search(rf"\battention_{function}\(", header)
 
 
@@ -380,6 +625,6 @@ def test_a_c_compiler_reads_the_header_as_the_ctypes_structures_do(tmp_path):
     prints = "".join(f'printf("%zu ", offsetof(struct AttentionProblem, {name}));' for name in names)
     (tmp_path / "offsets.c").write_text(
         f'#include <stdio.h>\n#include "library/attention_library.h"\nint main(void) {{ {prints} printf("%zu", sizeof(struct AttentionProblem)); }}\n')
-    subprocess.run(["gcc", "-std=c99", "-Wall", "-Wextra", "-Werror", "-pedantic", "-I", ROOT, tmp_path / "offsets.c", "-o", tmp_path / "offsets"], check=True)
+    subprocess.run([cxx(), "-xc", "-std=c99", "-Wall", "-Wextra", "-Werror", "-pedantic", "-I", ROOT, tmp_path / "offsets.c", "-o", tmp_path / "offsets"], check=True)
     found = subprocess.run([tmp_path / "offsets"], capture_output=True, text=True, check=True).stdout.split()
     assert [int(x) for x in found] == [*(getattr(peers.Problem, name).offset for name in names), ctypes.sizeof(peers.Problem)]

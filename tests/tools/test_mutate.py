@@ -8,7 +8,7 @@ import time
 from dataclasses import replace
 
 import pytest
-from conftest import BIN, ROOT
+from conftest import BIN, ROOT, cxx
 
 from tools.book import tables
 from tools.mutate import mutants, mutate, rebuild
@@ -338,11 +338,11 @@ SMALL = {  # a step of two sources, and a test that reads one of its headers; ea
     "tests/test.cpp": '#include "steps/07_step/2_b.cuh"\nint step(), other();\nint main() { return 100 * b + 10 * step() + other(); }',
 }
 RULES = """rule compile
-  command = c++ -MD -MF $out.d -I.. -o $out -c -xc++ $in
+  command = CXX -MD -MF $out.d -I.. -o $out -c -xc++ $in
   depfile = $out.d
   deps = gcc
 rule link
-  command = c++ $in -o $out
+  command = CXX $in -o $out
 build bin/07_step: link step.cu.o other.sm_90a.cu.o main.cpp.o
 build tests/test_07_step: link test.cpp.o step.cu.o other.sm_90a.cu.o
 """
@@ -358,8 +358,8 @@ def small(tmp_path, monkeypatch):
         (tmp_path / name).write_text(f"{text}\n")
     sources = [tmp_path / name for name in SMALL if not name.endswith("h")]
     compile_them = "".join(f"build {source.name}.o: compile {source}\n" for source in sources)
-    (build / "build.ninja").write_text(RULES + compile_them)
-    commands = [{"file": str(source), "command": f"c++ -I.. -o {source.name}.o -c -xc++ {source}"} for source in sources]
+    (build / "build.ninja").write_text(RULES.replace("CXX", cxx()) + compile_them)
+    commands = [{"file": str(source), "command": f"{cxx()} -I.. -o {source.name}.o -c -xc++ {source}"} for source in sources]
     (build / "compile_commands.json").write_text(json.dumps(commands))
     monkeypatch.setattr(mutate, "ROOT", tmp_path)
     tree = tmp_path / "tree"
@@ -414,7 +414,7 @@ def test_of_a_source_of_two_programs_the_right_object_is_replaced(small):
     build, tree = small
     source = next(mutate.ROOT.glob("steps/07_step/step.cu"))
     commands = json.loads((build / "compile_commands.json").read_text())
-    commands.insert(0, {"file": str(source), "command": f"c++ -I.. -o elsewhere.o -c -xc++ {source}"})
+    commands.insert(0, {"file": str(source), "command": f"{cxx()} -I.. -o elsewhere.o -c -xc++ {source}"})
     (build / "compile_commands.json").write_text(json.dumps(commands))
     (tree / "steps" / "07_step" / "1_a.cuh").write_text("constexpr int a = 3;\n")
     assert made(mutate.Builder(build, "07_step"), tree, {"1_a.cuh"}) == (32, ["step.cu.o"])

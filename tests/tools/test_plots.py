@@ -21,6 +21,8 @@ from tools.book.plots import (
     sectors,
 )
 from tools.learn import io_counts
+from tools.measure.profiling import bounds, ncu
+from tools.measure.profiling.machine import MMA_CYCLES
 
 
 def h200():
@@ -90,6 +92,20 @@ def test_a_barrier_makes_the_result_independent_of_the_order():
 
 def test_an_sm_gets_from_shared_memory_at_most_a_pass_of_128_bytes_in_a_cycle():
     assert 120 < chip.per_cycle(h200()["read_bytes_per_second"]["shared"], h200()) <= 128
+
+
+def test_a_tensor_core_takes_an_mma_in_the_cycles_that_the_book_says():
+    """By the committed profiles of products, in which the share of busy cycles is that of SMs with a block; and less than the roof in a cycle of
+    the highest clock would mean that this clock was reached."""
+    for launch in ncu.measured(ROOT / "results" / "h200" / "ncu_02_tiled_gemm.csv")["4k"]:
+        number = lambda name, launch=launch: float(launch[name].replace(",", ""))
+        products = number("sm__inst_executed_pipe_tensor_op_hmma.sum")
+        if products > 30e6:
+            busy = number("sm__pipe_tensor_cycles_active.avg.pct_of_peak_sustained_active") / 100
+            cycles = number("gpu__time_duration.sum") * 1e-9 * number("sm__cycles_elapsed.avg.per_second")
+            assert busy * cycles * h200()["multiprocessors"] * bounds.SCHEDULERS / products == pytest.approx(MMA_CYCLES, rel=0.03), launch["Kernel Name"]
+    assert chip.tensor_flops_per_cycle() == pytest.approx(2686, abs=0.5)
+    assert chip.tensor_flops_per_cycle() > chip.per_cycle(h200()["ceilings"]["mma_sync_flops_per_second"]["value"], h200())
 
 
 def test_no_measured_point_lies_above_the_roofline_and_the_roofs_are_those_of_the_latest_run():

@@ -144,7 +144,7 @@ def test_the_simulators_table(profile, tmp_path):
     assert lines["store requests"][-3:] == ["128", "130", "64"]
     assert "DRAM read" in lines and ">=16.4" in lines["DRAM read"]
     assert "time" not in lines and "L2 hits" not in lines  # what it cannot know
-    assert "scores_row_per_thread   by the counts alone: L1 sectors: 16.7 per request where 4 would do" in out
+    assert "scores_row_per_thread   by the counts alone: L1 sectors: 16.7 per request where neighbouring lanes need 4" in out
     assert "1 block for 132 multiprocessors" in out
     content = json.loads((tmp_path / "a.json").read_text())
     assert len(content["launches"]) == 18
@@ -153,6 +153,21 @@ def test_the_simulators_table(profile, tmp_path):
         rows = list(csv.DictReader(file))
     assert [float(row["load requests"]) for row in rows] == [entry["rows"]["load requests"] for entry in content["launches"]]
     assert (tmp_path / "a.png").read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "title"),
+    [
+        (simulated("--variant", "block_softmax"), f"{STEP}, shape smallest: {' '.join(SMALLEST)} (the simulator"),  # a name alone says nothing
+        (simulated("--variant", "block_softmax", "--shape", "smallest", "--causal"), f"{STEP}, shape smallest: {' '.join(SMALLEST)} --causal (the simulator"),
+        (simulated("--variant", "block_softmax", *SMALLEST), f"{STEP}, {' '.join(SMALLEST)} (the simulator"),
+        (["--source", "results", "--shape", "4k"], f"{STEP}, shape 4k: {' '.join(profile_step.shapes_of(STEP)['4k'])} (results/h200)"),
+        (["--compare", "--shape", "smallest"], f"{STEP}, shape smallest: {' '.join(SMALLEST)}: the simulator, and results/h200"),
+    ],
+)
+def test_a_profile_says_the_shape_that_it_is_of(profile, arguments, title):
+    status, out, _ = profile(*arguments)
+    assert status == 0 and out.startswith(title)
 
 
 def test_one_variant(profile):

@@ -53,6 +53,24 @@ def test_the_entries_of_a_step_bear_its_name(entries):
     assert {name for name, there in labels.items() if "long" in there} == {name for name in labels if name.endswith("_long")}
 
 
+@pytest.mark.parametrize(
+    "row, saying", [("", ""), ("check 5", "'check' stands there twice"), ("new many", "the seconds of 'new' are 'many'")]
+)
+def test_the_costs_of_tests_have_one_row_a_name(tmp_path, row, saying):
+    costs = (ROOT / "tests" / "costs.cmake").read_text()
+    assert re.search(r"^  check +\d", costs, re.MULTILINE)
+    (tmp_path / "costs.cmake").write_text("cmake_minimum_required(VERSION 3.25)\n" + costs.replace("set(seconds\n", f"set(seconds {row}\n"))
+    done = subprocess.run(["cmake", "-P", tmp_path / "costs.cmake"], capture_output=True, text=True, check=False)
+    assert (done.returncode == 0) == (saying == "") and saying in done.stderr, done.stderr
+
+
+def test_a_list_of_parameters_that_is_empty_is_an_error(tmp_path):
+    (tmp_path / "conftest.py").write_text((ROOT / "tests" / "conftest.py").read_text().replace("Path(__file__)", repr(ROOT / "tests" / "conftest.py").replace("Posix", "")))
+    (tmp_path / "test_none.py").write_text("import pytest\n\n\n@pytest.mark.parametrize('x', [])\ndef test_it(x):\n    assert x\n")
+    done = subprocess.run([sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", tmp_path], capture_output=True, text=True, check=False)
+    assert done.returncode == 4 and "test_none.py::test_it" in done.stderr + done.stdout, done.stdout + done.stderr
+
+
 def test_an_unknown_step_is_refused_by_name():
     done = subprocess.run(["make", "test", "STEP=99"], cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode != 0

@@ -129,6 +129,12 @@ def test_a_step_may_have_a_table_for_each_pass_and_choose_what_a_variant_has(tmp
     assert single.chosen("a ? b : c") == "a ? b : c"
 
 
+@pytest.mark.parametrize("needed, arch", [("", "sm_80"), (".compute_capability = 90,", "sm_90"), (".compute_capability = run::only(90),", "sm_90a")])
+def test_the_line_that_builds_a_file_names_the_architecture_that_its_variant_needs(tmp_path, needed, arch):
+    step = step_with(tmp_path, f'{{.name = "a", .idea = "one", {needed} .launch = launch_a}}')
+    assert f" -arch={arch} " in single.build_line(step.variants["a"], "a.cu")
+
+
 def test_headers_that_do_not_include_each_other_may_mean_different_things_by_one_name(tmp_path):
     folder = tmp_path / "steps" / "98_test"
     folder.mkdir(parents=True)

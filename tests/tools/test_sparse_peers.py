@@ -2,8 +2,6 @@
 
 import ctypes
 import json
-import os
-import subprocess
 import sys
 
 import numpy as np
@@ -17,6 +15,7 @@ import sparse_peers
 import sparse_speed
 import turns
 from sparse_peers import CELLS, DENSE, FLEX, FULL_COLUMN, FULL_ROW, OURS, UNSPLIT, Cell
+from test_attention_peers import WITHOUT_A_GPU, require_refusal, run
 from test_cli_backward import gradients, problem
 from turns import Contender
 
@@ -85,7 +84,7 @@ def test_kernels_of_the_plan_are_told_from_the_others():
         ("void block_sparse::add_up<1024>(block_sparse::PlanSizes)", True),
         ("void block_sparse::sparse_balanced<__half, Tile128<64> >(block_sparse::Mask)", False),
         ("void block_sparse::merge_parts<__half>(block_sparse::PlanSizes)", False),
-        ("void block_sparse::repair_sparse<__half>(block_sparse::Mask)", False),
+        ("void backward::repair_rows<__half, device::AttentionShape, block_sparse::LivePairs>(device::AttentionShape)", False),
         ("void backward::prepare<block_sparse::Mask>(int)", False),
         ("void device::find_sequences<256>(block_sparse::Mask)", False),
     ]:
@@ -342,26 +341,9 @@ def test_flexattention_gets_the_same_mask_and_truth_knows_it(causal, monkeypatch
 # ---- the command line ----
 
 
-def run(*arguments, path=None, build=BIN.parent):
-    environment = {**os.environ, **({"PYTHONPATH": str(path)} if path else {})}
-    command = [sys.executable, ROOT / "benchmarks" / "sparse_peers.py", "--build", build, *arguments]
-    return subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
-
-
-@pytest.mark.parametrize(
-    ("module", "reason"),
-    [
-        ("raise ImportError", "has no PyTorch"),
-        ("class cuda:\n    is_available = staticmethod(lambda: False)", "PyTorch sees no GPU"),
-    ],
-)
+@WITHOUT_A_GPU
 def test_without_pytorch_or_without_a_gpu_it_refuses_in_one_line(tmp_path, module, reason):
-    if not all(path.exists() for path in LIBRARIES):
-        pytest.skip(f"{BIN.parent}/lib does not hold all three")
-    (tmp_path / "torch.py").write_text(module)
-    done = run(path=tmp_path)
-    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (3, "", 1)
-    assert reason in done.stderr
+    require_refusal("sparse_peers", LIBRARIES, tmp_path, module, reason)
 
 
 def test_bad_usage_is_refused_with_what_would_be_right(tmp_path):
@@ -370,5 +352,5 @@ def test_bad_usage_is_refused_with_what_would_be_right(tmp_path):
         (["--rounds", "0"], BIN.parent, "at least 1"),
         ([], tmp_path, "make gpu builds it"),
     ]:
-        done = run(*arguments, build=build)
+        done = run("sparse_peers", *arguments, build=build)
         assert done.returncode == 2 and reason in done.stderr

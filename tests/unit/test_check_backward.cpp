@@ -11,9 +11,11 @@
 #include <memory>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "common/run/family/backward_truth.h"
+#include "common/run/family/baseline_rounding.h"
 #include "tests/catch.h"
 
 namespace {
@@ -78,6 +80,11 @@ enum class Fault {
   zeros_in_dv,
   late_element,
   unwritten_tail,
+  head_copied,
+  last_calls_output,
+  rounded_to_bf16,
+  a_pair_of_100_left_out,
+  fp16_accumulation,
 };
 
 // What honest kernels do differently.
@@ -156,6 +163,11 @@ class Kernel {
 
   float rounded(float x) const { return problem::round_to(a_.dtype, x); }
 
+  void add(float& sum, float x) const {
+    sum += x;
+    if (has(Fault::fp16_accumulation)) sum = problem::round_to(Dtype::fp16, sum);
+  }
+
   void run_head(int batch, int head, Gradients& out) {
     const int kv_head = has(Fault::wrong_kv_head) ? head % a_.kv_heads : head / group_;
     const std::int64_t first_q = (std::int64_t{batch} * a_.heads + head) * a_.seq_q;
@@ -190,11 +202,15 @@ class Kernel {
       dp[j] = dot(&in_.d_o.values[other * dim], &in_.v.values[key]);
       if (a_.first_key(i) <= j && j < a_.last_key(i)) max = std::max(max, s[j]);
     }
-    float d = 0;
+    float d = 0, left_out = 0;
     for (int j = std::max(0, a_.first_key(i) - 1); j < keys; ++j) {
       p[j] = probability(s[j], lse, max);
       if (choices_.d_from_p && sees(i, j, dq_)) d += p[j] * dp[j];
     }
+    for (int j = at % 100; has(Fault::a_pair_of_100_left_out) && j < keys; j += 100) {
+      if (sees(i, j, dq_)) left_out += std::exchange(p[j], 0.0f);
+    }
+    for (float& x : p) x /= 1 - left_out;
     const std::int64_t d_row = has(Fault::d_of_wrong_row) ? first_q + (i + 1) % a_.seq_q : at;
     if (!choices_.d_from_p) d = dot(&in_.d_o.values[d_row * dim], &in_.o.values[d_row * dim]);
     if (has(Fault::d_dropped)) d = 0;
@@ -210,12 +226,12 @@ class Kernel {
       for (int c = 0; c < dim; ++c) {
         const bool lost = has(Fault::addition_lost) && c == 3 && i == a_.seq_q - 1 && j / tile == 1;
         const bool twice = has(Fault::tile_twice) && i / tile == (a_.seq_q - 1) / tile && j / tile == 0;
-        if (in_dq && !lost && !again) dq[c] += (twice ? 2 : 1) * (ds * in_.k.values[(from_k + jj) * dim + c]);
+        if (in_dq && !lost && !again) add(dq[c], (twice ? 2 : 1) * (ds * in_.k.values[(from_k + jj) * dim + c]));
         const bool lost_in_dk =
             has(Fault::addition_lost_in_dk) && c == 3 && j == a_.seq_k - 1 && i / tile == a_.seq_q / 2 / tile;
         const float into_dk = has(Fault::p_into_dk) ? rounded(p[j]) : has(Fault::sign_of_dk) ? -ds : ds;
-        if (in_dk && !lost_in_dk) out.dk.values[(first_k + jj) * dim + c] += into_dk * q[c];
-        if (in_dv) out.dv.values[(first_k + jj) * dim + c] += (has(Fault::ds_into_dv) ? ds : rounded(p[j])) * d_o[c];
+        if (in_dk && !lost_in_dk) add(out.dk.values[(first_k + jj) * dim + c], into_dk * q[c]);
+        if (in_dv) add(out.dv.values[(first_k + jj) * dim + c], (has(Fault::ds_into_dv) ? ds : rounded(p[j])) * d_o[c]);
       }
     }
     if (again) return;
@@ -233,6 +249,13 @@ class Kernel {
     if (has(Fault::dk_in_another_head)) {
       const std::int64_t head = std::int64_t{a_.seq_k} * a_.dim;
       std::swap_ranges(out.dk.values.begin(), out.dk.values.begin() + head, out.dk.values.begin() + head);
+    }
+    for (Tensor* tensor : {&out.dq, &out.dk, &out.dv}) {
+      const std::int64_t head = tensor->shape[2] * tensor->shape[3];
+      if (has(Fault::head_copied)) std::copy_n(tensor->values.begin(), head, tensor->values.end() - head);
+      if (has(Fault::rounded_to_bf16)) {
+        for (float& x : tensor->values) x = problem::round_to(Dtype::bf16, x);
+      }
     }
     if (has(Fault::zeros_in_dq)) out.dq = Tensor(out.dq.shape);
     if (has(Fault::zeros_in_dk)) out.dk = Tensor(out.dk.shape);
@@ -329,11 +352,17 @@ const std::vector<Backward> fault_shapes = {
     shape(1, 2, 2, 6, 60, 32, false, 7),
     shape(3, 1, 1, 34, 33, 64),
     shape(1, 2, 1, 50, 37, 96, false, 0, -0.25f),
+    shape(1, 1, 1, 100, 100, 32),
+    shape(1, 2, 1, 80, 120, 32),
+    shape(1, 1, 1, 97, 70, 64),
+    shape(1, 2, 2, 66, 128, 40),
 };
 
 bool anywhere(const Backward&) { return true; }
 bool causal(const Backward& s) { return s.causal && s.window == 0; }
 bool edge_inside(const Backward& s) { return s.causal && s.seq_q > 1; }
+bool long_sums(const Backward& s) { return std::min(s.seq_q, s.seq_k) > 64 && s.window == 0; }
+bool not_bf16(const Backward& s) { return s.dtype != Dtype::bf16; }
 bool several_tiles(const Backward& s) { return s.seq_k > 2 * tile && s.window == 0; }
 bool shared_heads(const Backward& s) { return s.heads > s.kv_heads; }
 bool has_empty_rows(const Backward& s) { return s.causal && s.seq_q > s.seq_k; }
@@ -404,6 +433,17 @@ const std::vector<FaultCase> fault_cases = {
     {Fault::zeros_in_dk, "zeros in dK", {dk_}},
     {Fault::zeros_in_dv, "zeros in dV", {dv_}},
     {Fault::late_element, "one element of the last key off by 10 %", {dk_}},
+    {Fault::head_copied,
+     "the first head's gradients as the last's",
+     {dq_, dk_, dv_},
+     [](const Backward& s) { return s.batch * s.kv_heads > 1; }},
+    {Fault::last_calls_output, "the last call's output", {dq_, dk_, dv_}},
+    {Fault::rounded_to_bf16, "rounded to bf16", {dq_, dk_, dv_}, not_bf16},
+    {Fault::a_pair_of_100_left_out, "99 % of the keys, renormalised", {dq_, dk_, dv_}, several_tiles},
+    {Fault::fp16_accumulation,
+     "accumulation in fp16",
+     {dq_, dk_, dv_},
+     [](const Backward& s) { return not_bf16(s) && long_sums(s); }},  // a sum of fewer stays within the tolerance
     {Fault::unwritten_tail, "unwritten tail rows", {dq_}, [](const Backward& s) { return s.seq_q % 16 != 0; }},
 };
 
@@ -425,9 +465,14 @@ void reject_broken_kernels(bool every) {
     std::set<std::size_t> shapes;
     double closest = inf;
     for (std::size_t n = 0; n < fault_shapes.size(); ++n) {
-      if (!fault.changes_result(fault_shapes[n])) continue;
+      std::vector<std::size_t> changed;
       for (std::size_t t = 0; t < dtypes.size(); ++t) {
-        if (!every && t != (n + static_cast<std::size_t>(fault.fault)) % dtypes.size()) continue;
+        Backward s = fault_shapes[n];
+        s.dtype = dtypes[t];
+        if (fault.changes_result(s)) changed.push_back(t);
+      }
+      if (!every && !changed.empty()) changed = {changed[(n + static_cast<std::size_t>(fault.fault)) % changed.size()]};
+      for (const std::size_t t : changed) {
         auto& entry = entries[{n, dtypes[t]}];
         if (!entry) {
           Problem problem = make_problem(fault_shapes[n], dtypes[t]);
@@ -436,7 +481,9 @@ void reject_broken_kernels(bool every) {
           INFO("honest at " << entry->problem.text << ": " << first_reason(entry->problem.judge(entry->honest)));
           CHECK(accepts(entry->problem, entry->honest));
         }
-        const Gradients broken = entry->problem.run({}, fault.fault);
+        const bool is_late = fault.fault == Fault::last_calls_output;
+        const Gradients broken =
+            is_late ? make_problem(fault_shapes[n], dtypes[t], 2).run() : entry->problem.run({}, fault.fault);
         REQUIRE_FALSE(same(broken, entry->honest));
         const auto verdicts = entry->problem.judge(broken);
         INFO(fault.text << " at " << entry->problem.text);

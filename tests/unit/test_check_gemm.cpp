@@ -135,6 +135,25 @@ const Fault faults[] = {
        for (std::int64_t e = 0; e < std::ssize(in.a.values); ++e) first.a.values[e] = in.a.values[e % size];
        c = multiply(g, first, Order::reversed);
      }},
+    {"C rounded to bf16", [](const Gemm& g) { return g.dtype != Dtype::bf16 && g.m * g.n >= 50; },
+     [](const Gemm&, const GemmInputs&, Tensor& c) {
+       for (float& x : c.values) x = problem::round_to(Dtype::bf16, x);
+     }},
+    {"one term of 100 left out", [](const Gemm& g) { return g.k >= 100; },
+     [](const Gemm& g, const GemmInputs& in, Tensor& c) {
+       GemmInputs zeroed = in;
+       for (std::int64_t e = 0; e < std::ssize(in.a.values); ++e) {
+         if ((e % g.k + e / g.k) % 100 == 0) zeroed.a.values[e] = 0;
+       }
+       c = multiply(g, zeroed, Order::reversed);
+     }},
+    {"the first batch entry of C as the last", [](const Gemm& g) { return g.batch > 1; },
+     [](const Gemm& g, const GemmInputs&, Tensor& c) {
+       const std::int64_t size = std::int64_t{g.m} * g.n;
+       std::copy_n(c.values.begin(), size, c.values.end() - size);
+     }},
+    {"the last call's output", [](const Gemm&) { return true; },
+     [](const Gemm& g, const GemmInputs&, Tensor& c) { c = multiply(g, problem::make_inputs(g, 2), Order::reversed); }},
     {"two rows swapped", [](const Gemm& g) { return g.m > 1; },
      [](const Gemm& g, const GemmInputs&, Tensor& c) {
        std::swap_ranges(c.values.end() - g.n, c.values.end(), c.values.end() - 2 * g.n);

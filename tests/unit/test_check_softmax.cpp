@@ -176,6 +176,14 @@ const Fault faults[] = {
      [](const Softmax& s, const Tensor&) {
        return Tensor({s.rows, s.cols}, problem::round_to(s.dtype, 1.0f / static_cast<float>(s.cols)));
      }},
+    {"y rounded to bf16", [](const Softmax& s) { return s.dtype != Dtype::bf16 && s.cols >= 33; },
+     [](const Softmax& s, const Tensor& x) {
+       Tensor y = right(s, x);
+       for (float& value : y.values) value = problem::round_to(Dtype::bf16, value);
+       return y;
+     }},
+    {"the last call's output", more_than_one,
+     [](const Softmax& s, const Tensor&) { return right(s, problem::make_inputs(s, 2)); }},
     {"zeros", everywhere,
      [](const Softmax& s, const Tensor&) {
        return Tensor({s.rows, s.cols});

@@ -11,6 +11,7 @@
 #include "common/reference/dropout.h"
 #include "common/run/family/attention.h"
 #include "common/run/family/backward.h"
+#include "common/run/family/baseline_rounding.h"
 #include "tests/catch.h"
 
 namespace {
@@ -181,10 +182,10 @@ TEST_CASE("what cannot be is refused by name") {
   Attention a{.seq_q = 4, .seq_k = 4};
   for (const int n : {-1, 256}) {
     a.dropout = n;
-    CHECK_THROWS_WITH(problem::resolve(a), Catch::Contains("of 256; it must be 0 to 255"));
+    CHECK_THROWS_WITH(problem::resolve(a), ContainsSubstring("of 256; it must be 0 to 255"));
   }
   a = {.heads = 9, .kv_heads = 9, .seq_q = 8192, .seq_k = 8192, .dropout = 3, .writes_mask = true};
-  CHECK_THROWS_WITH(problem::resolve(a), Catch::Contains("mask.npy) would be larger than 1 GB"));
+  CHECK_THROWS_WITH(problem::resolve(a), ContainsSubstring("mask.npy) would be larger than 1 GB"));
 }
 
 // ---- the judge ----

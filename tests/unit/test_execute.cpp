@@ -1,9 +1,13 @@
 // common/run/harness/execute, on attention: a variant is judged by all rules, in every layout and dtype. The variants here
 // compute on the host, in memory that the simulator lends, and each faulty one does one thing wrong.
+#include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <fstream>
+#include <utility>
 
 #include "common/run/family/any_step.h"
+#include "common/simt/simt.h"
 #include "tests/catch.h"
 #include "tests/unit/elements.h"
 
@@ -155,6 +159,111 @@ TEST_CASE("two runs must agree by a bit, unless the variant does not promise it"
   result = outcome(changing, {}, a);
   CHECK(!result.verdict->repeatable);
   CHECK(result.pass());
+}
+
+// What the order of threads decides on a GPU, this variant takes from the seed.
+TEST_CASE("the second run is under another seed: bits that depend on the order are seen, and the first seed is set again") {
+  const Attention a = problem::resolve({.seq_q = 8, .seq_k = 8, .dim = 8});
+  std::vector<std::uint64_t> seeds;
+  AttentionVariant by_order = variant([&](const AttentionLaunch& l) {
+    compute(l);
+    seeds.push_back(simt::options().seed);
+    l.lse[5] += 1e-6f * static_cast<float>(simt::options().seed % 2);
+  });
+  for (const std::uint64_t seed : {std::uint64_t{1}, std::uint64_t{7}, ~std::uint64_t{0}}) {
+    runtime::configure({.seed = seed});
+    seeds.clear();
+    const auto result = outcome(by_order, {}, a);
+    CHECK(seeds == std::vector{seed, seed + 1});
+    CHECK(result.verdict->reason() == "two runs gave different bits");
+    CHECK(simt::options().seed == seed);
+    by_order.deterministic = false;
+    CHECK(outcome(by_order, {}, a).pass());
+    by_order.deterministic = true;
+  }
+  runtime::configure({});
+  const AttentionVariant thrower = variant([&](const AttentionLaunch& l) {
+    compute(l);
+    if (simt::options().seed == 2) throw std::runtime_error("in the second run");
+  });
+  CHECK_THROWS_AS(outcome(thrower, {}, a), std::runtime_error);
+  CHECK(simt::options().seed == 1);
+}
+
+TEST_CASE("what the second run writes around a buffer is seen, too") {
+  int runs = 0;
+  const auto second = variant([&](const AttentionLaunch& l) {
+    compute(l);
+    if (++runs == 2) l.lse[8] = 0;
+  });
+  const auto result = outcome(second, {}, problem::resolve({.seq_q = 8, .seq_k = 8, .dim = 8}));
+  CHECK_FALSE(result.verdict->guards_intact);
+}
+
+TEST_CASE("a variant that gives out what its last call computed is rejected") {
+  std::vector<float> o, lse;
+  const auto late = variant([&](const AttentionLaunch& l) {
+    compute(l);
+    auto* now = static_cast<float*>(l.o.data);
+    std::vector<float> last_o = std::exchange(o, {now, now + 64}), last_lse = std::exchange(lse, {l.lse, l.lse + 8});
+    std::copy(last_o.begin(), last_o.end(), now);
+    std::copy(last_lse.begin(), last_lse.end(), l.lse);
+  });
+  const Attention a = problem::resolve({.seq_q = 8, .seq_k = 8, .dim = 8});
+  CHECK(outcome(late, {}, a).pass());  // its first call
+  CHECK_FALSE(run::execute(late, a, problem::make_inputs(a, 2)).pass());
+}
+
+TEST_CASE("outputs are judged by name, in whatever order they come, and each of them once") {
+  const Attention a = shape();
+  const auto inputs = problem::make_inputs(a, 1);
+  auto outputs = outcome(right).outputs;
+  const run::AttentionTruth truth(a, inputs);
+  std::reverse(outputs.begin(), outputs.end());
+  const auto verdicts = run::AttentionFamily::judge(truth, outputs);
+  CHECK((verdicts[0].name == "O" && verdicts[0].pass && verdicts[1].name == "LSE" && verdicts[1].pass));
+  outputs.pop_back();  // O
+  CHECK_THROWS_AS(run::AttentionFamily::judge(truth, outputs), std::out_of_range);
+
+  const run::Program program = run::program_of(right, a, [&] { return run::AttentionFamily::given(a, inputs); });
+  const auto judged = [&](const std::vector<const char*>& names) {
+    return run::run_program(program,
+                            [&](const std::vector<run::NamedTensor>&) {
+                              std::vector<check::TensorVerdict> all;
+                              for (const char* name : names) all.emplace_back().name = name;
+                              return all;
+                            },
+                            {});
+  };
+  CHECK(judged({"O", "LSE"}).pass());
+  CHECK(judged({"lse", "q", "o"}).pass());  // of inputs there may be verdicts, too
+  CHECK_THROWS_AS(judged({"O"}), std::logic_error);
+  CHECK_THROWS_AS(judged({"O", "O", "LSE"}), std::logic_error);
+  CHECK_THROWS_AS(judged({}), std::logic_error);
+}
+
+TEST_CASE("a mask of dropout that was asked for and is not there is no pass") {
+  Attention a = shape();
+  a.dropout = 26;
+  a.writes_mask = true;
+  const run::AttentionTruth truth(a, problem::make_inputs(a, 1));
+  CHECK_THROWS_AS(run::AttentionFamily::judge(truth, outcome(right).outputs), std::out_of_range);
+}
+
+TEST_CASE("memory beyond the simulator's share of the machine is refused, and the share is named as it is") {
+  try {
+    const runtime::Buffer all("all", runtime::properties().memory_bytes * simt::memory_share);
+    FAIL("there is no such memory");
+  } catch (const runtime::OutOfMemory& error) {
+    CHECK(std::string(error.what()).find("asked for by 'all', ") != std::string::npos);
+    CHECK(std::string(error.what()).find("the simulator uses 1/8 of this machine's memory") != std::string::npos);
+  }
+  std::ifstream info("/proc/meminfo");
+  std::string field;
+  std::size_t kib = 0;
+  info >> field >> kib;
+  REQUIRE(field == "MemTotal:");
+  CHECK(simt::memory_available() <= kib * 1024 / 8);
 }
 
 TEST_CASE("what cannot be served is refused") {

@@ -80,10 +80,10 @@ TEST_CASE("problem, reference and kernels agree on which pairs of packed tokens 
 }
 
 TEST_CASE("sums of lengths that cannot be are refused by name") {
-  is_refused(packed({3}), "cu-seqlens must begin with 0");
-  is_refused(packed({0}), "at least one sequence");
-  is_refused(packed({0, 0}), "seq-q is 0");
-  is_refused(packed({1, 4}), "cu-seqlens must begin with 0");
+  is_refused(packed({3}), "cu-seqlens begins with 3 and must begin with 0");
+  is_refused(packed({0}), "no sequence");
+  is_refused(packed({0, 0}), "there is no token");
+  is_refused(packed({1, 4}), "must begin with 0");
   is_refused(packed({0, 5, 4, 9}), "cu-seqlens falls from 5 to 4");
   is_refused(packed({0, -1, 9}), "cu-seqlens falls from 0 to -1");
   problem::Attention shape = packed({0, 4, 9});

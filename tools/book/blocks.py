@@ -4,7 +4,7 @@ import difflib
 import re
 import shlex
 
-from tools.book import prose, quotes, tables  # noqa: F401 (prose registers tables)
+from tools.book import calls, prose, quotes, tables  # noqa: F401 (calls and prose register tables)
 from tools.book.pages import Problem, files
 
 FENCE = re.compile(r" {0,3}(`{3,}|~{3,})")

@@ -16,16 +16,23 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from tools.measure import ladder
+from tools.measure.committed import (
+    RESULTS,
+    SHORT_SHAPES,
+    benchmarks,
+    by_variant,
+    described,
+    median,
+    read_json,
+)
+from tools.measure.committed import ResultError as TableError
 from tools.measure.profiling import ncu
 from tools.measure.profiling.digest import by_kernel, meanings
 from tools.measure.profiling.launch import from_ncu
 from tools.measure.profiling.machine import DEVICES, floor_seconds, quantity
+from tools.measure.shapes import SPEED_OVER
 
 TABLES = {}
-
-
-class TableError(Exception):
-    """A table that cannot be made; its text says why."""
 
 
 def table(name):
@@ -52,13 +59,6 @@ def make(root, name, arguments, tables=None):
         if error.__traceback__.tb_next is None:  # the call itself failed, not the function
             raise TableError(f"the table {name} does not take the arguments {arguments}") from error
         raise
-
-
-def read_json(root, path):
-    """A committed JSON file; TableError if it is not there."""
-    if not (root / path).is_file():
-        raise TableError(f"{path} does not exist")
-    return json.loads((root / path).read_text())
 
 
 def markdown(header, rows, align=""):
@@ -125,8 +125,6 @@ def ceilings_table(root):
 
 # ---- times, from what `make gpu-check` wrote ----
 
-RESULTS = "results/h200"
-
 
 @table("bursts")
 def bursts_table(root):
@@ -139,51 +137,6 @@ def bursts_table(root):
         clock = f"{ceiling['sm_clock_mhz']} MHz" if "sm_clock_mhz" in ceiling else "-"
         rows.append([ceiling["what"], quantity(ceiling["value"], unit), quantity(ceiling["sustained"], unit), clock])
     return markdown(["what", "burst", "sustained", "SM clock meanwhile"], rows, "lrrr")
-
-
-def benchmarks(root):
-    """{(step, shape): report} of the committed benchmarks; nothing before the first ones are committed."""
-    if not (root / RESULTS / "bench.json").exists():
-        return {}
-    return {(report["step"], report["shape"]): report for report in read_json(root, f"{RESULTS}/bench.json")}
-
-
-def by_variant(report):
-    """{variant: result}; TableError where a check failed, because then a time means nothing."""
-    for result in report["results"]:
-        if not result["verdict"] or not result["verdict"]["pass"]:
-            raise TableError(f"{report['step']}, {result['variant']}: its result was not checked or not right")
-    return {result["variant"]: result for result in report["results"]}
-
-
-def median(result):
-    return quantity(result["times_ms"]["median"] / 1000, "s")
-
-
-def described(report):
-    """The problem of a report in a few words: "16 heads, 1024 tokens, d = 64, causal", "m = n = k = 4096, fp16"."""
-    problem = report["results"][0]["problem"]
-    if problem["family"] == "gemm":
-        sizes = [problem["m"], problem["n"], problem["k"]]
-        return (f"m = n = k = {sizes[0]}" if len(set(sizes)) == 1 else " × ".join(map(str, sizes))) + f", {problem['dtype']}"
-    if problem["family"] == "softmax":
-        return f"{problem['rows']} × {problem['cols']}, {problem['dtype']}"
-    tokens = f"{problem['seq_q']} tokens"
-    if problem["seq_k"] != problem["seq_q"]:
-        tokens = f"{problem['seq_q']} queries, {problem['seq_k']} keys"
-    batch = f"batch {problem['batch']}, " if problem["batch"] > 1 else ""
-    causal = ", causal" if problem["causal"] else ""
-    dtype = "" if problem["dtype"] == "fp32" else f", {problem['dtype']}"
-    backward = "backward, " if problem["family"] == "backward" else ""
-    live = f", {100 * live_share(problem):.0f} % live" if problem.get("sparse") else ""
-    return f"{backward}{batch}{problem['heads']} heads, {tokens}, d = {problem['dim']}{causal}{live}{dtype}"
-
-
-def live_share(problem):
-    """The share of pairs that a sparse mask leaves, of those that a causal mask leaves; windows do not count."""
-    queries, keys = problem["seq_q"], problem["seq_k"]
-    pairs = sum(min(max(i + 1 + keys - queries, 0), keys) for i in range(queries)) if problem["causal"] else queries * keys
-    return problem["sparse"]["live_pairs"] / (problem["batch"] * problem["heads"] * pairs)
 
 
 @table("times")
@@ -629,7 +582,6 @@ def profile_rows_table(root):
 # ---- the ladder ----
 
 LADDER_SHAPES = ("tour", "4k", "16k × 4k", "d 64 4096", "d 128 4096", "16k", "16k-d128", "16k backward", "16k-d128 backward")
-SHORT_SHAPES = ("16k", "16k × 4k", "4k", "tour")  # of the README's ladder: the first of these at which a step was measured
 
 
 @table("ladder")
@@ -652,39 +604,24 @@ def ladder_table(root, step=None):
     return "\n\n".join(markdown([*header, *problems], rows, "l" * len(header) + "r" * len(problems)) for problems, rows in shared.items())
 
 
-SHARES = {  # {step: the run beside others, the share that it gives, of what, and a word in the names of the shapes that count}
-    # At odd sizes cuBLAS is several times slower than at these cubes, which says little about our kernels.
-    "02_tiled_gemm": ("gemm_peers", "of_cublas", "cuBLAS at 4096³ and 8192³", "³"),
-    "03_online_softmax": ("softmax_peers", "of_copy", "a copy of the same bytes", ""),
-}
-TORCH_PEERS = {  # {step: the run beside PyTorch's kernels, and whom it is compared with}
-    "05_flash_v2": ("attention_peers", ["FlashAttention-2", "cuDNN"]),
-    "06_backward": ("backward_peers", ["FlashAttention-2", "cuDNN"]),
-}
-
-
 def speeds_over(root, step):
     """(the variant that was compared with others in one run, {another one: [the variant's speed over its, for each problem]})."""
-    if step in SHARES:
-        program, share, other, word = SHARES[step]
+    asked = SPEED_OVER.get(step)
+    if not asked:
+        return None, {}
+    program = asked["run"]
+    if "share" in asked:
         if not (root / RESULTS / f"{program}.json").exists():
             return None, {}
         shapes = read_json(root, f"{RESULTS}/{program}.json")["shapes"]
-        contenders = [one for shape, measured in shapes.items() if word in shape for one in measured["contenders"]]
-        return "tuned", {other: [one[share]["median"] for one in contenders if one["name"] == "tuned"]}
-    if step in TORCH_PEERS:
-        program, others = TORCH_PEERS[step]
-        cells, variants = torch_peers(root, program)
-        if not cells:
-            return None, {}
-        ours = [cell[variants[0]]["of"] for cell in cells.values() if variants[0] in cell]
-        return variants[0], {other: [of[other]["median"] for of in ours if other in of] for other in others}
-    if step == "07_block_sparse":
-        cells, variants = torch_peers(root, "sparse_peers")
-        ours = [entry["of"] for cell in cells.values() for name, entry in cell.items() if name.startswith("ours, ")]
-        flex = [of["median"] for compared in ours for name, of in compared.items() if name.startswith("FlexAttention, ")]
-        return variants[0] if variants else None, {"FlexAttention": flex}
-    return None, {}
+        contenders = [one for shape, measured in shapes.items() if asked["shapes"] in shape for one in measured["contenders"]]
+        return "tuned", {asked["of"]: [one[asked["share"]]["median"] for one in contenders if one["name"] == "tuned"]}
+    cells, variants = torch_peers(root, program)
+    if not cells:
+        return None, {}
+    ours = [entry["of"] for cell in cells.values() for name, entry in cell.items() if name == variants[0] or name.startswith("ours, ")]
+    named = lambda of, other: [ratio["median"] for name, ratio in of.items() if name == other or name.startswith(f"{other}, ")]
+    return variants[0], {other: [speed for of in ours for speed in named(of, other)] for other in asked["others"]}
 
 
 def title_of(root, step):
@@ -710,6 +647,20 @@ def ladder_short_table(root):
         beside = [f"{name}: {statistics.geometric_mean(over):.2f} ({min(over):.2f}–{max(over):.2f})" for name, over in others.items() if over]
         rows.append([f"[{title_of(root, step)}](docs/{step}.md)", f"`{variant}`" if report else "-", problem, time, "; ".join(beside) or "-"])
     return markdown(["step", "variant", "problem", "time", "speed over that of others"], rows, "lllrl")
+
+
+@table("odd_elements")
+def odd_elements_table(root, device, direction):
+    """What an ∞, a NaN or the like in one element costs (benchmarks/cliffs.py): the time over that of clean input, at most, by input and place."""
+    most = {}  # {place: {input: ratio}}
+    for row in read_json(root, f"results/{device}/cliffs.json")["groups"]["values"]:
+        of, element, *place = row["name"].split(", ")
+        if of == direction:
+            ratios, name = most.setdefault(", ".join(place), {}), element.split()[0]
+            ratios[name] = max(ratios.get(name, 0), row["ratio"])
+    inputs = [name for name in ("Q", "K", "V", "dO") if any(name in ratios for ratios in most.values())]
+    rows = [[place, *(f"{ratios[name]:.2f}" if name in ratios else "-" for name in inputs)] for place, ratios in most.items()]
+    return markdown(["odd element in", *inputs], rows, "l" + "r" * len(inputs))
 
 
 @table("measured_on")

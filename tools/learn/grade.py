@@ -3,9 +3,9 @@
 An exercise is a folder steps/NN_name/exercises/N_name; its solution lies in solutions/NN_name/N_name, which a handout lacks.
 
     answers.json   asks for numbers, which are compared with what the step's executable predicts or the simulator counts
-                   (grading/numbers.py, expected.py), or for names out of a list (mysteries.py)
+                   (grading/numbers.py, and the exercise's grading.py), or for names out of a list (mysteries.py)
     task.cuh       asks for a kernel, which must pass the checker and the simulator at every shape under several schedules, and count
-                   no more than the solution did (kernels.py, table.py; the solution's counts: counts.json beside the task)
+                   no more than the solution did (kernels.py, and the exercise's grading.py; the solution's counts: counts.json beside the task)
     task.cu        asks for plain CUDA: step 00 (plain.py)
 
 Exit status 0: passed.
@@ -18,7 +18,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
-from tools.learn.grading import expected, kernels, mysteries, numbers, plain, run, table
+from tools.learn.grading import kernels, mysteries, numbers, plain, run, table
 from tools.learn.grading.report import Report
 
 
@@ -58,7 +58,7 @@ def grade_answers(report, path):
         sys.exit(printed)
 
     def wanted():
-        return mysteries.expected_names(report.exercise) if is_mystery else expected.EXPECTED[report.exercise]()
+        return mysteries.expected_names(report.exercise) if is_mystery else table.expected_of(report.exercise)
 
     try:
         answers = read_answers(path)
@@ -77,15 +77,16 @@ def grade_program(report, which, quick):
     """Builds and grades a kernel or plain CUDA; quick: at two of its shapes only."""
     exercise = report.exercise
     program, recorded = run.program_of(exercise, which), run.read_counts(exercise)
-    if exercise in table.PLAIN_SIZES:
-        sizes = table.PLAIN_SIZES[exercise][: 2 if quick else None]
+    sizes = table.sizes_of(exercise)
+    if sizes:
+        sizes = sizes[: 2 if quick else None]
         names = [" ".join(size) for size in sizes]
     else:
         kernel = table.kernel_of(exercise, quick)
         names = [kernels.shape_name(shape) for shape in kernel.shapes]
     if printed := run.build(program):
         report.fail_all(names, f"It does not compile:\n{printed}")
-    elif exercise in table.PLAIN_SIZES:
+    elif sizes:
         plain.grade(report, program, sizes, recorded, go_on=report.as_json)
     else:
         kernels.grade(report, program, kernel, recorded, go_on=report.as_json)
@@ -96,8 +97,8 @@ def record(folder, exercise):
     program = run.program_of(exercise, "solution")
     if printed := run.build(program):
         sys.exit(printed)
-    is_plain = exercise in table.PLAIN_SIZES
-    counts = plain.record(program, table.PLAIN_SIZES[exercise]) if is_plain else kernels.record(program, table.kernel_of(exercise))
+    sizes = table.sizes_of(exercise)
+    counts = plain.record(program, sizes) if sizes else kernels.record(program, table.kernel_of(exercise))
     if counts:
         (folder / "counts.json").write_text(json.dumps(counts, indent=1) + "\n")
     return counts

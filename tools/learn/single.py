@@ -34,9 +34,9 @@ FAMILIES = {"Attention": "attention", "Backward": "backward", "Gemm": "gemm", "S
 PARTS = "tools/learn/single_file"
 HOST_NAMESPACES = ("host", "runtime")  # of the host's side in a single file: run:: and problem:: become host::
 HOSTS = [(name,) for name in HOST_NAMESPACES]
+ANY_SHAPE = {"AnyShape", "PackedShape"}  # a kernel for every option, which is compiled once, knows those that a file leaves out
 THE_TABLE = "what the table of variants says"  # in the place of a file's name: the part that is made of it
 THE_STEP = "// [the step]"  # where a family's file is cut in two
-ARCHITECTURES = {80: "sm_80", 90: "sm_90a"}
 # The project's host side, whose names the family's file gives. What includes it is host code, too.
 HOST_SIDE = ("common/run/", "common/runtime/", "common/problem/", "common/reference/", "common/check/")
 OF_KERNELS = ("common/device/", "common/launches/", "steps/")
@@ -75,8 +75,9 @@ class Step:
         self.root, self.name = root, name
         self.sources = {}
         self.path = f"steps/{name}/step.cu"
-        for path in sorted((root / "steps" / name).glob("*.sm_*.cu")):  # compiled for one architecture alone; step.cu calls it
-            self.read(f"steps/{name}/{path.name}")
+        for path in sorted((root / "steps" / name).glob("*.cu")):  # what is compiled apart; step.cu calls it
+            if path.name != "step.cu":
+                self.read(f"steps/{name}/{path.name}")
         self.read(self.path)
         own = self.sources[self.path].declarations
         self.sparse = any(re.search(r"\.sparse_q\b", d.code) for d in own)  # does it take masks of blocks?
@@ -378,7 +379,7 @@ def written(step, variant, root, device_includes, out):
                 d.text, d.code = (without_packed(without_fallbacks(text, step, variant)) for text in (d.text, d.code))
                 d.uses = uses_of(d.code)
             d.uses = {("host" if q in ("run", "problem") else q, n) for q, n in d.uses}
-        source.declarations = [d for d in source.declarations if "PackedShape" not in d.code and "Dropped" not in d.code]
+        source.declarations = [d for d in source.declarations if ANY_SHAPE & set(d.names) or ("PackedShape" not in d.code and "Dropped" not in d.code)]
 
     type_of = variant.type
     code = [
@@ -474,8 +475,9 @@ class Layout:
 
 
 def build_line(variant, out):
-    capability = int(variant.values.get("compute_capability", 80))
-    architecture = ARCHITECTURES.get(capability, f"sm_{capability}")
+    capability = variant.values.get("compute_capability", "80")
+    only = re.fullmatch(r"(?:run::)?only\((\d+)\)", capability)  # what one device alone can run
+    architecture = f"sm_{only[1]}a" if only else f"sm_{capability}"
     relaxed = " --expt-relaxed-constexpr" if variant.relaxed else ""
     return f"nvcc -std=c++20 -O2 -arch={architecture}{relaxed} {out} -o {out.removesuffix('.cu')}"
 
@@ -498,7 +500,7 @@ def opening(variant, root, out):
         f"One file, made by FlashSteps {version(root)}. Of its sources it holds what this variant needs:",
         *[f"  {path}" for path in files],
         "",
-        "Build: " + build_line(variant, name) + ("" if "compute_capability" in variant.values else "  (sm_90a on an H100 or H200)"),
+        "Build: " + build_line(variant, name) + ("" if "compute_capability" in variant.values else "  (sm_90 on an H100 or H200)"),
         f"Run:   ./{name.removesuffix('.cu')}   (shape, type and seed are flags: a wrong one lists them)",
         "It launches the variant once on random inputs, compares sampled rows with a reference in double precision, times it, and",
         "prints PASS (exit status 0) or FAIL (1).",

@@ -252,7 +252,7 @@ def check_rungs(args):
 
 def compare_step(step, kernels, counted, sim_build):
     """Returns the rows of all kernels, and what is wrong."""
-    folder = ROOT / "steps" / step  # step.cu, and what is compiled for one architecture alone
+    folder = ROOT / "steps" / step  # step.cu, and what is compiled for newer devices
     objects = [path for file, path in kernel_objects(sim_build) if Path(file).resolve().parent == folder]
     if not objects or not all(path.is_file() for path in objects):
         raise Missing(f"{from_root(str(sim_build.resolve()))} holds no object of {from_root(str(folder))}: run make sim first")
@@ -299,7 +299,7 @@ def main():
     command.add_argument("--step", help="its number, two digits; default: all")
     command.add_argument("--build", type=Path, default=ROOT / "build" / "gpu", help="the gpu preset's build folder")
     command.add_argument("--sim-build", type=Path, default=ROOT / "build" / "sim", help="the sim preset's build folder")
-    command.add_argument("--arch", default="sm_90a", help="whose code is compared (default sm_90a)")
+    command.add_argument("--arch", default="sm_90", help="whose code is compared (default sm_90)")
     command.add_argument("--counters", nargs="+", type=Path, default=[], help="what the step wrote with --counters --json; default: run it")
     command.add_argument("--table", action="store_true", help="only show what nvcc made of each kernel")
     command.add_argument("--json", type=Path, help="write everything to this file")

@@ -2,7 +2,7 @@
 
 results/machine_code/NN_name.json holds
 
-    {"step": "05_flash_v2", "arch": "sm_90a", "nvcc": "V13.0.88",
+    {"step": "05_flash_v2", "arch": "sm_90", "nvcc": "V13.0.88",
      "shapes": {"4k": {"tuned": ["flash_tuned<__half, TunedTile<64>>"], …}},     the kernels of a variant, in the order of their launches
      "kernels": {"flash_tuned<__half, TunedTile<64>>": {
          "file": "12_tuned.cuh",                                                 in which the kernel is written
@@ -26,7 +26,7 @@ from tools.machine_code.sass_plan import short
 from tools.measure.shapes import BENCHED, LADDER
 
 FOLDER = Path("results") / "machine_code"
-ARCH = "sm_90a"
+ARCH = "sm_90"
 SMALL = {"--batch": "1", "--heads": "1", "--kv-heads": "1", "--seq-q": "128", "--seq-k": "128", "--m": "128", "--n": "256", "--k": "128",
          "--rows": "1"}  # fmt: skip
 

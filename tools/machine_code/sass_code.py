@@ -201,7 +201,7 @@ def with_callees(kernel, sections):
 
 
 def kernels_of(executable, arch):
-    """The kernels of an executable, compiled for an architecture ("sm_90a"): {name: Kernel}"""
+    """The kernels of an executable, compiled for an architecture ("sm_90"): {name: Kernel}"""
     if not executable.is_file():
         raise Missing(f"{executable} is missing: run make gpu first")
     found = {}

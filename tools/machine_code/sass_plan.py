@@ -7,7 +7,7 @@ tests/steps/NN_name/plan.json says what nvcc may make of each kernel, by the ari
      "kernels": {"kernel<T>": {
          "registers": 128,                               at most
          "stack": 80,                                    bytes, at most; 0 if not given
-         "arch": "sm_90a",                               there is such a kernel in the code for this one only; in all if not given
+         "arch": "sm_90",                               there is such a kernel in the code for this one only; in all if not given
          "loops": [{"HMMA": 64, "LDSM": 24, "LDG": 8,    of one round of each loop with HMMA, those with the most first
                     "rounds": 1,                         how many of them make a round of the table; 1 if not given
                     "why": "…"}],

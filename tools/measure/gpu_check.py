@@ -9,6 +9,7 @@ Runs what is built in build/gpu and writes into --out:
     attention_peers.json, backward_peers.json, packed_peers.json, dropout_peers.json   steps 05 and 06 beside PyTorch's kernels
                     (benchmarks/attention_peers.py, backward_peers.py, packed_peers.py, dropout_peers.py), where a Python has PyTorch
     sparse_peers.json   step 07 beside dense attention and FlexAttention (benchmarks/sparse_peers.py), where a Python has PyTorch
+    cliffs.json     problems of steps 05, 06 and 07 that take far longer than a neighbour (benchmarks/cliffs.py), where a Python has PyTorch
     training.json   a transformer block trained with steps 05 and 06, and with PyTorch's attention (benchmarks/training.py), where a Python has PyTorch
     ncu_STEP.csv    Nsight Compute's raw page for every kernel of the step, at its fixed shapes and large ones
     ncu_calibration.csv, ncu_calibration_ampere.csv, ncu_calibration_hopper.csv   the same for the kernels of tests/simt/calibration_*.cu,
@@ -38,6 +39,7 @@ from tools.measure.shapes import (
     FIXED,
     GEMM_PEERS,
     LAYERED,
+    PEERS,
     PROFILED,
     SANITIZED,
     SOFTMAX_PEERS,
@@ -49,11 +51,6 @@ PARTS = ["tests", "sanitizers", "ceilings", "bench", "ncu", "calibration"]
 WHOLE = ["ceilings", "calibration"]  # which belong to no step
 HOST_ONLY = {"test_problem", "test_packed", "test_dropout", "test_reference", "test_check", "test_backward_reference", "test_check_backward", "test_check_sparse"}  # they call no kernel: make test has run them
 TIMED = ["test_measure"]  # these need the GPU for themselves
-TORCH_PEERS = {
-    "05_flash_v2": ["attention_peers", "packed_peers", "dropout_peers"],
-    "06_backward": ["backward_peers", "packed_peers", "dropout_peers", "training"],
-    "07_block_sparse": ["sparse_peers"],
-}
 SANITIZERS = ["memcheck", "racecheck", "synccheck", "initcheck"]
 
 
@@ -144,7 +141,8 @@ def run_tests(check):
     for name in ("cli", "cli_gemm", "cli_softmax", "cli_backward", "cli_packed", "cli_dropout"):
         tests[f"test command line, {name}"] = ([*pytest, f"tests/cli/test_{name}.py"], {"FLASHSTEPS_BIN": str(check.build / "bin")})
     if importlib.util.find_spec("torch"):
-        tests["test examples/flashsteps_torch.py"] = ([*pytest, "tests/tools/test_flashsteps_torch.py"], {"FLASHSTEPS_BIN": str(check.build / "bin")})
+        for test, file in {"examples/flashsteps_torch.py": "flashsteps_torch", "rows far apart": "far_rows"}.items():
+            tests[f"test {test}"] = ([*pytest, f"tests/tools/test_{file}.py"], {"FLASHSTEPS_BIN": str(check.build / "bin")})
     else:
         print("examples/flashsteps_torch.py: not tested, because no Python here has PyTorch (torch)")
     check.run_together(tests)
@@ -295,8 +293,8 @@ def main():
                 run_peers(check, here, "gemm_peers", GEMM_PEERS)
             if name == "03_online_softmax":
                 run_peers(check, here, "softmax_peers", SOFTMAX_PEERS)
-            for program in TORCH_PEERS.get(name, []):
-                if program not in measured:  # packed_peers and dropout_peers are of two steps
+            for program in PEERS.get(name, []):
+                if program not in measured:  # packed_peers and dropout_peers are of two steps, cliffs of three
                     measured.append(program)
                     run_torch_peers(check, here["commit"], program)
             entries = [entry for entry in entries if entry["step"] != name] + run_benchmarks(check, [name])

@@ -1,4 +1,5 @@
 """How much of a kernel file is new? .venv/bin/python tools/measure/ladder.py [STEP …]
+And what must a reader open to read it? .venv/bin/python tools/measure/ladder.py --files [STEP …]
 
 A numbered file of a step is a rung of its ladder. Its header says what it is, and from which file it was made:
 
@@ -34,7 +35,9 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 MOST = 60  # added lines of a rung
 NOTES = ("option", "tried")
-FILE = re.compile(r"(\d+)_(\w+?)(?:\.cuh|\.sm_\w+\.cu)")  # as step.cu includes it, or compiled for one architecture alone
+THE_MACHINE = ("common/simt/", "common/runtime/")  # the simulator and the runtime: nobody reads them to read a kernel
+INCLUDE = re.compile(r'#include "([^"]+)"')
+FILE = re.compile(r"(\d+)_(\w+?)(?:\.cuh|\.sm_\w+\.cu)")  # as step.cu includes it, or compiled for newer devices
 FIRST = re.compile(r"// (?P<step>\w+), (?P<variant>\w+): (?P<idea>\S.*)")
 OF_RUNG = re.compile(r"// Of (?P<rung>\w+/\w+(?:\.sm_\w+)?\.cuh?): \S.*")
 PREDECESSOR = re.compile(r"// Predecessor: (?P<file>\S+)(?: \((?P<note>\w+): (?P<why>\S.*)\))?")
@@ -355,13 +358,41 @@ def as_text(folder):
     return "\n".join([lines[0], "─" * max(map(len, lines)), *lines[1:]])
 
 
+def files_to_open(path, root=ROOT):
+    """A kernel file and all that it includes, and what that includes, but for the machine's: {name from the root: its lines}"""
+    found, todo = {}, [str(path.relative_to(root))]
+    while todo:
+        name = todo.pop(0)
+        if name in found or name.startswith(THE_MACHINE) or not (root / name).is_file():
+            continue
+        text = (root / name).read_text()
+        found[name] = len(text.splitlines())
+        todo += INCLUDE.findall(text)
+    return found
+
+
+def files_as_text(folder):
+    """For each kernel file of a step: how many files and lines, and which; nearest first."""
+    blocks = []
+    for path in numbered(folder):
+        files = files_to_open(path, folder.parents[1])
+        rows = [f"{lines:>6}  {name}" for name, lines in files.items()]
+        blocks.append("\n".join([f"{path.name}: {len(files)} files, {sum(files.values())} lines", *rows]))
+    return "\n\n".join(blocks)
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("step", nargs="*", help="its number, two digits; default: all")
-    wanted = parser.parse_args().step
+    parser.add_argument("--files", action="store_true", help="print the files to open for each kernel, without the simulator and the runtime")
+    arguments = parser.parse_args()
+    wanted = arguments.step
     folders = [folder for folder in ladders() if not wanted or folder.name in wanted or folder.name[:2] in wanted]
     if not folders:
         parser.error(f"there is no step {' '.join(wanted)}")
+    if arguments.files:
+        print("\n\n".join(f"{folder.name}\n\n{files_as_text(folder)}" for folder in folders))
+        return
     problems = []
     for folder in folders:
         print(f"{folder.name}: added lines of code, at most {MOST} for a rung that is no option\n\n{as_text(folder)}\n")

@@ -23,14 +23,14 @@ from tools.measure.profiling.ncu import (
     number,
     product,
 )
-from tools.measure.shapes import CHANGED, FIXED, NOT_MEASURED
+from tools.measure.shapes import CHANGED, COUNTED_ON, FIXED, NOT_MEASURED
 
 ROOT = Path(__file__).resolve().parents[2]
 
 
 def results_of(step):
-    """The folder with the step's measurements."""
-    return ROOT / "results" / measured_on(ROOT, step)
+    """The folder with the counts that the simulator is compared with."""
+    return ROOT / "results" / COUNTED_ON.get(step, measured_on(ROOT, step))
 
 
 def is_measured(step, folder):
@@ -114,7 +114,7 @@ def compare_step(step, results, build, chosen=None):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--step", help="two digits, or calibration; default: all that was measured")
-    parser.add_argument("--device", choices=DEVICES, help="whose results (default: those of the device on which a step was measured)")
+    parser.add_argument("--device", choices=DEVICES, help="whose results (default: those of the device on which a step was counted last)")
     parser.add_argument("--build", type=Path, default=ROOT / "build" / "sim", help="the sim preset's build folder")
     parser.add_argument("--json", type=Path, help="write the counts to a file (results/DEVICE/parity.json, for the book)")
     args = parser.parse_args()

@@ -76,6 +76,12 @@ def flags_of(step, shape, source):
     return shape, known[shape]
 
 
+def described(shape, flags):
+    """A shape with the flags that make it: its name says little, and no count means anything without it."""
+    flags = " ".join(flags)
+    return shape if flags in ("", shape) else f"shape {shape}: {flags}"
+
+
 # ---- to run it ----
 
 
@@ -256,6 +262,7 @@ def profile(args, step):
         return compare_committed(args, step)
     if source == "results":
         shape, launches = committed(args, step)
+        flags = shapes_of(step)[shape]
     else:
         shape, flags = (" ".join(args.flags), args.flags) if args.flags and not args.shape else flags_of(step, args.shape, source)
         if args.shape:
@@ -273,7 +280,7 @@ def profile(args, step):
     if not launches:
         raise Missing(f"there is no variant {args.variant} in it")
     says = {"gpu": "Nsight Compute", "sim": "the simulator: exact counts, no times", "results": f"results/{args.device}"}[source]
-    title = f"{step}, {shape} ({says})"
+    title = f"{step}, {described(shape, flags)} ({says})"
     print(f"{title}\n")
     print(digest.text(launches, device), end="")
     if args.json:
@@ -297,7 +304,7 @@ def compare_committed(args, step):
         raise Missing(f"{step} is compared at its fixed shapes: {', '.join(FIXED[step])}")
     rows, different = ncu.measured(path), 0
     for shape in [args.shape] if args.shape else FIXED[step]:
-        print(f"{step}, {shape}: the simulator, and results/{args.device}\n")
+        print(f"{step}, {described(shape, FIXED[step][shape])}: the simulator, and results/{args.device}\n")
         different += compare(simulate(args.sim_build, step, "all", FIXED[step][shape]), rows[shape])["different"]
     return 1 if different else 0
 
@@ -308,7 +315,7 @@ def main(arguments=None):
         if args.digest or args.check_digest:
             return digests(args.check_digest)
         step = step_of(args.step or "")
-        args.device = args.device or measured_on(ROOT, step)
+        args.device = args.device or (parity.results_of(step).name if args.compare else measured_on(ROOT, step))
         return profile(args, step)
     except (Missing, ncu.NcuError) as error:
         print(f"profile: {error}", file=sys.stderr)

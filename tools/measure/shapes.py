@@ -1,4 +1,4 @@
-"""The shapes at which each step is measured: for the profiler, the sanitizers, the benchmarks and their tests.
+"""What each step tells the tools about itself: the shapes at which it is measured, and beside whom.
 
 A step's own stand in tests/steps/NN_name/shapes.py:
 
@@ -8,6 +8,8 @@ FORWARD_ENDS    of a step with both passes: the last kernel of the forward pass 
 FIXED       small shapes, where the simulator's counters are compared with Nsight Compute's. "tour" is the layer in
             data/minilm_layer (of step 02, the product that makes Q, K and V); "ragged" has extents that no tile divides, and is
             causal where a step knows that
+COUNTED_ON  the device whose counts the simulator is compared with, where it is not the one whose times are in the book: a kernel changed
+RENAMED     what kernels are called now that had another name, and other code, when the committed times were measured
 NOT_MEASURED    variants that are newer than the committed measurements: the comparison with Nsight Compute leaves them out
 CHANGED     variants whose kernels changed since the committed measurements, which have them as they were: the same
 NOT_COMPARED    why `make sass` does not compare the step's accesses with the machine code; it says so
@@ -15,6 +17,10 @@ REACHED     beyond these, what `make sass` runs, so that the simulator comes by 
 PROFILED    large shapes for Nsight Compute: where memory is what a real model makes of it
 SANITIZED   small, because sanitizers slow a kernel down a hundredfold, and with every irregularity
 BENCHED     what the benchmarks run
+LONG        variants that the tour runs on a part of its input, because the simulator would take up to half a minute: all are without tensor cores
+PEERS       programs of benchmarks/ that `make gpu-check` runs for the step, beside PyTorch's kernels
+SPEED_OVER  what the README's table says of others: the `run` in results/, and in it the `others`; or the `share` that it gives, `of` what,
+            and a word in the names of the `shapes` that count
 """
 
 import runpy
@@ -25,14 +31,15 @@ OF_STEP = {path.parent.name: runpy.run_path(str(path)) for path in sorted(ROOT.g
 
 
 def listed(name):
-    """{step: its list of that name}, of the steps that have one."""
+    """{step: what it calls so, mostly a list}, of the steps that do."""
     return {step: lists[name] for step, lists in OF_STEP.items() if name in lists}
 
 
 LAYERED = list(listed("LAYERED"))
 FORWARD, FORWARD_ENDS = listed("FORWARD"), listed("FORWARD_ENDS")
-NOT_MEASURED, CHANGED, NOT_COMPARED = listed("NOT_MEASURED"), listed("CHANGED"), listed("NOT_COMPARED")
+COUNTED_ON, RENAMED, NOT_MEASURED, CHANGED, NOT_COMPARED = map(listed, ("COUNTED_ON", "RENAMED", "NOT_MEASURED", "CHANGED", "NOT_COMPARED"))
 FIXED, REACHED, PROFILED, SANITIZED, BENCHED = map(listed, ("FIXED", "REACHED", "PROFILED", "SANITIZED", "BENCHED"))
+LONG, PEERS, SPEED_OVER = map(listed, ("LONG", "PEERS", "SPEED_OVER"))
 
 
 def making_inputs(step, flags):

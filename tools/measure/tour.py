@@ -32,11 +32,11 @@ import numpy as np
 from markdown_it import MarkdownIt
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
-from tools.book import tables
+from tools.measure.committed import SHORT_SHAPES, benchmarks, by_variant, described
 from tools.measure.profiling import ncu
 from tools.measure.profiling.launch import SECTOR, from_ncu, from_report
-from tools.measure.profiling.machine import floor_seconds, machine_of
-from tools.measure.shapes import FIXED, LAYERED
+from tools.measure.profiling.machine import floor_seconds, machine_of, quantity
+from tools.measure.shapes import FIXED, LAYERED, LONG
 
 ROOT = Path(__file__).resolve().parents[2]
 LAYER = ROOT / "data" / "minilm_layer"
@@ -47,14 +47,6 @@ FIRST = "00_first_kernel"  # plain CUDA: a program without variants
 TOLERANCE = {"fp32": 1e-5, "fp16": 5e-3}
 MAPS = [4, 8]  # the heads that are drawn: a sharp one and a broad one
 WHOLE = "whole"
-# The variants that the simulator runs on a part of the input: of some it would take half a minute. All are without tensor cores.
-LONG = {
-    "01_naive_mha": ["row_per_thread", "element_uncoalesced", "element_coalesced", "block_softmax", "scores_bshs"],
-    "02_tiled_gemm": ["element_per_thread", "shared_tile"],
-    "04_flash_v1": ["scalar_48k", "scalar_99k", "scalar"],
-    "05_flash_v2": ["scalar"],
-    "06_backward": ["standard", "recompute"],
-}
 HEADS_OF_PART, COLUMNS_OF_PART = 3, 288  # a quarter
 MASKED_STEP = "07_block_sparse"
 BLOCK = 128  # queries and keys of a block of the mask
@@ -287,13 +279,13 @@ class Row:
         }
 
 
-committed = functools.cache(lambda: tables.benchmarks(ROOT))
+committed = functools.cache(lambda: benchmarks(ROOT))
 
 
 def committed_times(step, shape):
     """{variant: seconds on an H200}, from results/; nothing where that shape was not measured."""
     report = committed().get((step, shape))
-    return {name: result["times_ms"]["median"] / 1000 for name, result in tables.by_variant(report).items()} if report else {}
+    return {name: result["times_ms"]["median"] / 1000 for name, result in by_variant(report).items()} if report else {}
 
 
 def rows_of(stop, report, counts):
@@ -468,11 +460,11 @@ def said_of_counts(rows):
 def table_of_step(step, rows):
     """The table of one step; in the simulator with a column more, for the times of an H200 at a large problem."""
     table = [{column: cell for column, cell in row.items() if column != "step"} for row in table_of(rows)]
-    shape = next((shape for shape in tables.SHORT_SHAPES if shape != "tour" and committed_times(step, shape)), None)
+    shape = next((shape for shape in SHORT_SHAPES if shape != "tour" and committed_times(step, shape)), None)
     if shape is None or rows[0].gpu_seconds is not None:
         return table
-    times, problem = committed_times(step, shape), tables.described(committed()[step, shape])
-    cell = lambda name: tables.quantity(times[name], "s") if name in times else "-"
+    times, problem = committed_times(step, shape), described(committed()[step, shape])
+    cell = lambda name: quantity(times[name], "s") if name in times else "-"
     return [row | {f"H200 time, {problem}": cell(row["variant"])} for row in table]
 
 

@@ -1,77 +1,364 @@
 // Step 06: NaN and infinity reach the rows that depend on them, and no others.
 //
 // A masked pair has P = dS = 0. But a product of tiles multiplies these zeros with rows of dO, Q and K, and 0 · NaN is NaN: an
-// element that is not finite reaches every row of its tile. It always leaves a NaN behind, and so a kernel can see that
-// something may have happened: where dQ, dK or dV is not finite, it raises a flag for the key/value head. One more kernel looks
-// at the flags. Nearly always they are 0, and it ends. Otherwise it computes the rows of that head again, a warp a row, pair by
-// pair, without the masked ones.
+// element that is not finite reaches rows of its tile that do not depend on it. It always leaves a NaN behind, and so a kernel
+// can see that something may have happened: where dQ, dK or dV is not finite, it raises a flag for the key/value head. One more
+// kernel looks at the flags. Nearly always all are 0, and it ends at once. Otherwise it reads dQ, dK and dV of those heads. An
+// element that is not finite is right if something explains it, which is a question to the inputs alone. A row with an element
+// that nothing explains is computed again, pair by pair, without the masked ones.
+//
+// So one ∞ costs the look, and beside it the rows of the tiles that it fell into. What explains an element, where query i sees
+// key j (a NaN in LSE is one in a score; D = dO · O has what is not finite in dO, in O, and so in V):
+//
+//   dQ[i][t]   LSE[i] is NaN, or D[i] is not finite; or K[j][t] is not finite
+//   dK[j][t]   LSE[i] is NaN, or D[i] is not finite; or Q[i][t] is not finite, with an LSE of −∞
+//   dV[j][t]   LSE[i] is NaN; or dO[i][t] is not finite
 #pragma once
 
+#include "common/device/any_shape.h"
 #include "common/device/backward/scalar_tile.cuh"
+#include "common/device/bits.cuh"
 
 namespace backward {
 
-constexpr int repair_warps = 8;
-constexpr int repair_blocks = 16;  // of a key/value head
-constexpr int repair_columns = 8;  // of a lane: head dims up to 256
+using device::AnyShape;
 
-// What a warp does with a pair that query i, of this head, and key j make: P and dS, the same in all lanes. `kept`: what
-// dropout multiplies P by.
+constexpr int repair_warps = 8;
+constexpr int row_words = 8;  // of 32 columns: head dims up to 256
+
+__device__ inline bool is_finite(float x) { return fabsf(x) < INFINITY; }
+__device__ inline bool is_nan(float x) { return !(x == x); }
+
+// Which pairs a sparse mask leaves, beside causal masks, windows and sequences: here all.
+struct AllPairs {
+  __device__ bool has(const AnyShape&, int /*batch*/, int /*head*/, int /*i*/, int /*j*/) const { return true; }
+};
+
+// 32 rows of a head, one for each lane. What one odd element spoils are neighbours, so those of a warp lie far apart: the work
+// of repairing them is spread.
+struct WarpRows {
+  int first, apart, count;  // first, first + apart, …
+  __device__ WarpRows(int word, int rows) : first(word), apart(ceil_div(rows, 32)), count(ceil_div(rows - word, apart)) {}
+  __device__ int of(int lane) const { return first + min(lane, count - 1) * apart; }  // a lane too many has the last one, too
+  __device__ bool has(int lane) const { return lane < count; }
+};
+
+// Which of 32 columns of a row are not finite, for the whole warp.
 template <class T>
+__device__ std::uint32_t odd_columns(const T* row, int first, int dim) {
+  const int t = first + threadIdx.x % 32;
+  return __ballot_sync(all_lanes, t < dim && !is_finite(to_float(load(&row[min(t, dim - 1)]))));
+}
+
+// The columns of a lane's row that are not finite, and that nothing has explained so far.
+struct OddColumns {
+  std::uint32_t words[row_words] = {};
+
+  template <class T>
+  __device__ OddColumns(const Heads<T>& x, int batch, int head, const WarpRows& rows, int dim) {
+    const int lane = threadIdx.x % 32;
+#pragma unroll 4
+    for (int r = 0; r < rows.count; ++r) {
+#pragma unroll
+      for (int w = 0; w < row_words; ++w) {
+        if (32 * w >= dim) continue;
+        const std::uint32_t odd = odd_columns(x.row(batch, head, rows.of(r)), 32 * w, dim);
+        if (lane == r) words[w] = odd;
+      }
+    }
+  }
+  __device__ bool any() const {
+    std::uint32_t columns = 0;
+#pragma unroll
+    for (const std::uint32_t word : words) columns |= word;
+    return columns != 0;
+  }
+  // All of them are explained, if so; or those that are odd in another row, of a partner.
+  __device__ void clear_if(bool explained) {
+#pragma unroll
+    for (std::uint32_t& word : words) word = explained ? 0 : word;
+  }
+  template <class T>
+  __device__ void clear_if(bool depends, const T* partner, int dim) {
+#pragma unroll
+    for (int w = 0; w < row_words; ++w) {
+      if (32 * w >= dim) continue;
+      const std::uint32_t odd = odd_columns(partner, 32 * w, dim);
+      words[w] &= depends ? ~odd : ~0u;
+    }
+  }
+};
+
+// So many partners at a time: their loads do not wait for each other.
+constexpr int look_at = 128;
+
+// Does one of `of`, as bits for partners first … first + 31, satisfy is_partner, among begin … end − 1?
+template <class IsPartner>
+__device__ bool any_partner(std::uint32_t of, int first, int begin, int end, const IsPartner& is_partner) {
+  std::uint32_t left = of & device::bits_between(begin - first, end - first);
+  for (; left != 0; left &= left - 1) {
+    if (is_partner(first + __ffs(static_cast<int>(left)) - 1)) return true;
+  }
+  return false;
+}
+
+// The keys of a warp: true in the lanes whose key has an element of dK or dV that nothing explains.
+template <class T, class Pairs>
+__device__ bool is_spoiled_key(const AnyShape& shape, const Pairs& pairs, const Heads<const T>& q, const Heads<const T>& d_o,
+                               const RowStatistics& rows, const Heads<T>& dk, const Heads<T>& dv, int batch, int kv_head,
+                               const WarpRows& keys) {
+  OddColumns of_dk(dk, batch, kv_head, keys, shape.dim), of_dv(dv, batch, kv_head, keys, shape.dim);
+  const int lane = threadIdx.x % 32, group = shape.heads / shape.kv_heads, j = keys.of(lane);
+  const int begin = shape.first_query(j), end = shape.end_query(j);
+  const int begin_all = shape.first_query(keys.of(0)) / look_at * look_at, end_all = shape.end_query(keys.of(31));
+  for (int head = kv_head * group; head < (kv_head + 1) * group; ++head) {
+    const auto sees = [&](int i) { return pairs.has(shape, batch, head, i, j); };
+    // the last queries first: under a causal mask they see most keys
+    for (int first = (end_all - 1) / look_at * look_at; first >= begin_all; first -= look_at) {
+      // Those of a key that sees no more queries stay.
+      const bool goes_on = first + look_at > begin && (of_dk.any() || of_dv.any());
+      if (!__any_sync(all_lanes, goes_on)) continue;
+      float lse2[look_at / 32], minus_delta[look_at / 32];  // of queries beyond the last, too: +∞, and 0
+#pragma unroll
+      for (int n = 0; n < look_at / 32; ++n) {
+        const std::int64_t at = rows.at(shape, batch, head, first + 32 * n + lane);
+        lse2[n] = load(&rows.lse2[at]);
+        minus_delta[n] = load(&rows.minus_delta[at]);
+      }
+#pragma unroll
+      for (int n = 0; n < look_at / 32; ++n) {
+        const int from = first + 32 * n;
+        const std::uint32_t odd_lse = __ballot_sync(all_lanes, is_nan(lse2[n]));
+        const std::uint32_t odd_d = __ballot_sync(all_lanes, !is_finite(minus_delta[n]));
+        const std::uint32_t empty = __ballot_sync(all_lanes, lse2[n] == INFINITY && from + lane < shape.seq_q);
+        if ((odd_lse | odd_d | empty) == 0) continue;
+        of_dk.clear_if(any_partner(odd_lse | odd_d, from, begin, end, sees));
+        of_dv.clear_if(any_partner(odd_lse, from, begin, end, sees));
+        const auto by_columns = [&](OddColumns& columns, std::uint32_t queries, const Heads<const T>& x) {
+          for (; queries != 0; queries &= queries - 1) {
+            const int i = from + __ffs(static_cast<int>(queries)) - 1;
+            if (!__any_sync(all_lanes, i >= begin && columns.any())) continue;
+            columns.clear_if(i >= begin && i < end && sees(i), x.row(batch, head, i), shape.dim);
+          }
+        };
+        by_columns(of_dv, odd_d, d_o);
+        by_columns(of_dk, empty, q);
+      }
+    }
+  }
+  return keys.has(lane) && (of_dk.any() || of_dv.any());
+}
+
+// The same of queries and dQ. A row is spoiled if K explains not even its first odd column, so columns are looked at in turn.
+template <class T, class Pairs>
+__device__ bool is_spoiled_query(const AnyShape& shape, const Pairs& pairs, const Heads<const T>& k, const RowStatistics& rows,
+                                 const Heads<T>& dq, int batch, int head, const WarpRows& queries) {
+  OddColumns of_dq(dq, batch, head, queries, shape.dim);
+  const int lane = threadIdx.x % 32, kv_head = shape.kv_head(head), i = queries.of(lane);
+  const std::int64_t at = rows.at(shape, batch, head, i);
+  of_dq.clear_if(is_nan(load(&rows.lse2[at])) || !is_finite(load(&rows.minus_delta[at])) || !queries.has(lane));
+  const int begin = shape.first_key(i), end = shape.end_key(i);
+  const int begin_all = shape.first_key(queries.of(0)) / look_at * look_at, end_all = shape.end_key(queries.of(31));
+  const auto is_seen = [&](int j) { return pairs.has(shape, batch, head, i, j); };
+  bool spoiled = false;
+#pragma unroll
+  for (int w = 0; w < row_words; ++w) {
+    for (std::uint32_t done = 0;;) {
+      const std::uint32_t mine = spoiled ? 0 : of_dq.words[w] & ~done;
+      std::uint32_t columns = mine;  // of any lane
+      for (int distance = 16; distance > 0; distance /= 2) columns |= __shfl_xor_sync(all_lanes, columns, distance);
+      if (columns == 0) break;
+      const std::uint32_t column = columns & -columns;
+      const int t = 32 * w + __ffs(static_cast<int>(columns)) - 1;
+      bool explained = (mine & column) == 0;
+      for (int first = begin_all; first < end_all && !__all_sync(all_lanes, explained); first += look_at) {
+        bool odd[look_at / 32];
+#pragma unroll
+        for (int n = 0; n < look_at / 32; ++n) {
+          const int j = first + 32 * n + lane;
+          odd[n] = j < shape.seq_k && !is_finite(to_float(load(&k.row(batch, kv_head, min(j, shape.seq_k - 1))[t])));
+        }
+#pragma unroll
+        for (int n = 0; n < look_at / 32; ++n) {
+          const std::uint32_t keys = __ballot_sync(all_lanes, odd[n]);
+          explained = explained || any_partner(keys, first + 32 * n, begin, end, is_seen);
+        }
+      }
+      spoiled |= !explained;
+      done |= column;
+    }
+  }
+  return spoiled;
+}
+
+// A row in the registers of a warp: a lane has every 32nd column.
+template <int columns>
+struct RowColumns {
+  float at[columns];
+  template <class T>
+  __device__ RowColumns(const T* row, int dim) {
+#pragma unroll
+    for (int c = 0; c < columns; ++c) {
+      const int t = 32 * c + threadIdx.x % 32;
+      at[c] = t < dim ? to_float(load(&row[t])) : 0.0f;
+    }
+  }
+};
+template <int columns>
+__device__ float dot(const RowColumns<columns>& a, const RowColumns<columns>& b) {
+  float sum = 0.0f;
+#pragma unroll
+  for (int c = 0; c < columns; ++c) sum += a.at[c] * b.at[c];
+  return warp_sum(sum);
+}
+template <int columns>
+__device__ void add_columns(float (&sums)[columns], float factor, const RowColumns<columns>& row) {
+#pragma unroll
+  for (int c = 0; c < columns; ++c) sums[c] += factor * row.at[c];
+}
+
+// P and dS of a pair, the same in all lanes. `kept`: what dropout multiplies P by.
 struct Pair {
   float p, ds;
-  __device__ Pair(const AttentionShape& shape, const T* q, const T* k, const T* v, const T* d_o, float lse2, float minus_delta,
-                  float kept = 1.0f) {
-    float s = 0.0f, dp = 0.0f;
-    for (int t = threadIdx.x % 32; t < shape.dim; t += 32) {
-      s += to_float(load(&q[t])) * to_float(load(&k[t]));
-      dp += to_float(load(&d_o[t])) * to_float(load(&v[t]));
-    }
-    p = device::exp2_fast(warp_sum(s) * (shape.scale * device::log2_e) - lse2);
-    ds = p * (kept * warp_sum(dp) + minus_delta);
+  template <int columns>
+  __device__ Pair(float scale, const RowColumns<columns>& q, const RowColumns<columns>& k, const RowColumns<columns>& v,
+                  const RowColumns<columns>& d_o, float lse2, float minus_delta, float kept) {
+    p = device::exp2_fast(dot(q, k) * (scale * device::log2_e) - lse2);
+    ds = p * (kept * dot(d_o, v) + minus_delta);
     p *= kept;
   }
 };
 
-// Grid: x over repair_blocks, which share the rows, y over key/value heads, z over the batch. Blocks of 32 · repair_warps.
-template <class T, class Shape = AttentionShape>
-__global__ void __launch_bounds__(32 * repair_warps) repair_non_finite(Shape shape,
-                                                                       Heads<const T> q,    // [batch, heads, seq_q, dim]
-                                                                       Heads<const T> k,    // [batch, kv_heads, seq_k, dim]
-                                                                       Heads<const T> v,    // [batch, kv_heads, seq_k, dim]
-                                                                       Heads<const T> d_o,  // [batch, heads, seq_q, dim]
-                                                                       RowStatistics rows,
-                                                                       Heads<T> dq,    // [batch, heads, seq_q, dim]
-                                                                       Heads<T> dk,    // [batch, kv_heads, seq_k, dim]
-                                                                       Heads<T> dv) {  // [batch, kv_heads, seq_k, dim]
-  const int kv_head = blockIdx.y, batch = blockIdx.z;
-  if (load(rows.flag(shape, batch, kv_head)) == 0.0f) return;
-  const int group = shape.heads / shape.kv_heads;
-  const auto pair = [&](int head, int i, int j) {
-    const std::int64_t at = rows.at(shape, batch, head, i);
-    return Pair<T>(shape, q.row(batch, head, i), k.row(batch, kv_head, j), v.row(batch, kv_head, j), d_o.row(batch, head, i),
-                   load(&rows.lse2[at]), load(&rows.minus_delta[at]), device::kept_weight(shape, batch, head, i, j));
-  };
-  const int first = blockIdx.x * repair_warps + threadIdx.x / 32, step = repair_blocks * repair_warps;
-  for (int j = first; j < shape.seq_k; j += step) {  // dK and dV of a key
-    float acc_dk[repair_columns] = {}, acc_dv[repair_columns] = {};
-    for (int head = kv_head * group; head < (kv_head + 1) * group; ++head) {
-      for (int i = shape.first_query(j); i < shape.end_query(j); ++i) {
-        const Pair<T> of = pair(head, i, j);
-        add_row(acc_dk, of.ds, q.row(batch, head, i), shape.dim);
-        add_row(acc_dv, of.p, d_o.row(batch, head, i), shape.dim);
+template <int columns>
+struct RepairSmem {
+  float sums[repair_warps][32 * columns];
+  std::uint32_t spoiled[2][repair_warps];  // of each warp's rows, in this turn and in the one before
+};
+
+// row = factor · the sum of what all warps have found; a thread has a column.
+template <class T, int columns>
+__device__ void store_sums(RepairSmem<columns>& smem, T* row, float factor, const float (&sums)[columns], int dim) {
+  __syncthreads();  // everyone has read the sums of the row before
+#pragma unroll
+  for (int c = 0; c < columns; ++c) smem.sums[threadIdx.x / 32][32 * c + threadIdx.x % 32] = sums[c];
+  __syncthreads();  // the sums of all warps are there
+  const int t = threadIdx.x;
+  if (t >= dim) return;
+  float sum = 0.0f;
+#pragma unroll
+  for (int warp = 0; warp < repair_warps; ++warp) sum += smem.sums[warp][t];
+  store(&row[t], from_float<T>(factor * sum));
+}
+
+// dQ of a query, by a block: a warp has every repair_warps-th of its pairs.
+template <class T, int columns, class Pairs>
+__device__ void repair_query(RepairSmem<columns>& smem, const AnyShape& shape, const Pairs& pairs, const Heads<const T>& q,
+                             const Heads<const T>& k, const Heads<const T>& v, const Heads<const T>& d_o,
+                             const RowStatistics& rows, const Heads<T>& dq, int batch, int head, int i) {
+  const int kv_head = shape.kv_head(head), dim = shape.dim;
+  const std::int64_t at = rows.at(shape, batch, head, i);
+  const float lse2 = load(&rows.lse2[at]), minus_delta = load(&rows.minus_delta[at]);
+  const RowColumns<columns> query(q.row(batch, head, i), dim), of_d_o(d_o.row(batch, head, i), dim);
+  float sums[columns] = {};
+#pragma unroll(8 / columns)
+  for (int j = shape.first_key(i) + threadIdx.x / 32; j < shape.end_key(i); j += repair_warps) {
+    if (!pairs.has(shape, batch, head, i, j)) continue;
+    const RowColumns<columns> key(k.row(batch, kv_head, j), dim), value(v.row(batch, kv_head, j), dim);
+    const Pair of(shape.scale, query, key, value, of_d_o, lse2, minus_delta, shape.kept(batch, head, i, j));
+    add_columns(sums, of.ds, key);
+  }
+  store_sums(smem, dq.row(batch, head, i), shape.scale, sums, dim);
+}
+
+// dK and dV of a key.
+template <class T, int columns, class Pairs>
+__device__ void repair_key(RepairSmem<columns>& smem, const AnyShape& shape, const Pairs& pairs, const Heads<const T>& q,
+                           const Heads<const T>& k, const Heads<const T>& v, const Heads<const T>& d_o,
+                           const RowStatistics& rows, const Heads<T>& dk, const Heads<T>& dv, int batch, int kv_head, int j) {
+  const int group = shape.heads / shape.kv_heads, dim = shape.dim;
+  const RowColumns<columns> key(k.row(batch, kv_head, j), dim), value(v.row(batch, kv_head, j), dim);
+  float sums_dk[columns] = {}, sums_dv[columns] = {};
+  for (int head = kv_head * group; head < (kv_head + 1) * group; ++head) {
+#pragma unroll(8 / columns)
+    for (int i = shape.first_query(j) + threadIdx.x / 32; i < shape.end_query(j); i += repair_warps) {
+      if (!pairs.has(shape, batch, head, i, j)) continue;
+      const std::int64_t at = rows.at(shape, batch, head, i);
+      const RowColumns<columns> query(q.row(batch, head, i), dim), of_d_o(d_o.row(batch, head, i), dim);
+      const Pair of(shape.scale, query, key, value, of_d_o, load(&rows.lse2[at]), load(&rows.minus_delta[at]),
+                    shape.kept(batch, head, i, j));
+      add_columns(sums_dk, of.ds, query);
+      add_columns(sums_dv, of.p, of_d_o);
+    }
+  }
+  store_sums(smem, dk.row(batch, kv_head, j), shape.scale, sums_dk, dim);
+  store_sums(smem, dv.row(batch, kv_head, j), 1.0f, sums_dv, dim);
+}
+
+// The n-th word of 32 rows: those of the keys of a key/value head, then those of the queries of each head that shares it.
+struct RowsOfHead {
+  int batch, kv_head, head;  // head: −1 for keys
+  WarpRows rows;
+
+  __device__ static int words(const AttentionShape& shape) {  // of a key/value head
+    return ceil_div(shape.seq_k, 32) + shape.heads / shape.kv_heads * ceil_div(shape.seq_q, 32);
+  }
+  __device__ static RowsOfHead at(const AttentionShape& shape, std::int64_t n) {
+    const int heads = static_cast<int>(n / words(shape)), word = static_cast<int>(n % words(shape));
+    const int batch = heads / shape.kv_heads, kv_head = heads % shape.kv_heads;
+    const int of_keys = ceil_div(shape.seq_k, 32), of_queries = ceil_div(shape.seq_q, 32);
+    if (word < of_keys) return {batch, kv_head, -1, WarpRows(word, shape.seq_k)};
+    const int head = kv_head * (shape.heads / shape.kv_heads) + (word - of_keys) / of_queries;
+    return {batch, kv_head, head, WarpRows((word - of_keys) % of_queries, shape.seq_q)};
+  }
+};
+
+// A warp looks at 32 rows at a time; then the block repairs what its warps have found. Grid: x, as many blocks as are worth
+// while. Blocks of repair_warps. dim: at most 32 · columns.
+template <class T, int columns, class Pairs>
+__global__ void __launch_bounds__(32 * repair_warps) repair_rows(AnyShape shape, Pairs pairs,
+                                                                 Heads<const T> q,    // [batch, heads, seq_q, dim]
+                                                                 Heads<const T> k,    // [batch, kv_heads, seq_k, dim]
+                                                                 Heads<const T> v,    // [batch, kv_heads, seq_k, dim]
+                                                                 Heads<const T> d_o,  // [batch, heads, seq_q, dim]
+                                                                 RowStatistics rows,
+                                                                 Heads<T> dq,    // [batch, heads, seq_q, dim]
+                                                                 Heads<T> dk,    // [batch, kv_heads, seq_k, dim]
+                                                                 Heads<T> dv) {  // [batch, kv_heads, seq_k, dim]
+  const int heads = shape.batch * shape.kv_heads;
+  bool flag = false;  // of any head
+#pragma unroll 4
+  for (int head = threadIdx.x; head < heads; head += 32 * repair_warps) flag |= rows.not_finite[head] != 0.0f;
+  if (!__syncthreads_or(flag)) return;
+
+  auto& smem = device::shared_storage<RepairSmem<columns>>();
+  const int warp = threadIdx.x / 32;
+  const std::int64_t words = std::int64_t{heads} * RowsOfHead::words(shape);
+  int turn = 0;
+  for (std::int64_t first = blockIdx.x; first < words; first += std::int64_t{repair_warps} * gridDim.x, turn ^= 1) {
+    // ---- a warp looks for spoiled rows ----
+    bool spoiled = false;
+    if (const std::int64_t n = first + std::int64_t{warp} * gridDim.x; n < words) {
+      const RowsOfHead mine = RowsOfHead::at(shape, n);
+      if (load(rows.flag(shape, mine.batch, mine.kv_head)) != 0.0f) {
+        spoiled = mine.head < 0 ? is_spoiled_key(shape, pairs, q, d_o, rows, dk, dv, mine.batch, mine.kv_head, mine.rows)
+                                : is_spoiled_query(shape, pairs, k, rows, dq, mine.batch, mine.head, mine.rows);
       }
     }
-    store_row(dk.row(batch, kv_head, j), shape.scale, acc_dk, shape.dim);
-    store_row(dv.row(batch, kv_head, j), 1.0f, acc_dv, shape.dim);
-  }
-  for (int n = first; n < group * shape.seq_q; n += step) {  // dQ of a query of one of the heads
-    const int head = kv_head * group + n / shape.seq_q, i = n % shape.seq_q;
-    float acc[repair_columns] = {};
-    for (int j = shape.first_key(i); j < shape.end_key(i); ++j) {
-      add_row(acc, pair(head, i, j).ds, k.row(batch, kv_head, j), shape.dim);
+    const std::uint32_t of_lanes = __ballot_sync(all_lanes, spoiled);
+    if (threadIdx.x % 32 == 0) smem.spoiled[turn][warp] = of_lanes;
+    __syncthreads();  // all warps have found theirs, and have left the turn before
+    // ---- the block repairs them ----
+    for (int found = 0; found < repair_warps; ++found) {
+      for (std::uint32_t left = smem.spoiled[turn][found]; left != 0; left &= left - 1) {
+        const RowsOfHead of = RowsOfHead::at(shape, first + std::int64_t{found} * gridDim.x);
+        const int row = of.rows.of(__ffs(static_cast<int>(left)) - 1);
+        if (of.head < 0) {
+          repair_key(smem, shape, pairs, q, k, v, d_o, rows, dk, dv, of.batch, of.kv_head, row);
+        } else {
+          repair_query(smem, shape, pairs, q, k, v, d_o, rows, dq, of.batch, of.head, row);
+        }
+      }
     }
-    store_row(dq.row(batch, head, i), shape.scale, acc, shape.dim);
   }
 }
 

@@ -18,7 +18,7 @@
 #include "common/device/memory.cuh"
 #include "common/device/online_softmax.cuh"
 #include "common/device/packed.h"
-#include "common/device/ptx/red.cuh"
+#include "common/device/raise_flag.cuh"
 
 namespace backward {
 
@@ -53,7 +53,7 @@ struct RowStatistics {
 
 // Raises the flag where x is NaN or infinite.
 __device__ inline void flag_non_finite(float x, float* flag) {
-  if (!(fabsf(x) < INFINITY)) ptx::red_add_f32(flag, 1.0f);
+  if (!(fabsf(x) < INFINITY)) device::raise(flag);
 }
 
 // The keys that a query sees: first … end − 1.

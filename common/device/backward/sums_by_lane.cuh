@@ -44,13 +44,15 @@ __global__ void __launch_bounds__(convert_threads)
   if (i >= shape.seq_q) return;
   const float* from = &dq_sums[rows.at(shape, batch, head, i / 16 * 16) * shape.dim + block * 16 * 16 + i % 16 * 16];
   std::uint32_t words[2][4];  // columns 0 … 7 and 8 … 15
+  float sum = 0.0f;           // not finite where one of them is not
 #pragma unroll
   for (int t = 0; t < 4; ++t) {
     const float4 sums = load(reinterpret_cast<const float4*>(from) + t);
-    flag_non_finite(sums.x + sums.y + sums.z + sums.w, rows.flag(shape, batch, shape.kv_head(head)));
+    sum += sums.x + sums.y + sums.z + sums.w;
     words[0][t] = packed<T>(shape.scale * sums.x, shape.scale * sums.y);
     words[1][t] = packed<T>(shape.scale * sums.z, shape.scale * sums.w);
   }
+  flag_non_finite(sum, rows.flag(shape, batch, shape.kv_head(head)));
   uint4* to = reinterpret_cast<uint4*>(&dq.row(batch, head, i)[16 * block]);
   store(to, make_uint4(words[0][0], words[0][1], words[0][2], words[0][3]));
   store(to + 1, make_uint4(words[1][0], words[1][1], words[1][2], words[1][3]));

@@ -221,6 +221,7 @@ __device__ void store_tile(Tile<T, rows, columns>& tile, int row, int column, co
 template <class T, int frags>
 __device__ void store_rows(const Heads<T>& to, int batch, int head, int row, int end, float factor,
                            const float (&acc)[frags][4], float* flag) {
+  float sum = 0.0f;  // not finite where one of the lane's elements is not
 #pragma unroll
   for (int r = 0; r < 2; ++r) {
     const int i = row + threadIdx.x % 32 / 4 + 8 * r;
@@ -228,11 +229,12 @@ __device__ void store_rows(const Heads<T>& to, int batch, int head, int row, int
 #pragma unroll
     for (int p = 0; p < frags; ++p) {
       const float first = acc[p][2 * r], second = acc[p][2 * r + 1];  // registers of a lane: nothing to check
-      if (i < end) flag_non_finite(first + second, flag);             // not finite where one of the two is not
+      if (i < end) sum += first + second;
       store_if(i < end, reinterpret_cast<std::uint32_t*>(&to_row[8 * p + threadIdx.x % 4 * 2]),
                packed<T>(factor * first, factor * second));
     }
   }
+  flag_non_finite(sum, flag);
 }
 
 }  // namespace backward

@@ -86,7 +86,8 @@ struct NanGuard {
       float sum = to_float(load(to));
 #pragma unroll 1
       for (int j = shape.first_key(i); j < shape.end_key(i); ++j) {
-        if (j >= tiles.free_begin * keys && j < tiles.free_end * keys) continue;
+        if (j == tiles.free_begin * keys) j = max(j, tiles.free_end * keys);  // a long way
+        if (j >= shape.end_key(i)) break;
         float x = to_float(load(&v.row(tile.batch, tile.kv_head, j)[column]));
         if constexpr (device::drops<Shape>) {
           if (x - x != 0.0f) x *= device::kept_weight(shape, tile.batch, tile.head, i, j);  // 0 · ∞ is NaN

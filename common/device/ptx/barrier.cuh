@@ -2,8 +2,9 @@
 //
 // bar.sync id, threads: waits until `threads` threads have come to barrier `id`, by bar.sync or bar.arrive. id is 1 … 15 (0 is
 // __syncthreads()'s), threads a multiple of 32; every lane of a warp must make the call. bar.arrive counts as having come, and
-// goes on. All who wait in bar.sync must wait in the same instruction. Warps that come from different places in the code, as
-// warps of different roles do, wait in barrier.sync. PTX ISA, "barrier{.cta}".
+// goes on. All lanes of a warp must wait in the same bar.sync. Other warps may wait in another one, but the synccheck tool of
+// compute-sanitizer reports that, and so does the simulator. Warps of different roles wait in barrier.sync, with which neither
+// finds fault. PTX ISA, "barrier{.cta}".
 #pragma once
 
 #include "common/device/dialect.h"

@@ -3,7 +3,7 @@
 // Of a vector each element is an atomic of its own; the whole is not one: another thread may see some of its elements added and
 // the others not yet. Its address is a multiple of its size, 8 or 16 bytes. The sum is rounded to nearest; subnormal numbers,
 // those that are added and those that come out, are 0 here. Relaxed, and for all threads of the device: it orders nothing. The
-// vectors are from sm_90 on: kernels that use them stand in NAME.sm_90a.cu. PTX ISA, "red".
+// vectors are from sm_90 on: kernels that use them stand in NAME.sm_90.cu. PTX ISA, "red".
 #pragma once
 
 #include "common/device/dialect.h"

@@ -12,7 +12,7 @@
 //
 // Lane 8 m + r gives the address of row r of matrix m, as above. Register m of lane l holds the elements [g][2t] and [g][2t +
 // 1] of matrix m, which are the places of mma.sync's sums once two of them are rounded to 16 bits; with .trans [2t][g] and [2t
-// + 1][g]. All lanes of the warp must make the call. From sm_90 on: kernels that use it stand in NAME.sm_90a.cu. PTX ISA,
+// + 1][g]. All lanes of the warp must make the call. From sm_90 on: kernels that use it stand in NAME.sm_90.cu. PTX ISA,
 // "stmatrix".
 //
 // l is the lane, g = l / 4 and t = l % 4; a register holds two elements of 16 bits, the low half first.

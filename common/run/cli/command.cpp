@@ -6,13 +6,6 @@
 #include "common/run/harness/text.h"
 
 namespace run {
-namespace {
-
-std::string version(int compute_capability) {  // "9.0" of 90
-  return std::to_string(compute_capability / 10) + "." + std::to_string(compute_capability % 10);
-}
-
-}  // namespace
 
 ExecuteOptions execute_options(const CommonOptions& options) {
   return {.check = options.check,
@@ -39,16 +32,6 @@ void require_memory(const std::string& variant, const Arrays& arrays) {
                              megabytes(there_is) + " MB");
 }
 
-std::optional<std::string> device_refusal(const runtime::Properties& device, int compute_capability, std::size_t shared_bytes) {
-  if (device.backend == "gpu" && device.compute_capability < compute_capability) {
-    return "needs compute capability " + version(compute_capability) + "; " + device.name + " has " +
-           version(device.compute_capability);
-  }
-  if (shared_bytes <= device.shared_bytes_per_block) return std::nullopt;
-  return "needs " + std::to_string(shared_bytes) + " bytes of shared memory a block; this device gives " +
-         std::to_string(device.shared_bytes_per_block);
-}
-
 nlohmann::ordered_json input_json(const std::optional<std::uint64_t>& seed, const char* flag,
                                   const std::filesystem::path& folder) {
   if (seed) return {{"seed", *seed}};
@@ -60,11 +43,11 @@ std::string input_text(const std::optional<std::uint64_t>& seed, const std::file
 }
 
 void print_variant(const std::string& name, bool is_default, const std::string& idea, const std::string& supports,
-                   int compute_capability, const Prediction& predicted) {
+                   ComputeCapability compute_capability, const Prediction& predicted) {
   std::cout << '\n'
             << (is_default ? "* " : "  ") << name << ": " << idea << '\n'
             << "    supports " << supports << '\n'
-            << "    needs compute capability " << version(compute_capability) << ", " << predicted.shared_bytes
+            << "    needs compute capability " << to_string(compute_capability) << ", " << predicted.shared_bytes
             << " bytes of shared memory a block, " << megabytes(static_cast<double>(predicted.scratch_bytes))
             << " MB of scratch memory; kernels:";
   for (const problem::KernelCost& kernel : predicted.kernels) std::cout << ' ' << kernel.kernel;

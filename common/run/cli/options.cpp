@@ -3,31 +3,41 @@
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
-#include <charconv>
 #include <cmath>
 #include <iostream>
 #include <new>
+
+#include "common/problem/number.h"
 
 namespace run {
 namespace {
 
 namespace fs = std::filesystem;
-
-template <class Number>
-Number parsed(const std::string& flag, const std::string& text, Number least, const std::string& expected) {
-  Number value{};
-  const char* end = text.data() + text.size();
-  const auto [stop, error] = std::from_chars(text.data(), end, value);
-  if (error != std::errc() || stop != end || !(value >= least)) {
-    throw InputError(flag + ": '" + text + "' is not " + expected);
-  }
-  return value;
-}
+using problem::Typed;
 
 template <class Number>
 Number whole_number(const std::string& flag, const std::string& text, Number least) {
-  const std::string range = std::to_string(least) + " to " + std::to_string(std::numeric_limits<Number>::max());
-  return parsed(flag, text, least, "a whole number from " + range);
+  Number value{};
+  if (problem::read_number(text, value) == Typed::good && value >= least) return value;
+  throw InputError(flag + ": '" + text + "' is not a whole number from " + std::to_string(least) + " to " +
+                   std::to_string(std::numeric_limits<Number>::max()));
+}
+
+float finite_number(const std::string& flag, const std::string& text) {
+  float value{};
+  const Typed typed = problem::read_number(text, value);
+  const auto refuse = [&](const char* why) { throw InputError(flag + ": '" + text + "' is " + why); };
+  if (typed == Typed::too_small)
+    refuse("too near 0 for fp32, whose least number above 0 is 1.4e-45; 0 itself is a number, too");
+  if (typed == Typed::too_large) refuse("beyond fp32, whose largest number is 3.4e38");
+  if (typed == Typed::no_number || !std::isfinite(value)) refuse("not a finite number in decimal, like 0.5 or -3e-2");
+  return value;
+}
+
+runtime::SimDevice sim_device(const std::string& text) {
+  if (text == "h100") return runtime::SimDevice::h100;
+  if (text == "rtx3090") return runtime::SimDevice::rtx3090;
+  throw InputError("--sim-device: '" + text + "' is unknown; h100 or rtx3090");
 }
 
 runtime::AsyncMode async_mode(const std::string& text) {
@@ -51,6 +61,23 @@ void require_writable(const std::string& flag, const fs::path& path, bool folder
   while (!fs::exists(existing, ignored) && existing.has_relative_path()) existing = existing.parent_path();
   if (existing != fs::absolute(path) && !fs::is_directory(existing, ignored)) refuse(existing, "is not a folder");
   if (::access(existing.c_str(), W_OK) != 0) refuse(existing, "cannot be written");
+}
+
+[[noreturn]] void refuse_value(const std::string& flag, const std::string& word) {
+  throw InputError(flag + ": '" + word + "' has a value, and the flag takes none; " + flag + " alone switches it on");
+}
+
+// "--causal=1": CLI11 takes some values of flags, and names no flag where it refuses one.
+void require_no_values_of_flags(const CLI::App& app, int argc, char** argv) {
+  for (int n = 1; n < argc; ++n) {
+    const std::string word = argv[n];
+    const std::size_t equals = word.find('=');
+    if (!word.starts_with("--") || equals == std::string::npos) continue;
+    const CLI::Option* option = app.get_option_no_throw(word.substr(0, equals));
+    if (option == nullptr || option->get_items_expected_max() > 0) continue;
+    const std::string flag = word.substr(0, equals);
+    refuse_value(flag, word);
+  }
 }
 
 int complain(const CLI::App& app, const std::string& what, ExitStatus status) {
@@ -98,6 +125,11 @@ void add_common_flags(CLI::App& app, CommonOptions& options) {
          "threads that run blocks (default: one per core)")
       ->type_name("N")
       ->group(group);
+  app.add_option_function<std::string>(
+         "--sim-device", [&](const std::string& text) { options.sim.device = sim_device(text); },
+         "as large as which GPU: h100 (default) or rtx3090")
+      ->type_name("DEVICE")
+      ->group(group);
 }
 
 void add_whole_number(CLI::App& app, const std::string& flag, std::optional<int>& value, int least, const std::string& help) {
@@ -107,10 +139,7 @@ void add_whole_number(CLI::App& app, const std::string& flag, std::optional<int>
 }
 
 void add_number(CLI::App& app, const std::string& flag, std::optional<float>& value, const std::string& help) {
-  const auto parse = [flag, &value](const std::string& text) {
-    value = parsed(flag, text, std::numeric_limits<float>::lowest(), "a finite number");
-    if (std::isinf(*value)) throw InputError(flag + ": it must be finite");
-  };
+  const auto parse = [flag, &value](const std::string& text) { value = finite_number(flag, text); };
   app.add_option_function<std::string>(flag, parse, help)->type_name("X");
 }
 
@@ -132,15 +161,23 @@ void require_consistent(const CLI::App& app, const CommonOptions& options) {
     if (options.bench) throw InputError("--bench: the simulator has no time to measure; use the gpu build");
   } else {
     if (options.counters) throw InputError("--counters: on a GPU, Nsight Compute counts: make profile");
-    for (const std::string flag : {"--trace", "--sim-seed", "--sim-async", "--sim-workers"}) {
+    for (const std::string flag : {"--trace", "--sim-seed", "--sim-async", "--sim-workers", "--sim-device"}) {
       if (app.count(flag) > 0) throw InputError(flag + ": only the sim build has a simulator");
     }
   }
   if (app.count("--check") > 0 && app.count("--no-check") > 0) throw InputError("--check contradicts --no-check");
   if (options.input && options.seed) throw InputError("--seed contradicts --input: the inputs come from files");
+  if (options.input) require_folder("--input", *options.input);
   if (options.output) require_writable("--output", *options.output, true);
   if (options.json) require_writable("--json", *options.json, false);
   if (options.trace) require_writable("--trace", *options.trace, false);
+}
+
+void require_folder(const std::string& flag, const fs::path& path) {
+  std::error_code ignored;
+  const bool is_file = fs::exists(path, ignored) && !fs::is_directory(path, ignored);
+  if (!path.empty() && !is_file) return;  // of one that is not there, reading names the first file
+  throw InputError(flag + ": '" + path.string() + "' is not a folder; give the folder that the .npy files are in");
 }
 
 int fixed_by_file(const std::string& flag, const std::optional<int>& given, std::int64_t actual, const fs::path& source) {
@@ -151,6 +188,7 @@ int fixed_by_file(const std::string& flag, const std::optional<int>& given, std:
 
 int run_command_line(CLI::App& app, int argc, char** argv, const std::function<int()>& body) {
   try {
+    require_no_values_of_flags(app, argc, argv);
     app.parse(argc, argv);
     return body();
   } catch (const CLI::CallForHelp&) {

@@ -63,6 +63,9 @@ void add_dtype(CLI::App& app, std::optional<problem::Dtype>& value);
 // and for output folders and files that could not be written.
 void require_consistent(const CLI::App& app, const CommonOptions& options);
 
+// Of a folder to read from. Throws InputError where there is something else at that path.
+void require_folder(const std::string& flag, const std::filesystem::path& path);
+
 // An extent that files fix. Throws InputError where a flag was given with another value.
 int fixed_by_file(const std::string& flag, const std::optional<int>& given, std::int64_t actual,
                   const std::filesystem::path& source);

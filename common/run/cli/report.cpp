@@ -31,7 +31,9 @@ Json device_json() {
 Json sim_json(const runtime::SimOptions& sim) {
   if (!simulated) return nullptr;
   const char* modes[] = {"late", "eager", "random"};
-  return {{"seed", sim.seed}, {"async", modes[static_cast<int>(sim.async_mode)]}, {"workers", sim.workers}};
+  Json json = {{"seed", sim.seed}, {"async", modes[static_cast<int>(sim.async_mode)]}, {"workers", sim.workers}};
+  if (sim.device != runtime::SimDevice::h100) json["device"] = "rtx3090";
+  return json;
 }
 
 Json tensor_json(const check::TensorVerdict& t) {

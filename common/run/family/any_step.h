@@ -1,7 +1,6 @@
 // A step of any family. Each executable, each test and each library has one step: this_step(), which its build defines.
 #pragma once
 
-#include <stdexcept>
 #include <variant>
 
 #include "common/run/family/attention.h"
@@ -19,15 +18,6 @@ AnyStep this_step();
 template <class OneStep>
 const OneStep& this_step_as() {
   return *std::get<const OneStep*>(this_step());
-}
-
-// A variant of a step by its name. Throws std::out_of_range.
-template <class OneStep>
-const auto& variant_named(const OneStep& step, const std::string& name) {
-  for (const auto& variant : step.variants) {
-    if (variant.name == name) return variant;
-  }
-  throw std::out_of_range(step.name + " has no variant '" + name + "'");
 }
 
 // Each family's: does what the arguments say; returns the exit status (cli/options.h: ExitStatus).

@@ -52,7 +52,7 @@ std::string unsupported(const AttentionSupport& supports, const problem::Attenti
   if (shape.kv_heads < shape.heads && !supports.grouped_heads) return "fewer kv-heads than heads";
   if (shape.batch > supports.max_batch) return "a batch beyond " + std::to_string(supports.max_batch);
   if (shape.heads > supports.max_heads) return "more than " + std::to_string(supports.max_heads) + " heads";
-  return "";
+  return supports.beyond ? supports.beyond(shape) : "";
 }
 
 std::string refused(const std::string& what, const AttentionSupport& supports) {
@@ -76,16 +76,26 @@ std::optional<std::string> refusal(const AttentionSupport& supports, const probl
   return refused(what, supports);
 }
 
-std::optional<std::string> refusal_of_rows(const AttentionSupport& supports, bool fit) {
-  if (fit) return std::nullopt;
-  return refused("rows that begin elsewhere than at multiples of " + std::to_string(supports.row_alignment) + " bytes",
-                 supports);
+std::optional<std::string> refusal_of_rows(const AttentionSupport& supports, bool aligned, std::int64_t row_stride) {
+  if (!aligned) {
+    return refused("rows that begin elsewhere than at multiples of " + std::to_string(supports.row_alignment) + " bytes",
+                   supports);
+  }
+  if (row_stride > supports.max_row_stride) {
+    return refused("rows that are " + std::to_string(row_stride) + " elements apart, which is more than " +
+                       std::to_string(supports.max_row_stride),
+                   supports);
+  }
+  return std::nullopt;
 }
 
 std::optional<std::string> refusal(const AttentionSupport& supports, const AttentionLaunch& launch) {
   const auto element = static_cast<std::int64_t>(problem::bytes(launch.shape.dtype));
   const auto fits = [&](const auto& x) { return has_rows_at(x, supports.row_alignment, element); };
-  return refusal_of_rows(supports, fits(launch.q) && fits(launch.k) && fits(launch.v) && fits(launch.o));
+  const int seq_q = launch.shape.seq_q, seq_k = launch.shape.seq_k;
+  return refusal_of_rows(supports, fits(launch.q) && fits(launch.k) && fits(launch.v) && fits(launch.o),
+                         std::max({row_distance(launch.q, seq_q), row_distance(launch.k, seq_k), row_distance(launch.v, seq_k),
+                                   row_distance(launch.o, seq_q)}));
 }
 
 // ---- arrays ----
@@ -126,13 +136,12 @@ Arrays mask_arrays(const problem::Attention& a) {
 }
 
 std::vector<check::TensorVerdict> judge_mask(const problem::Attention& a, const std::vector<NamedTensor>& outputs) {
-  const auto mask = std::find_if(outputs.begin(), outputs.end(), [](const NamedTensor& o) { return o.name == "mask"; });
-  if (mask == outputs.end()) return {};
+  if (!a.writes_mask) return {};
   const reference::AttentionSpec spec = spec_of(a);
   check::TensorVerdict verdict;
   verdict.name = "mask";
   verdict.max_error = verdict.max_baseline_error = verdict.worst_ratio = verdict.mean_error = verdict.mean_allowed = 0;
-  const float* kept = mask->tensor.values.data();
+  const float* kept = tensor_of(outputs, "mask").values.data();
   for (const reference::Row& row : reference::all_rows(spec)) {
     for (int j = 0; j < a.seq_k; ++j, ++kept) {
       const bool expected = reference::kept_weight(spec, row.batch, row.head, row.query, j) > 0;
@@ -174,7 +183,7 @@ AttentionLaunch AttentionFamily::bind(const Problem& a, const DeviceArrays& arra
 }
 
 std::vector<check::TensorVerdict> AttentionFamily::judge(const Truth& truth, const std::vector<NamedTensor>& outputs) {
-  auto verdicts = truth.judge(outputs[0].tensor, outputs[1].tensor);
+  auto verdicts = truth.judge(tensor_of(outputs, "o"), tensor_of(outputs, "lse"));
   for (check::TensorVerdict& mask : judge_mask(truth.shape(), outputs)) verdicts.push_back(std::move(mask));
   return verdicts;
 }
@@ -224,7 +233,7 @@ Program layer_program(const AttentionStep& step, const AttentionVariant& variant
 }
 
 std::vector<check::TensorVerdict> judge_layer(const LayerTruth& truth, const std::vector<NamedTensor>& outputs) {
-  return truth.judge(outputs[0].tensor, outputs[1].tensor, outputs[2].tensor);
+  return truth.judge(tensor_of(outputs, "o"), tensor_of(outputs, "lse"), tensor_of(outputs, "y"));
 }
 
 Outcome execute_layer(const AttentionStep& step, const AttentionVariant& variant, const problem::Attention& requested,

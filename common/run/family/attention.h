@@ -1,6 +1,8 @@
 // The family of attention: what its steps offer, take and give.
 #pragma once
 
+#include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -29,8 +31,11 @@ struct AttentionSupport {
   bool sparse_tokens = false;                     // heads that stream by token, too
   bool grouped_heads = true;                      // kv_heads < heads
   int row_alignment = 1;                          // bytes: rows of Q, K, V and O begin at multiples of so many
+  std::int64_t max_row_stride = INT64_MAX;        // elements from one of these rows to the next
   int max_batch = 65535;                          // as heads: both go to y and z of a grid
   int max_heads = most_heads;
+  // What else is beyond it, in words, of a request that all of the above allow; empty: nothing.
+  std::function<std::string(const problem::Attention&)> beyond = {};
 };
 
 std::string to_string(const AttentionSupport& supports);  // "fp32; any dim up to 256; causal; any length; grouped heads"
@@ -56,8 +61,9 @@ struct AttentionLaunch {
   device::AttentionShape device_shape() const { return run::device_shape(shape); }
 };
 
-// The same for where a launch's rows lie, which the shape does not say; and given whether all of them lie as they must.
-std::optional<std::string> refusal_of_rows(const AttentionSupport& supports, bool fit);
+// The same for where a launch's rows lie, which the shape does not say; and given whether all of them begin where they must,
+// and the most elements from one to the next.
+std::optional<std::string> refusal_of_rows(const AttentionSupport& supports, bool aligned, std::int64_t row_stride);
 std::optional<std::string> refusal(const AttentionSupport& supports, const AttentionLaunch& launch);
 
 // Of packed sequences: cu_seqlens [sequences + 1], and scratch memory for the ends of each token's sequence [seq_q].
@@ -88,6 +94,14 @@ struct AttentionFamily {
 };
 
 using AttentionVariant = Variant<AttentionFamily>;
+
+// Variants with a limit that all of them share: AttentionSupport::beyond.
+template <class OneVariant>
+std::vector<OneVariant> limited(std::vector<OneVariant> variants,
+                                const std::function<std::string(const problem::Attention&)>& beyond) {
+  for (OneVariant& variant : variants) variant.supports.beyond = beyond;
+  return variants;
+}
 
 // y[row][o] = Σ_i x[row][i] · weight[o][i] + bias[o], fp32, in device memory.
 struct LinearLaunch {

@@ -6,6 +6,7 @@
 #include <string_view>
 
 #include "common/run/family/attention_files.h"
+#include "common/run/harness/files.h"
 
 namespace run {
 namespace {
@@ -24,6 +25,17 @@ int of_256(float probability) {
   return n;
 }
 
+std::vector<std::int32_t> read_sums(const std::filesystem::path& file) {
+  if (file.empty()) throw InputError("--cu-seqlens: a file is needed");
+  std::vector<std::int32_t> sums = problem::read_npy_integers(file);
+  try {
+    problem::require_sums(sums);
+  } catch (const std::invalid_argument& error) {
+    refuse(file, error.what());
+  }
+  return sums;
+}
+
 // The options that no file fixes.
 Attention with_options(Attention shape, const AttentionFlags& flags) {
   shape.causal = shape.causal || flags.causal;
@@ -33,7 +45,7 @@ Attention with_options(Attention shape, const AttentionFlags& flags) {
   if (flags.dropout) shape.dropout = of_256(*flags.dropout);
   if (flags.dropout_seed && !flags.dropout) throw InputError("--dropout-seed: there is no --dropout");
   shape.dropout_seed = shape.dropout > 0 ? flags.dropout_seed.value_or(default_dropout_seed) : 0;
-  if (flags.cu_seqlens) shape.cu_seqlens = problem::read_npy_integers(*flags.cu_seqlens);
+  if (flags.cu_seqlens) shape.cu_seqlens = read_sums(*flags.cu_seqlens);
   return shape;
 }
 
@@ -79,6 +91,7 @@ AttentionRequest from_layer(const AttentionFlags& flags, const CommonOptions& op
     throw InputError("--pattern contradicts --layer: a layer has no sparse mask");
   if (flags.window || flags.scale) throw InputError("--window and --scale contradict --layer: a layer has neither");
   if (flags.dtype.value_or(problem::Dtype::fp32) != problem::Dtype::fp32) throw InputError("--layer computes in fp32");
+  require_folder("--layer", folder);
   LayerInputs in = read_layer_inputs(folder);
   const std::optional<int> stored_heads = read_layer_heads(folder);
   if (!stored_heads && !flags.heads) throw InputError("--layer: --heads is needed, as there is no layer.json that says it");

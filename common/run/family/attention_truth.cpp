@@ -5,6 +5,8 @@
 #include <limits>
 #include <stdexcept>
 
+#include "common/run/family/baseline_rounding.h"
+
 namespace run {
 namespace {
 
@@ -102,18 +104,6 @@ reference::AttentionSpec spec_of(const problem::Attention& a) {
     spec.sees = [a](int batch, int head, int query, int key) { return problem::sees(*a.sparse, a, batch, head, query, key); };
   }
   return spec;
-}
-
-reference::Round round_to_dtype(Dtype dtype) {
-  switch (dtype) {
-    case Dtype::fp16:
-      return [](float x) { return problem::round_to(Dtype::fp16, x); };
-    case Dtype::bf16:
-      return [](float x) { return problem::round_to(Dtype::bf16, x); };
-    case Dtype::fp32:
-      break;
-  }
-  return reference::keep_fp32;
 }
 
 AttentionTruth::AttentionTruth(const problem::Attention& shape, problem::AttentionInputs in)

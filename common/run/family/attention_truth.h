@@ -10,7 +10,6 @@
 
 namespace run {
 
-reference::Round round_to_dtype(problem::Dtype dtype);              // for baselines
 reference::AttentionSpec spec_of(const problem::Attention& shape);  // of a resolved one
 
 class AttentionTruth {

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "common/run/family/heads.h"
+#include "common/run/harness/device.h"
 
 namespace run {
 
@@ -11,8 +12,11 @@ using problem::Dtype;
 std::optional<std::string> refusal(const AttentionSupport& supports, const BackwardLaunch& l) {
   const auto element = static_cast<std::int64_t>(problem::bytes(l.shape.dtype));
   const auto fits = [&](const auto& x) { return has_rows_at(x, supports.row_alignment, element); };
+  const int seq_q = l.shape.seq_q, seq_k = l.shape.seq_k;
   return refusal_of_rows(
-      supports, fits(l.q) && fits(l.k) && fits(l.v) && fits(l.o) && fits(l.d_o) && fits(l.dq) && fits(l.dk) && fits(l.dv));
+      supports, fits(l.q) && fits(l.k) && fits(l.v) && fits(l.o) && fits(l.d_o) && fits(l.dq) && fits(l.dk) && fits(l.dv),
+      std::max({row_distance(l.q, seq_q), row_distance(l.k, seq_k), row_distance(l.v, seq_k), row_distance(l.o, seq_q),
+                row_distance(l.d_o, seq_q), row_distance(l.dq, seq_q), row_distance(l.dk, seq_k), row_distance(l.dv, seq_k)}));
 }
 
 Arrays BackwardFamily::arrays(const Problem& a, Layout layout) {
@@ -53,21 +57,24 @@ BackwardLaunch BackwardFamily::bind(const Problem& a, const DeviceArrays& arrays
 }
 
 std::vector<check::TensorVerdict> BackwardFamily::judge(const Truth& truth, const std::vector<NamedTensor>& outputs) {
-  auto verdicts = truth.judge(outputs[0].tensor, outputs[1].tensor, outputs[2].tensor);
+  auto verdicts = truth.judge(tensor_of(outputs, "dq"), tensor_of(outputs, "dk"), tensor_of(outputs, "dv"));
   for (check::TensorVerdict& mask : judge_mask(truth.shape(), outputs)) verdicts.push_back(std::move(mask));
   return verdicts;
 }
 
 void run_forward(const BackwardStep& step, const problem::Backward& shape, problem::BackwardInputs& in) {
-  const auto& variants = step.forward->variants;
-  const auto serves = [&](const AttentionVariant& v) { return !refusal(v.supports, shape) && v.demonstration.empty(); };
-  auto chosen = std::find_if(variants.begin(), variants.end(),
-                             [&](const AttentionVariant& v) { return v.name == step.forward->default_variant && serves(v); });
-  if (chosen == variants.end()) chosen = std::find_if(variants.begin(), variants.end(), serves);
-  if (chosen == variants.end()) {
-    const AttentionVariant& last = variants.back();
-    throw std::invalid_argument("O and LSE cannot be made: " + step.forward->name + "'s " + last.name + " " +
-                                refusal(last.supports, shape).value_or("is a demonstration"));
+  const std::vector<AttentionVariant>& variants = step.forward->variants;
+  std::string why_not;  // of the last
+  const auto serves = [&](const AttentionVariant& v) {
+    const std::optional<std::string> reason = refusal(v.supports, shape);
+    why_not = v.name + " " + reason.value_or(device_refusal(runtime::properties(), v, shape).value_or("is a demonstration"));
+    return !reason && !device_refusal(runtime::properties(), v, shape) && v.demonstration.empty();
+  };
+  const AttentionVariant* chosen = best_variant(*step.forward, serves);
+  if (chosen == nullptr) {
+    const auto any = std::find_if(variants.begin(), variants.end(), serves);
+    if (any == variants.end()) throw std::invalid_argument("O and LSE cannot be made: " + step.forward->name + "'s " + why_not);
+    chosen = &*any;
   }
   const problem::AttentionInputs forward{in.q, in.k, in.v};
   problem::Attention without_mask = shape;

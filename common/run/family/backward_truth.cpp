@@ -5,6 +5,8 @@
 #include <limits>
 #include <stdexcept>
 
+#include "common/run/family/baseline_rounding.h"
+
 namespace run {
 namespace {
 

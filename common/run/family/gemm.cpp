@@ -77,7 +77,7 @@ GemmLaunch GemmFamily::bind(const Problem& g, const DeviceArrays& arrays) {
 }
 
 std::vector<check::TensorVerdict> GemmFamily::judge(const Truth& truth, const std::vector<NamedTensor>& outputs) {
-  return {truth.judge(outputs[0].tensor)};
+  return {truth.judge(tensor_of(outputs, "c"))};
 }
 
 }  // namespace run

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "common/run/family/attention_truth.h"
+#include "common/run/family/baseline_rounding.h"
 
 namespace run {
 namespace {

@@ -20,12 +20,18 @@ device::AnyHeads<Const> heads_of(const DeviceArrays& arrays, std::string_view na
   return {arrays.data(name), strides[0], strides[1], strides[2]};
 }
 
+// Elements from one of its rows to the next; 0 where there is only one.
+template <bool Const>
+std::int64_t row_distance(const device::AnyHeads<Const>& x, int rows) {
+  return rows > 1 ? x.row_stride : 0;
+}
+
 // Whether every row, of `element` bytes an element, begins at a multiple of `bytes`.
 template <bool Const>
 bool has_rows_at(const device::AnyHeads<Const>& x, std::int64_t bytes, std::int64_t element) {
-  const auto is_multiple = [&](std::int64_t address) { return address % bytes == 0; };
-  return is_multiple(static_cast<std::int64_t>(reinterpret_cast<std::uintptr_t>(x.data))) &&
-         is_multiple(x.batch_stride * element) && is_multiple(x.head_stride * element) && is_multiple(x.row_stride * element);
+  const auto is_multiple = [&](std::int64_t stride) { return stride % bytes * element % bytes == 0; };
+  return reinterpret_cast<std::uintptr_t>(x.data) % static_cast<std::uintptr_t>(bytes) == 0 && is_multiple(x.batch_stride) &&
+         is_multiple(x.head_stride) && is_multiple(x.row_stride);
 }
 
 }  // namespace run

@@ -31,7 +31,7 @@ SoftmaxLaunch SoftmaxFamily::bind(const Problem& s, const DeviceArrays& arrays) 
 }
 
 std::vector<check::TensorVerdict> SoftmaxFamily::judge(const Truth& truth, const std::vector<NamedTensor>& outputs) {
-  return {truth.judge(outputs[0].tensor)};
+  return {truth.judge(tensor_of(outputs, "y"))};
 }
 
 }  // namespace run

@@ -22,7 +22,7 @@ class SoftmaxTruth {
   check::Sample sample_;
   std::vector<double> softmax_;  // of the compared rows, as the next two
   std::vector<float> baseline_;
-  std::vector<double> rounding_;
+  std::vector<double> rounding_;  // fp32: [rows]; 16 bits: of each element
 };
 
 }  // namespace run

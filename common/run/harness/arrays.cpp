@@ -13,6 +13,16 @@ bool is_downloaded(const Array& array) { return array.role == Role::output || ar
   throw std::logic_error("array '" + array.name + "': " + what);
 }
 
+void require_part(const Array& view, const Array& whole) {
+  if (view.role != Role::scratch || view.strides.size() + 1 != view.shape.size())
+    impossible(view, "a view is scratch memory with strides");
+  std::int64_t last = view.offset + view.shape.back() - 1;
+  for (std::size_t d = 0; d < view.strides.size(); ++d) last += (view.shape[d] - 1) * view.strides[d];
+  if (view.offset < 0 || static_cast<std::size_t>(last + 1) * view.element.bytes() > bytes(whole)) {
+    impossible(view, "it ends beyond '" + whole.name + "'");
+  }
+}
+
 }  // namespace
 
 std::string_view name(Role role) {
@@ -69,28 +79,41 @@ Arrays operator+(Arrays arrays, const Arrays& more) {
   return arrays;
 }
 
-DeviceArrays::Placed& DeviceArrays::add(const Array& array) {
-  const bool known = std::any_of(placed_.begin(), placed_.end(), [&](const Placed& p) { return p.array.name == array.name; });
-  if (known) impossible(array, "there are two of this name");
-  Placed& placed = placed_.emplace_back(Placed{array, {}, nullptr});
-  if (array.strides.empty()) placed.array.strides = RowsBuffer::dense_strides(array.shape);
-  if (array.within.empty()) return placed;
-  if (array.role != Role::scratch || array.strides.size() + 1 != array.shape.size())
-    impossible(array, "a view is scratch memory with strides");
-  const Placed& whole = find(array.within);
-  const std::size_t element = array.element.bytes();
-  std::int64_t last = array.offset + array.shape.back() - 1;
-  for (std::size_t d = 0; d < array.strides.size(); ++d) last += (array.shape[d] - 1) * array.strides[d];
-  if (array.offset < 0 || static_cast<std::size_t>(last + 1) * element > bytes(whole.array)) {
-    impossible(array, "it ends beyond '" + array.within + "'");
+std::shared_ptr<const Arrays> DeviceArrays::listed(Arrays arrays) {
+  for (auto array = arrays.begin(); array != arrays.end(); ++array) {
+    const auto listed_before = [&](const std::string& name) {
+      return std::find_if(arrays.begin(), array, [&](const Array& other) { return other.name == name; });
+    };
+    if (listed_before(array->name) != array) impossible(*array, "there are two of this name");
+    if (!array->within.empty()) {
+      const auto whole = listed_before(array->within);
+      if (whole == array) impossible(*array, "'" + array->within + "' is not listed before it");
+      require_part(*array, *whole);
+    }
+    if (array->strides.empty()) array->strides = RowsBuffer::dense_strides(array->shape);
   }
-  placed.data = static_cast<char*>(whole.data) + static_cast<std::size_t>(array.offset) * element;
+  return std::make_shared<const Arrays>(std::move(arrays));
+}
+
+DeviceArrays::Placed& DeviceArrays::add(const Array& array) {
+  Placed& placed = placed_.emplace_back(Placed{&array, {}, nullptr});
+  if (!array.within.empty()) {
+    const std::size_t offset = static_cast<std::size_t>(array.offset) * array.element.bytes();
+    placed.data = static_cast<char*>(find(array.within).data) + offset;
+  }
   return placed;
 }
 
-DeviceArrays::DeviceArrays(const Arrays& arrays, const std::vector<Given>& given) {
-  placed_.reserve(arrays.size());
-  for (const Array& array : arrays) {
+const problem::Tensor& tensor_of(const std::vector<NamedTensor>& tensors, std::string_view name) {
+  const auto found =
+      std::find_if(tensors.begin(), tensors.end(), [&](const NamedTensor& tensor) { return tensor.name == name; });
+  if (found == tensors.end()) throw std::out_of_range("there is no output '" + std::string(name) + "'");
+  return found->tensor;
+}
+
+DeviceArrays::DeviceArrays(const Arrays& arrays, const std::vector<Given>& given) : list_(listed(arrays)) {
+  placed_.reserve(list_->size());
+  for (const Array& array : *list_) {
     Placed& placed = add(array);
     if (!array.within.empty()) continue;
     const auto values = std::find_if(given.begin(), given.end(), [&](const Given& g) { return g.name == array.name; });
@@ -105,9 +128,10 @@ DeviceArrays::DeviceArrays(const Arrays& arrays, const std::vector<Given>& given
   }
 }
 
-DeviceArrays::DeviceArrays(const Arrays& arrays, const std::function<void*(const Array&)>& place) {
-  placed_.reserve(arrays.size());
-  for (const Array& array : arrays) {
+DeviceArrays::DeviceArrays(std::shared_ptr<const Arrays> list, const std::function<void*(const Array&)>& place)
+    : list_(std::move(list)) {
+  placed_.reserve(list_->size());
+  for (const Array& array : *list_) {
     Placed& placed = add(array);
     if (array.within.empty()) placed.data = place(array);
   }
@@ -115,22 +139,22 @@ DeviceArrays::DeviceArrays(const Arrays& arrays, const std::function<void*(const
 
 void DeviceArrays::prepare() {
   for (Placed& placed : placed_) {
-    if (placed.array.within.empty() && (placed.array.role == Role::output || placed.array.role == Role::scratch)) {
+    if (placed.array->within.empty() && (placed.array->role == Role::output || placed.array->role == Role::scratch)) {
       placed.buffer.poison();
     }
   }
   for (const Given& given : given_again_) {
-    const auto is_its = [&](const Placed& placed) { return placed.array.name == given.name; };
+    const auto is_its = [&](const Placed& placed) { return placed.array->name == given.name; };
     Placed& placed = *std::find_if(placed_.begin(), placed_.end(), is_its);
-    placed.buffer.upload(given, placed.array.at_most);
+    placed.buffer.upload(given, placed.array->at_most);
   }
 }
 
 std::vector<NamedTensor> DeviceArrays::download() const {
   std::vector<NamedTensor> outputs;
   for (const Placed& placed : placed_) {
-    if (is_downloaded(placed.array)) {
-      outputs.push_back({placed.array.name, placed.buffer.download(), placed.array.element.dtype()});
+    if (is_downloaded(*placed.array)) {
+      outputs.push_back({placed.array->name, placed.buffer.download(), placed.array->element.dtype()});
     }
   }
   return outputs;
@@ -139,18 +163,19 @@ std::vector<NamedTensor> DeviceArrays::download() const {
 bool DeviceArrays::surroundings_intact() const {
   return std::all_of(placed_.begin(), placed_.end(), [](const Placed& placed) {
     if (!placed.buffer.data()) return true;
-    return placed.array.role == Role::output ? placed.buffer.surroundings_intact() : placed.buffer.guards_intact();
+    return placed.array->role == Role::output ? placed.buffer.surroundings_intact() : placed.buffer.guards_intact();
   });
 }
 
 const DeviceArrays::Placed& DeviceArrays::find(std::string_view name) const {
-  const auto at = std::find_if(placed_.begin(), placed_.end(), [&](const Placed& placed) { return placed.array.name == name; });
+  const auto at =
+      std::find_if(placed_.begin(), placed_.end(), [&](const Placed& placed) { return placed.array->name == name; });
   if (at == placed_.end()) throw std::logic_error("array '" + std::string(name) + "' is not in the program's list");
   return *at;
 }
 
 void* DeviceArrays::data(std::string_view name) const { return find(name).data; }
 
-const std::vector<std::int64_t>& DeviceArrays::strides(std::string_view name) const { return find(name).array.strides; }
+const std::vector<std::int64_t>& DeviceArrays::strides(std::string_view name) const { return find(name).array->strides; }
 
 }  // namespace run

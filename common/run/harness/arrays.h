@@ -8,6 +8,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -57,6 +58,9 @@ struct NamedTensor {
   problem::Dtype dtype;
 };
 
+// The one of that name; throws std::out_of_range.
+const problem::Tensor& tensor_of(const std::vector<NamedTensor>& tensors, std::string_view name);
+
 // The arrays in device memory.
 class DeviceArrays {
  public:
@@ -65,8 +69,11 @@ class DeviceArrays {
   explicit DeviceArrays(const Arrays& arrays, const std::vector<Given>& given = {});
 
   // In memory that somebody else has: place(array) is where an array begins. Of views it is not asked. Nothing is uploaded,
-  // prepared or downloaded.
-  DeviceArrays(const Arrays& arrays, const std::function<void*(const Array&)>& place);
+  // prepared or downloaded. The list, of listed(), is shared and not copied, so that this costs a launch little.
+  DeviceArrays(std::shared_ptr<const Arrays> list, const std::function<void*(const Array&)>& place);
+
+  // The list with the strides of every array. Throws std::logic_error for one that cannot be, as above.
+  static std::shared_ptr<const Arrays> listed(Arrays arrays);
 
   // Outputs and scratch memory are poisoned, arrays that are both are uploaded again.
   void prepare();
@@ -83,13 +90,14 @@ class DeviceArrays {
 
  private:
   struct Placed {
-    Array array;
-    RowsBuffer buffer;  // of a view, and of an optional input that was not given: none
+    const Array* array;  // of the list
+    RowsBuffer buffer;   // of a view, and of an optional input that was not given: none
     void* data = nullptr;
   };
   const Placed& find(std::string_view name) const;
   Placed& add(const Array& array);  // a view has its place then
 
+  std::shared_ptr<const Arrays> list_;
   std::vector<Placed> placed_;
   std::vector<Given> given_again_;  // those of arrays that are both
 };

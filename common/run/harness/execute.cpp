@@ -1,6 +1,7 @@
 #include "common/run/harness/execute.h"
 
 #include <algorithm>
+#include <cctype>
 #include <chrono>
 
 namespace run {
@@ -8,18 +9,27 @@ namespace {
 
 bool same_bits(const std::vector<NamedTensor>& run, const std::vector<NamedTensor>& again) {
   return std::equal(run.begin(), run.end(), again.begin(), again.end(), [](const NamedTensor& a, const NamedTensor& b) {
-    return !check::first_difference(a.tensor.values, b.tensor.values);
+    return a.name == b.name && !check::first_difference(a.tensor.values, b.tensor.values);
   });
 }
 
-}  // namespace
-
-const problem::Tensor& Outcome::output(const std::string& name) const {
-  for (const NamedTensor& output : outputs) {
-    if (output.name == name) return output.tensor;
-  }
-  throw std::out_of_range("there is no output '" + name + "'");
+std::string lower_case(std::string name) {
+  std::transform(name.begin(), name.end(), name.begin(), [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+  return name;
 }
+
+// A verdict is named like its output, up to capitals: dq is judged as dQ.
+void require_all_judged(const std::vector<NamedTensor>& outputs, const std::vector<check::TensorVerdict>& verdicts) {
+  for (const NamedTensor& output : outputs) {
+    const auto judged = std::count_if(verdicts.begin(), verdicts.end(), [&](const check::TensorVerdict& verdict) {
+      return lower_case(verdict.name) == lower_case(output.name);
+    });
+    if (judged != 1)
+      throw std::logic_error("output '" + output.name + "' has " + std::to_string(judged) + " verdicts, not one");
+  }
+}
+
+}  // namespace
 
 Outcome run_program(const Program& program, const Judge& judge, const ExecuteOptions& options) {
   DeviceArrays arrays(program.arrays, program.given());
@@ -56,10 +66,12 @@ Outcome run_program(const Program& program, const Judge& judge, const ExecuteOpt
   if (options.check) {
     check::Verdict& verdict = outcome.verdict.emplace();
     verdict.tensors = judge(outcome.outputs);
+    require_all_judged(outcome.outputs, verdict.tensors);
     verdict.guards_intact = arrays.surroundings_intact();
     if (program.deterministic && outcome.findings.empty()) {  // a second run would only find the same
-      run();
+      runtime::in_another_order(run);
       verdict.repeatable = same_bits(outcome.outputs, arrays.download());
+      verdict.guards_intact &= arrays.surroundings_intact();
       outcome.findings = runtime::take_findings();
     }
   }

@@ -16,7 +16,7 @@
 namespace run {
 
 struct ExecuteOptions {
-  bool check = true;      // judge the outputs, and run a second time to compare bits
+  bool check = true;      // judge the outputs, and run a second time, under another seed, to compare bits
   bool counters = false;  // count what the simulator can count, in the first run
   bool trace = false;     // trace a warp of each kernel in that run
   int repetitions = 0;    // timed samples after a warm-up; 0: none. Only on a GPU
@@ -33,7 +33,7 @@ struct Outcome {
   double host_seconds = 0;  // the first launch and the wait for its end, by the host's clock
 
   bool pass() const { return findings.empty() && (!verdict || verdict->pass()); }
-  const problem::Tensor& output(const std::string& name) const;  // throws std::out_of_range
+  const problem::Tensor& output(std::string_view name) const { return tensor_of(outputs, name); }
 };
 
 // A variant with a problem: its arrays, and how it is launched once they are on the device.
@@ -44,10 +44,10 @@ struct Program {
   bool deterministic = true;
 };
 
-// What the outputs are worth.
+// What the outputs are worth: one verdict each, by the output's name, and more where inputs are judged, too.
 using Judge = std::function<std::vector<check::TensorVerdict>(const std::vector<NamedTensor>&)>;
 
-// Throws what DeviceArrays and the launch throw.
+// Throws what DeviceArrays and the launch throw; std::logic_error for an output without a verdict.
 Outcome run_program(const Program& program, const Judge& judge, const ExecuteOptions& options);
 
 // Throws std::invalid_argument for a request that the variant does not support: a shape, or where a launch's rows lie.

@@ -14,6 +14,7 @@
 #pragma once
 
 #include <functional>
+#include <stdexcept>
 #include <string>
 #include <vector>
 
@@ -31,6 +32,16 @@ struct Layout {
   bool odd = false;           // so many of them that most rows begin at odd elements
 };
 
+// The devices that a kernel's code is for: 90 is 9.0 and all that is newer, by PTX; only(90) is 9.0 and nothing else, since it
+// has instructions that no other device has. cmake/architectures.cmake compiles a file accordingly, by its name.
+struct ComputeCapability {
+  int number;
+  bool only = false;
+
+  constexpr ComputeCapability(int number_, bool only_ = false) : number(number_), only(only_) {}
+};
+constexpr ComputeCapability only(int compute_capability) { return {compute_capability, true}; }
+
 // What most variants need: no shared memory, no scratch memory, no excuse for a count.
 inline constexpr int least_compute_capability = 80;  // 8.0: what the gpu build compiles for
 
@@ -39,9 +50,9 @@ struct Variant {
   using Problem = typename Family::Problem;
 
   std::string name;
-  std::string idea;                                   // in one line
-  typename Family::Support supports = {};             // a request beyond it is refused by name, never served wrongly
-  int compute_capability = least_compute_capability;  // that its kernels need; the simulator has none, and runs them all
+  std::string idea;                        // in one line
+  typename Family::Support supports = {};  // a request beyond it is refused by name, never served wrongly
+  ComputeCapability compute_capability = least_compute_capability;       // that its kernels need; the simulator runs them all
   std::function<std::size_t(const Problem&)> shared_bytes = {};          // at most, a block; none: 0
   std::function<Arrays(const Problem&)> scratch = {};                    // none: no arrays
   std::function<std::vector<problem::KernelCost>(const Problem&)> cost;  // one entry per kernel, in launch order
@@ -63,6 +74,7 @@ struct Step {
   Problem default_shape;
   std::string default_variant;  // the best one
   std::vector<Variant<Family>> variants;
+  std::vector<std::string> next_best = {};  // where that does not run on the device or take the problem: in this order
   // Where nvcc's code accesses memory otherwise than the source says; none: nowhere.
   std::function<std::vector<Estimate>(const Problem&)> estimates = {};
 
@@ -70,5 +82,14 @@ struct Step {
     return estimates ? estimates(shape) : std::vector<Estimate>{};
   }
 };
+
+// A variant of a step by its name. Throws std::out_of_range.
+template <class OneStep>
+const auto& variant_named(const OneStep& step, const std::string& name) {
+  for (const auto& variant : step.variants) {
+    if (variant.name == name) return variant;
+  }
+  throw std::out_of_range(step.name + " has no variant '" + name + "'");
+}
 
 }  // namespace run

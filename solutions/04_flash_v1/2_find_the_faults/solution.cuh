@@ -2,6 +2,8 @@
 // last block of keys was left out where it is not a full one.
 #pragma once
 
+#include "steps/04_flash_v1/exercises/exercise.h"
+
 namespace exercise {
 
 using namespace flash_v1;

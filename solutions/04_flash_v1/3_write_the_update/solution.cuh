@@ -2,7 +2,18 @@
 // that element of O once. Both factors are the same for all columns. In the row's first block l is 0, and so is 2^(−∞ − m_new).
 #pragma once
 
+#include "steps/04_flash_v1/exercises/exercise.h"
+
 namespace exercise {
+
+using flash_v1::SmallBlocks;  // of 32 keys, for dim ≤ 64
+
+// What is known of a row when a block of keys has been multiplied with it. Scores are in base 2.
+struct Row {
+  float m, l;          // of the keys before: −∞ and 0 if there are none
+  float m_tile;        // m̃: the largest score of this block
+  float m_new, l_new;  // of both together
+};
 
 __device__ inline void update_o(const Row& row, int keys, int dim,
                                 const float* p,                      // [keys], 2^(score − m̃), shared

@@ -1,4 +1,4 @@
-"""The shapes at which step 01 is measured. tools/measure/shapes.py says what each list is for."""
+"""What step 01 tells the tools, the shapes at which it is measured among it. tools/measure/shapes.py says what each name is for."""
 
 LAYERED = True  # the step carries the whole layer (--layer)
 
@@ -22,3 +22,5 @@ BENCHED = {
     "4k": ["--heads", "16", "--seq-q", "4096", "--dim", "64"],
     "4k causal": ["--heads", "16", "--seq-q", "4096", "--dim", "64", "--causal"],
 }
+
+LONG = ["row_per_thread", "element_uncoalesced", "element_coalesced", "block_softmax", "scores_bshs"]

@@ -1,4 +1,4 @@
-"""The shapes at which step 02 is measured. tools/measure/shapes.py says what each list is for."""
+"""What step 02 tells the tools, the shapes at which it is measured among it. tools/measure/shapes.py says what each name is for."""
 
 FIXED = {
     "smallest": ["--m", "64", "--n", "64", "--k", "64"],
@@ -23,3 +23,7 @@ BENCHED = {
     "4k": ["--m", "4096", "--n", "4096", "--k", "4096"],
     "4k bf16": ["--m", "4096", "--n", "4096", "--k", "4096", "--dtype", "bf16"],
 }
+
+LONG = ["element_per_thread", "shared_tile"]
+# At odd sizes cuBLAS is several times slower than at these cubes, which says little about our kernels.
+SPEED_OVER = {"run": "gemm_peers", "share": "of_cublas", "of": "cuBLAS at 4096³ and 8192³", "shapes": "³"}

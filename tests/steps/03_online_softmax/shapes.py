@@ -1,4 +1,4 @@
-"""The shapes at which step 03 is measured. tools/measure/shapes.py says what each list is for."""
+"""What step 03 tells the tools, the shapes at which it is measured among it. tools/measure/shapes.py says what each name is for."""
 
 FIXED = {
     "smallest": ["--rows", "8", "--cols", "64"],
@@ -30,3 +30,5 @@ BENCHED = {
     "64 × 1M": ["--variant", "tuned", "--rows", "64", "--cols", "1048576"],  # the others take a second for each launch
     "64 × 1M fp32": ["--variant", "tuned", "--rows", "64", "--cols", "1048576", "--dtype", "fp32"],
 }
+
+SPEED_OVER = {"run": "softmax_peers", "share": "of_copy", "of": "a copy of the same bytes", "shapes": ""}

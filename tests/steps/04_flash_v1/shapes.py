@@ -1,4 +1,4 @@
-"""The shapes at which step 04 is measured. tools/measure/shapes.py says what each list is for."""
+"""What step 04 tells the tools, the shapes at which it is measured among it. tools/measure/shapes.py says what each name is for."""
 
 FIXED = {
     "smallest": ["--heads", "1", "--seq-q", "64", "--dim", "32"],
@@ -26,3 +26,5 @@ BENCHED = {
     "4k": ["--heads", "16", "--seq-q", "4096", "--dim", "64"],
     "4k causal": ["--heads", "16", "--seq-q", "4096", "--dim", "64", "--causal"],
 }
+
+LONG = ["scalar_48k", "scalar_99k", "scalar"]

@@ -2,6 +2,7 @@
 // it refuse it.
 #include "common/device/dropout.h"
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 
@@ -69,8 +70,10 @@ TEST_CASE("dropout: right under every mask, for shares from 1 to 255 of 256; oth
 TEST_CASE("… in bf16 and fp32, and of packed sequences", "[.long]") {
   for (const run::AttentionVariant& variant : dropping()) {
     for (const Dtype dtype : {Dtype::bf16, Dtype::fp32}) {
-      suite::passes(variant,
-                    cases(variant.name == "scalar" ? std::vector{64, 33} : std::vector{64, 32, 128, 256, 96, 40}, dtype));
+      const std::vector<int> dims = variant.name == "scalar" ? std::vector{64, 33} : std::vector{64, 32, 128, 256, 96, 40};
+      const auto& served = variant.supports.dtypes;
+      const bool takes = std::find(served.begin(), served.end(), dtype) != served.end();
+      CHECK((suite::passes(variant, cases(dims, dtype)) > 0) == takes);
     }
   }
   std::vector<suite::Case> packed = suite::packed_shapes({64, 33}, Dtype::fp16);

@@ -34,9 +34,10 @@ TEST_CASE("packed sequences of every length, under every mask; other variants re
 
 TEST_CASE("… in bf16, and in fp32", "[.long]") {
   for (const run::AttentionVariant& variant : taking_packed()) {
-    suite::passes(variant, suite::packed_shapes({64, 256, 33, 32, 128}, Dtype::bf16));
+    CHECK(suite::passes(variant, suite::packed_shapes({64, 256, 33, 32, 128}, Dtype::bf16)) > 0);
   }
-  suite::passes(step().variants.front(), suite::packed_shapes({64, 33}, Dtype::fp32));
+  const auto fp32 = suite::packed_shapes({64, 33}, Dtype::fp32);
+  CHECK(suite::passes(step().variants.front(), fp32) == std::ssize(fp32));
 }
 
 TEST_CASE("packed: NaN in one sequence stays there, rows that see it excepted") {

@@ -1,4 +1,4 @@
-"""The shapes at which step 05 is measured. tools/measure/shapes.py says what each list is for."""
+"""What step 05 tells the tools, the shapes at which it is measured among it. tools/measure/shapes.py says what each name is for."""
 
 FIXED = {
     "smallest": ["--heads", "1", "--seq-q", "64", "--dim", "32"],
@@ -61,3 +61,7 @@ BENCHED = {  # beside peers, and at more sizes: benchmarks/attention_peers.py
     "4k-d128": ["--heads", "16", "--seq-q", "4096", "--dim", "128"],
     "4k-d128 causal": ["--heads", "16", "--seq-q", "4096", "--dim", "128", "--causal"],
 }
+
+LONG = ["scalar"]
+PEERS = ["attention_peers", "packed_peers", "dropout_peers", "cliffs"]
+SPEED_OVER = {"run": "attention_peers", "others": ["FlashAttention-2", "cuDNN"]}

@@ -4,6 +4,7 @@
 #include <functional>
 #include <iterator>
 #include <limits>
+#include <set>
 
 #include "common/device/flash_v2/key_tiles.cuh"
 #include "common/problem/require.h"
@@ -235,6 +236,31 @@ TEST_CASE("rows at odd addresses: a variant is right there, or refuses them by n
       } catch (const std::invalid_argument& error) {
         REQUIRE(std::string(error.what()).find(variant.name + " does not support rows that begin elsewhere") == 0);
       }
+    }
+  }
+}
+
+// A launch is refused before anything is read, so these rows need no memory: on a GPU, tests/tools/test_far_rows.py runs them.
+TEST_CASE("rows far apart: kernels that count bytes in 32 bits refuse them by name, and a single row lies nowhere far") {
+  constexpr std::int64_t most = (1 << 25) - 8;  // 32 rows of so many elements of 2 bytes are 512 bytes less than 2^31
+  const std::set<std::string> near = {"addresses", "rows_32", "lazy_rescale"};
+  const auto refusal_at = [](const run::AttentionVariant& variant, std::int64_t stride, int seq_k) {
+    const run::DeviceArrays none{run::Arrays{}};
+    void* const at = reinterpret_cast<void*>(1 << 20);
+    const std::int64_t close = 32;
+    const device::AnyHeads<true> q{at, close, close, close}, k{at, close, close, stride}, v = k;
+    return run::refusal(variant.supports,
+                        {shape(1, 1, 1, 70, seq_k, 32, true), q, k, v, {at, close, close, close}, nullptr, none});
+  };
+  for (const run::AttentionVariant& variant : step().variants) {
+    INFO(variant.name);
+    CHECK(!refusal_at(variant, most, 70));
+    CHECK(!refusal_at(variant, std::int64_t{1} << 40, 1));
+    for (const std::int64_t stride : {std::int64_t{1} << 25, std::int64_t{1} << 31, std::int64_t{1} << 40}) {
+      const auto reason = refusal_at(variant, stride, 70);
+      CHECK(reason.has_value() == (near.count(variant.name) == 1));
+      if (reason)
+        CHECK(reason->find(std::to_string(stride) + " elements apart, which is more than 33554424") != std::string::npos);
     }
   }
 }

@@ -9,6 +9,7 @@
 #include "common/problem/npy.h"
 #include "common/reference/attention.h"
 #include "common/run/family/attention_truth.h"
+#include "common/run/family/baseline_rounding.h"
 #include "tests/catch.h"
 #include "tests/suites/backward_suite.h"
 

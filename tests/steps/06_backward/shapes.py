@@ -1,6 +1,8 @@
-"""The shapes at which step 06 is measured. tools/measure/shapes.py says what each list is for."""
+"""What step 06 tells the tools, the shapes at which it is measured among it. tools/measure/shapes.py says what each name is for."""
 
 FORWARD = "flash_v2"  # its kernel makes O and LSE
+COUNTED_ON = "h100"  # where repair_rows was counted first; the times are an H200's
+RENAMED = {"repair_non_finite": "repair_rows"}
 
 FIXED = {
     "smallest": ["--heads", "1", "--seq-q", "64", "--dim", "32"],
@@ -64,3 +66,7 @@ BENCHED = {  # beside peers, and with more tokens: benchmarks/backward_peers.py
     "4k-d128": ["--heads", "16", "--seq-q", "4096", "--dim", "128"],
     "4k-d128 causal": ["--heads", "16", "--seq-q", "4096", "--dim", "128", "--causal"],
 }
+
+LONG = ["standard", "recompute"]
+PEERS = ["backward_peers", "packed_peers", "dropout_peers", "training", "cliffs"]
+SPEED_OVER = {"run": "backward_peers", "others": ["FlashAttention-2", "cuDNN"]}

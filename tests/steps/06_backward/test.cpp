@@ -5,6 +5,7 @@
 #include <functional>
 #include <iterator>
 #include <limits>
+#include <set>
 
 #include "common/reference/attention.h"
 #include "tests/catch.h"
@@ -316,6 +317,30 @@ TEST_CASE("scales of any sign and size, 0 among them") {
     list.push_back({scaled(shape(1, 1, 1, 256, 64, 64, true), scale)});  // the first tiles of queries see no key at all
   }
   all_pass(list, false);
+}
+
+// Nothing of these is run: what is too large is refused before there are arrays.
+TEST_CASE("counts beyond 32 bits are refused by name, and none below") {
+  const auto reason = [](int batch, int heads, int kv_heads, int seq_q) {
+    const problem::Attention a =
+        problem::resolve({.batch = batch, .heads = heads, .kv_heads = kv_heads, .seq_q = seq_q, .dtype = Dtype::fp16});
+    std::set<std::string> reasons;
+    for (const run::BackwardVariant& variant : step().variants) {
+      const std::vector<int>& dims = variant.supports.dims;
+      if (!dims.empty() && std::find(dims.begin(), dims.end(), a.dim) == dims.end()) continue;
+      const auto refused = run::refusal(variant.supports, a);
+      reasons.insert(refused ? refused->substr(0, refused->find(';')) : "");
+    }
+    REQUIRE(reasons.size() == 1);
+    return *reasons.begin();
+  };
+  CHECK(reason(32768, 65535, 65535, 1) == "");
+  CHECK(reason(32769, 65535, 65535, 1) == "does not support 2^31 or more key/value heads in all batch entries");
+  CHECK(reason(1, 1 << 15, 1, 1 << 15) == "");
+  CHECK(reason(1, 1 << 15, 1, (1 << 15) + 1) ==
+        "does not support more than 2^30 queries of the heads that share a key/value head");
+  CHECK(reason(1, 1, 1, (1 << 28) - 128) == "");
+  CHECK(reason(1, 1, 1, (1 << 28) - 127) == "does not support 2^28 or more queries, counted in whole tiles");
 }
 
 TEST_CASE("rows at odd addresses: a variant is right there, or refuses them by name") {

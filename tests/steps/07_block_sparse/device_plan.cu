@@ -21,7 +21,7 @@ struct Launch {
 class Memory {
  public:
   Memory(const run::Arrays& arrays, const std::vector<run::Given>& given)
-      : arrays_(arrays, [&](const run::Array& array) {
+      : arrays_(run::DeviceArrays::listed(arrays), [&](const run::Array& array) {
           runtime::Buffer buffer(array.name, run::bytes(array));
           buffer.poison();
           for (const run::Given& one : given) {
@@ -54,7 +54,9 @@ DevicePlan made(const problem::Attention& a, const PlanSizes& sizes, int most_ti
   run::with_device_shape(launch, [&](const auto& shape) { launch_plan<Row>(launch, sizes, mask, shape); });
   runtime::synchronize();
 
-  DevicePlan plan{{}, {}, 0, sizes.rows, sizes.rows_of_head, sizes.tile_size(), sizes.together, split_above, sizes.splits};
+  DevicePlan plan{
+      {},          {},          0, sizes.rows, sizes.rows_of_head, sizes.heads_of_place, sizes.tile_size(), sizes.together,
+      split_above, sizes.splits};
   if (sizes.splits) plan.split_rows = memory.integers("split_rows");
   const std::vector<int> work = memory.integers("work"), tiles = memory.integers("tiles");
   const int heads = sizes.by_keys ? a.kv_heads : a.heads, query_tiles = ceil_div(a.seq_q, sizes.tile_queries);

@@ -23,7 +23,7 @@ struct DevicePlan {
   std::vector<Item> items;
   std::vector<int> split_rows;  // as long as it may be, −1 behind the last
   int empty_items;              // behind the last one
-  int rows, rows_of_head, tile_size, together, split_above;
+  int rows, rows_of_head, heads_of_place, tile_size, together, split_above;
   bool splits;
 };
 

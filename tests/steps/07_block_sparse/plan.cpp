@@ -94,18 +94,19 @@ void check_splits(const DevicePlan& plan, const std::vector<Listed>& rows) {
   REQUIRE(plan.split_rows == split_rows);
 }
 
-// Heavy heads first, each head's long parts first, of equal ones later rows; the last heads as one.
+// Heavy heads first, each head's long parts first, of equal ones later rows; the last heads as one. Of very many heads, some
+// neighbours are ordered as one.
 void check_order(const DevicePlan& plan, const std::vector<Listed>& rows, int heads_of_entry) {
-  const int heads = plan.rows / plan.rows_of_head;
-  std::vector<int> weights(heads), places(heads);
-  for (int row = 0; row < plan.rows; ++row) weights[row / plan.rows_of_head] += count_of(rows[row]);
+  const int heads = plan.rows / plan.rows_of_head, count = (heads + plan.heads_of_place - 1) / plan.heads_of_place;
+  std::vector<int> weights(count), places(count);
+  for (int row = 0; row < plan.rows; ++row) weights[row / plan.rows_of_head / plan.heads_of_place] += count_of(rows[row]);
   std::iota(places.begin(), places.end(), 0);
   std::stable_sort(places.begin(), places.end(), [&](int x, int y) { return weights[x] > weights[y]; });
   std::vector<std::tuple<int, int, int>> order;  // group of heads, −length, −row
-  for (int place = 0; place < heads; ++place) {
-    for (int n = 0; n < plan.rows_of_head; ++n) {
-      const int row = places[place] * plan.rows_of_head + n;
-      order.emplace_back(std::min(place, std::max(heads - plan.together, 0)), -rows[row].lengths.front(), -row);
+  for (int place = 0; place < count; ++place) {
+    const int first = places[place] * plan.heads_of_place, end = std::min(first + plan.heads_of_place, heads);
+    for (int row = first * plan.rows_of_head; row < end * plan.rows_of_head; ++row) {
+      order.emplace_back(std::min(place, std::max(count - plan.together, 0)), -rows[row].lengths.front(), -row);
     }
   }
   std::sort(order.begin(), order.end());
@@ -268,6 +269,16 @@ TEST_CASE("the plan of rows far from equal: what is split, and in how many parts
       check_query_plan(a, 128, true);
       check_key_plan(a);
     }
+  }
+}
+
+TEST_CASE("the plan of so many heads that neighbours have one place") {
+  for (const char* pattern : {"dense", "random:0.5,dense,empty", "empty,empty,empty,empty,empty,empty,full-row:0.01"}) {
+    const Attention a =
+        masked({.batch = 25, .heads = 44, .kv_heads = 44, .seq_q = 300, .seq_k = 200, .causal = true}, pattern, 128, 64, 3);
+    INFO(pattern);
+    check_query_plan(a, 128, true);
+    check_key_plan(a);
   }
 }
 

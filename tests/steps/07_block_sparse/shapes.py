@@ -1,4 +1,4 @@
-"""The shapes at which step 07 is measured. tools/measure/shapes.py says what each list is for.
+"""What step 07 tells the tools, the shapes at which it is measured among it. tools/measure/shapes.py says what each name is for.
 
 A shape with --backward is of the backward pass; variants have other names there.
 """
@@ -101,3 +101,6 @@ BENCHED = {  # beside peers, and with other masks: benchmarks/sparse_peers.py
 }
 
 PROFILED = {name: BENCHED[name] for name in ("16k", "16k-d128 backward")}
+
+PEERS = ["sparse_peers", "cliffs"]
+SPEED_OVER = {"run": "sparse_peers", "others": ["FlexAttention"]}  # whose tiles the names of contenders give, too

@@ -237,6 +237,76 @@ TEST_CASE("packed sequences under masks, forward and backward") {
   }
 }
 
+// Nothing of these is run: what is too large is refused before there are arrays.
+TEST_CASE("what a plan's 32 bits cannot count is refused by name, and nothing below") {
+  const auto unmasked = [](int batch, int heads, int kv_heads, int seq, bool causal) {
+    return problem::resolve({.batch = batch,
+                             .heads = heads,
+                             .kv_heads = kv_heads,
+                             .seq_q = seq,
+                             .seq_k = seq,
+                             .causal = causal,
+                             .dtype = Dtype::fp16});
+  };
+  const auto masked_by = [](Attention shape, const SparseMask& mask) {
+    shape.sparse = std::make_shared<const SparseMask>(mask);
+    return problem::resolve(shape);
+  };
+  constexpr int million = 1 << 20;  // tokens: 8192 tiles of 128 queries, 16384 of 64 keys
+  const Attention all = unmasked(16, 1, 1, million, false);
+  SparseMask blocks{.types = {1}, .live = std::vector<std::int32_t>(8192 * 256, 0x55555555)};
+  SparseMask streams{.types = {2}, .streaming = {{.sink = 4, .local = 100}}};
+  SparseMask of_each{.batches = 16, .types = {1}};
+  of_each.live.assign(std::size_t{16} * 8192 * 256, 1);
+  const std::string tiles = "2^31 or more live tiles of 128 queries by 64 keys";
+  const std::vector<std::pair<Attention, std::string>> cases = {
+      {unmasked(1, 31, 31, million, true), ""},  // 31 heads of a little more than 2^26 tiles
+      {unmasked(1, 32, 32, million, true), tiles},
+      {all, tiles},                   // 2^31
+      {masked_by(all, blocks), ""},   // half of them
+      {masked_by(all, streams), ""},  // few
+      {masked_by(all, of_each), ""},
+      {unmasked(1 << 13, 1 << 13, 1, 1, false), ""},
+      {unmasked(1 << 13, (1 << 13) + 1, 1, 1, false), "more than 2^26 tiles of queries"},
+      {unmasked(65535, 65535, 65535, 1, false), "more than 2^26 tiles of queries"},
+  };
+  for (const auto& [shape, refused] : cases) {
+    for (const run::AttentionVariant& variant : step().variants) {
+      INFO(variant.name << ", " << problem::to_string(unmasked(shape.batch, shape.heads, shape.kv_heads, 1, shape.causal)));
+      const auto reason = run::refusal(variant.supports, shape);
+      if (refused.empty()) {
+        CHECK(!reason);
+      } else {
+        REQUIRE(reason);
+        CHECK(reason->find("does not support " + refused) == 0);
+      }
+    }
+  }
+  const run::AttentionSupport& backward = backward_step().variants.front().supports;
+  CHECK(!run::refusal(backward, unmasked(1, 31, 31, million, true)));
+  CHECK(run::refusal(backward, unmasked(1, 32, 32, million, true))->find("2^31 or more live tiles of 64 queries by 128 keys") !=
+        std::string::npos);
+  CHECK(!run::refusal(backward, unmasked(1 << 13, 1 << 13, 1 << 13, 1, false)));
+  CHECK(run::refusal(backward, unmasked(1 << 14, 1 << 13, 1 << 13, 1, false))->find("more than 2^26 tiles of keys") !=
+        std::string::npos);
+}
+
+TEST_CASE("a variant refuses rows whose distance 32 bits cannot count") {
+  const run::DeviceArrays none{run::Arrays{}};
+  void* const at = reinterpret_cast<void*>(1 << 20);
+  for (const run::AttentionVariant& variant : step().variants) {
+    INFO(variant.name);
+    const auto refusal_at = [&](std::int64_t stride) {
+      const device::AnyHeads<true> near{at, 64, 64, 64}, far{at, 64, 64, stride};
+      const Attention s = problem::resolve({.seq_q = 70, .seq_k = 70, .dtype = Dtype::fp16});
+      return run::refusal(variant.supports, {s, near, near, far, {at, 64, 64, 64}, nullptr, none});
+    };
+    CHECK(!refusal_at((1 << 25) - 8));
+    REQUIRE(refusal_at(1 << 25));
+    CHECK(refusal_at(1 << 25)->find("rows that are 33554432 elements apart") != std::string::npos);
+  }
+}
+
 TEST_CASE("a mask for each batch entry") {
   for (const int dim : {64, 128}) {
     Attention a{.batch = 3, .heads = 2, .kv_heads = 1, .seq_q = 100, .seq_k = 150, .dim = dim, .dtype = Dtype::fp16};

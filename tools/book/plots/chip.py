@@ -1,7 +1,8 @@
 """Draws the chip: which memories an H200 has, how far each one is, and how many bytes each one delivers; below them, what computes.
 
 Sizes, latencies, bandwidths and arithmetic are those measured on one H200 (docs/machine/h200.json). The pipes between the memories are as wide as the
-bytes that one SM gets through them in a cycle when all SMs read.
+bytes that one SM gets through them in a cycle when all SMs read. mma.sync lowers the clock, so what a tensor core does in a cycle is counted
+in cycles and not divided by the highest clock.
 """
 
 import json
@@ -13,6 +14,8 @@ from matplotlib.patches import Rectangle
 sys.path.insert(0, str(Path(__file__).resolve().parents[3]))
 
 from tools.book.book_picture import ROOT, WIDTH, arrow, canvas, save, write
+from tools.measure.profiling.bounds import FLOPS_OF_MMA, SCHEDULERS
+from tools.measure.profiling.machine import MMA_CYCLES
 
 MEMORY, ON_SM, COMPUTES, PIPE = "#e8e8e8", "#cfe5f4", "#fbdfcc", "#0072b2"
 L1_KIB = 256  # of an SM, shared memory included: NVIDIA, Hopper Tuning Guide
@@ -24,6 +27,11 @@ MIDDLE = 1.15  # of the pipes
 def per_cycle(rate, h200):
     """What one SM has of the whole GPU's rate per second, per cycle."""
     return rate / (h200["multiprocessors"] * h200["sm_clock_mhz"] * 1e6)
+
+
+def tensor_flops_per_cycle():
+    """What the tensor cores of one SM do in a cycle, one at each scheduler."""
+    return SCHEDULERS * FLOPS_OF_MMA / MMA_CYCLES
 
 
 def draw_box(axes, y, height, name, lines, colour, left=LEFT, right=RIGHT, **style):
@@ -68,15 +76,15 @@ def draw(h200):
     registers = 4 * h200["registers_per_multiprocessor"] // 1024
     draw_box(axes, 2.13, 0.5, f"registers, {registers} KiB", ["operands of the next instruction"], ON_SM, left, right)
     centre = (left + right) / 2
-    for begin, end, key, name, what in [
-        (left, centre - 0.06, "mma_sync_flops_per_second", "tensor cores", "fp16 mma.sync"),
-        (centre + 0.06, right, "fma_flops_per_second", "fp32 units", "multiply-adds"),
+    for begin, end, key, name, what, flops in [
+        (left, centre - 0.06, "mma_sync_flops_per_second", "tensor cores", "fp16 mma.sync", tensor_flops_per_cycle()),
+        (centre + 0.06, right, "fma_flops_per_second", "fp32 units", "multiply-adds", per_cycle(ceilings["fma_flops_per_second"], h200)),
     ]:
         arrow(axes, ((begin + end) / 2, 2.13), ((begin + end) / 2, 1.8), mutation_scale=14, linewidth=2)
         rate = ceilings[key]
-        lines = [what, f"{rate / 1e12:.{0 if rate > 1e14 else 1}f} TFLOP/s in all", f"{per_cycle(rate, h200):.0f} FLOP per cycle", "for each SM"]
+        lines = [what, f"{rate / 1e12:.{0 if rate > 1e14 else 1}f} TFLOP/s in all", f"{flops:.0f} FLOP per cycle", "for each SM"]
         draw_box(axes, 0.68, 1.12, name, lines, COMPUTES, begin, end)
-    write(axes, WIDTH / 2, 0.17, f"The width of a pipe is its bytes per cycle. Clock: {h200['sm_clock_mhz']} MHz.", style="italic")
+    write(axes, WIDTH / 2, 0.17, f"The width of a pipe is its bytes per cycle, at {h200['sm_clock_mhz']} MHz.", style="italic")
     return figure
 
 

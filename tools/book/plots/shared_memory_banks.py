@@ -21,7 +21,7 @@ READ = {"facecolor": "#d55e00", "edgecolor": "white"}
 REST = {"facecolor": "#d3e5f3", "edgecolor": "white"}
 NEVER = {"facecolor": "white", "edgecolor": "#9a9a9a", "hatch": "/////", "linewidth": 0}
 IDLE = {"facecolor": "#f1f1f1", "edgecolor": "white"}
-LAYOUTS = {"tensor_cores": "rows of 128 bytes", "padding": "rows of 144 bytes", "swizzle": "chunk c of row r at c ⊕ r"}
+LAYOUTS = {"tensor_cores": "rows of 128 bytes", "padding": "rows of 144 bytes", "swizzle": "chunk c of row r at c ^ r"}
 
 
 def draw_box(axes, line, group, style, text="", **text_style):

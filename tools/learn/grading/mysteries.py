@@ -3,6 +3,7 @@
 import functools
 import hashlib
 import math
+import re
 import sys
 
 from tools.learn.grading.mystery_table import MYSTERIES
@@ -15,7 +16,10 @@ BOUNDS = [
     "DRAM bandwidth", "L2 bandwidth", "L1 sectors", "L1 requests", "shared-memory bandwidth", "shared-memory banks", "issue slots", "tensor pipe",
     "fp32 pipe", "latency",
 ]  # fmt: skip
-TIMES = ("floor", "time", "floor / time")
+# Pages print numbers beside the names of kernels. A digest that repeats them would be looked up, not read: it lacks these rows,
+PRINTED = ("floor", "time", "floor / time", "DRAM read", "DRAM written", "L1 hits", "L2 hits", "registers a thread", "local memory")
+SHARES = ("warps active", "issue slots", "tensor pipe", "load/store pipe")  # has these in steps of ten,
+ONE_DIGIT = ("L1–L2", "warps–L1", "operations a second", "DRAM bytes a second", "L1–L2 bytes a second")  # and these to one digit
 ROWS_OF_BOUNDS = {
     "DRAM bandwidth": ("DRAM bytes a second",),
     "L2 bandwidth": ("L1–L2 bytes a second",),
@@ -28,8 +32,8 @@ ROWS_OF_BOUNDS = {
     "fp32 pipe": ("operations a second", "tensor pipe"),
 }
 KERNELS_DIFFER_IN = (
-    "blocks", "barriers", "shuffles", "shared wavefronts", "tensor pipe", "operations", "DRAM read", "instructions", "load requests",
-    "store requests", "sectors a load", "sectors a store", "warps active",
+    "blocks", "barriers", "shuffles", "shared wavefronts", "tensor pipe", "operations", "instructions", "load requests", "store requests",
+    "sectors a load", "sectors a store", "warps active",
 )  # fmt: skip
 
 
@@ -79,7 +83,23 @@ def gpu_of(exercise):
 
 def rows_of(exercise):
     """What the digest of a mystery shows."""
-    return ROWS if MYSTERIES[exercise].timed else [row for row in ROWS if row.name not in TIMES] + RATES
+    return [row for row in ROWS if row.name not in PRINTED] + RATES
+
+
+def about(share):
+    """A share of the time, in per cent, between tens: a unit that is busy for 60 % of the time bounds a kernel."""
+    tens = min(int(share // 10), 9) * 10
+    return f"{tens}–{tens + 10} %"
+
+
+def shown(row, launch, gpu):
+    """A row's text in the digest of a mystery."""
+    if row.name == "stalls":
+        return re.sub(r" [\d.]+ %", "", cell(row, launch, gpu))
+    value = row.value(launch, gpu)
+    if row.name in SHARES and value >= 0.05:  # below, the digest says 0.0 %
+        return about(value)
+    return row.text(float(f"{value:.0e}")) if row.name in ONE_DIGIT and value else cell(row, launch, gpu)
 
 
 def roofs(gpu):
@@ -98,33 +118,32 @@ def roofs(gpu):
 def table(exercise):
     """The digests without names, and the names that may be answers."""
     (found, known), gpu, mystery = launches_of(exercise), gpu_of(exercise), MYSTERIES[exercise]
-    rows = [[row.name, *(cell(row, launch, gpu) for launch, _ in found.values())] for row in rows_of(exercise)]
+    rows = [[row.name, *(shown(row, launch, gpu) for launch, _ in found.values())] for row in rows_of(exercise)]
     digests = digest.aligned([["", *found], *(row for row in rows if set(row[1:]) != {"-"})])
     changes = "".join(f"  {name}: {change.what}\n" for name, change in mystery.changes.items())
-    begin = "" if mystery.timed else roofs(gpu) + "\n"
     return (
-        f"{mystery.shape}:\n\n" + "\n".join(digests) + f"\n\n{begin}_kernel is one of: {', '.join(known)}\n_bound:  {', '.join(BOUNDS)}\n"
+        f"{mystery.shape}:\n\n" + "\n".join(digests) + f"\n\n{roofs(gpu)}\n_kernel is one of: {', '.join(known)}\n_bound:  {', '.join(BOUNDS)}\n"
         f"_change, what should come next:\n{changes}"
     )
 
 
 def quoted(names, launch, gpu):
     """ " [row: its number; …]": rows of the digest that speak against an answer."""
-    cells = [f"{row.name}: {cell(row, launch, gpu)}" for name in names for row in [*ROWS, *RATES] if row.name == name]
+    cells = [f"{row.name}: {shown(row, launch, gpu)}" for name in names for row in [*ROWS, *RATES] if row.name == name]
     return f" [{'; '.join(cells)}]" if cells else ""
 
 
 def not_this_bound(launch, answer, gpu):
     busy = {need.unit: min(100, 100 * need.seconds / launch.seconds) for need in bounds.needs(launch, gpu)}
     if answer == "latency":
-        return f"not latency: some unit is busy for {max(busy.values()):.0f} % of the time"
+        return f"not latency: some unit is busy for {about(max(busy.values()))} of the time"
     unit = bounds.L1 if answer.startswith(("L1", "shared-memory")) else answer
     rows = quoted(ROWS_OF_BOUNDS[answer], launch, gpu)
     if unit == bounds.verdict(launch, gpu).unit:
         lesson = "the right pipe, the wrong work: compare the bytes between warps and L1, 128 a cycle, with shared wavefronts and bank conflicts"
         return lesson + rows
     share = busy.get(unit, 0)
-    return f"{unit}: busy for {share:.0f} % of the time{', but another unit is busier' if share >= 100 * bounds.BUSY else ''}{rows}"
+    return f"{unit}: busy for {about(share)} of the time{', but another unit is busier' if share >= 100 * bounds.BUSY else ''}{rows}"
 
 
 def why_not(exercise, launch, question, answer):
@@ -134,8 +153,8 @@ def why_not(exercise, launch, question, answer):
     if question == "kernel" and answer in known:
         # The count in which the two differ most.
         rows = [(row, row.value(known[answer], gpu) or 0, row.value(launch, gpu) or 0) for row in ROWS if row.name in KERNELS_DIFFER_IN]
-        row, theirs, ours = max(rows, key=lambda values: abs(math.log((values[1] + 1) / (values[2] + 1))))
-        return f"{answer} has {row.name}: {row.text(theirs)}; this one {row.text(ours)}"
+        row, *_ = max(rows, key=lambda values: abs(math.log((values[1] + 1) / (values[2] + 1))))
+        return f"{answer} has {row.name}: {shown(row, known[answer], gpu)}; this one {shown(row, launch, gpu)}"
     if question == "bound" and answer in BOUNDS:
         return not_this_bound(launch, answer, gpu)
     if question == "change" and answer in changes:

@@ -23,7 +23,6 @@ class Mystery:
     shape: str
     changes: dict  # {name: Change}: all that are offered
     sealed: dict  # {letter: (kernel, change)}
-    timed: bool = False  # times are shown; else rates, because the step's page prints each kernel's time
 
 
 TENSOR_CORES = Change(
@@ -42,7 +41,7 @@ WIDE = Change(
     ("issue slots", "sectors a load"),
 )
 ON_CHIP = "it saves bytes of DRAM: how near is DRAM to its roof?"
-OF_DRAM = ("DRAM bytes a second", "DRAM read", "DRAM written")
+OF_DRAM = ("DRAM bytes a second", "bytes that must move")
 NEXT_TILE = Change(
     "copy the next tile while this one is multiplied",
     "it pays where no unit is busy because warps wait for copies: are there asynchronous copies already, and what do warps wait for?",
@@ -174,24 +173,18 @@ MYSTERIES = {
         case="4k-d128",
         shape="16 heads, 4096 queries and keys, head dim 128, fp16, on an H200",
         changes={
-            "on_chip": Change(
-                "keep the matrices of pairs on the chip", "it saves bytes of DRAM: compare DRAM read and written with the floor and the time"
-            ),
-            "tensor_cores": Change(
-                "multiply by mma.sync", "it pays where lanes multiply one by one: compare the tensor pipe with operations and time"
-            ),
+            "on_chip": Change("keep the matrices of pairs on the chip", ON_CHIP, OF_DRAM),
+            "tensor_cores": TENSOR_CORES,
             "larger_tiles": Change(
                 "give a warp more keys, so that a fragment feeds more mma",
-                "it saves ldmatrix: compare shared wavefronts with tensor instructions",
+                "it saves ldmatrix: are there mma, and how many shared wavefronts beside the tensor instructions?",
+                ("tensor pipe", "shared wavefronts", "tensor instructions"),
             ),
-            "next_tile": Change(
-                "copy the next tile while this one is multiplied", "it pays where nothing is busy, because warps wait for copies"
-            ),
-            "padding": Change("pad the rows in shared memory", "it saves bank conflicts: are they many beside the shared wavefronts?"),
-            "wide_loads": Change("load 16 bytes a lane from global memory", "it saves requests and instructions: are these busy?"),
+            "next_tile": NEXT_TILE,
+            "padding": PADDING,
+            "wide_loads": WIDE,
         },
         sealed={"A": ("05cdb97eed3c", "d56be91a06de"), "B": ("139de8b0657b", "20697b4d381b"), "C": ("7cb5e59d1c6a", "fe6af4765f5e")},
-        timed=True,
     ),
     "07_block_sparse/5_a_mystery": Mystery(
         step="07_block_sparse",

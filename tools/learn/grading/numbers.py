@@ -6,6 +6,7 @@ from fractions import Fraction
 TOLERANCE = 0.02  # of rates and times; counts must be exact
 TELLING = (2, 3, 4, 5, 6, 8, 10, 12, 16, 32, 64, 128)  # factors that say what was forgotten: a head, a byte, a lane
 NEAR = Fraction(1, 1000)
+MEASURED_BANDWIDTH = 4.25e12  # bytes/s of a copy on an H200, read plus written: what the exercises divide by
 SMALL = 100  # of a smaller number a factor would give the answer away
 
 

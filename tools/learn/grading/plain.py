@@ -9,7 +9,7 @@ from pathlib import Path
 from tools.learn.grading.run import ROOT, TIMEOUT
 
 SEEDS = (1, 2, 3)
-KEYS = ("sectors_loaded", "sectors_stored", "barriers")
+KEYS = ("sectors_loaded", "sectors_stored", "barriers", "blocks")
 
 
 def run(program, size, seed):
@@ -38,6 +38,8 @@ def why_not(launches, enough):
             return f"{count[key]} {what}, {enough[key]} must be"
     if enough["threads"] > 1024 and count["threads"] < enough["threads"] / 16:
         return f"{count['threads']} threads do all the work; the machine has room for {enough['threads']} and more"
+    if count["blocks"] > 4 * enough["blocks"]:  # of 32 threads, if need be
+        return f"{count['blocks']} blocks are launched where {enough['blocks']} would do: does the grid follow from the size?"
     if enough["barriers"] and not count["barriers"]:
         return "no barrier was passed: how do the threads of a block get each other's results?"
     return ""

@@ -45,8 +45,9 @@ struct AttentionSupport {
   std::vector<int> sparse_q = {}, sparse_k = {};  // queries and keys of a mask's block
   bool sparse_tokens = false;                     // heads that stream by token
   // [end]
-  bool grouped_heads = true;  // kv_heads < heads
-  int row_alignment = 1;      // bytes
+  bool grouped_heads = true;                // kv_heads < heads
+  int row_alignment = 1;                    // bytes
+  std::int64_t max_row_stride = INT64_MAX;  // elements; rows of this file lie side by side
   int max_batch = 65535;
   int max_heads = 65535;
 };
@@ -80,6 +81,17 @@ inline void require_supported(const AttentionSupport& supports, const Attention&
 template <bool Const>
 device::AnyHeads<Const> view(const DeviceArray& array, std::int64_t heads, std::int64_t rows, std::int64_t dim) {
   return {array.data(), heads * rows * dim, rows * dim, dim};
+}
+
+// Whether every row, of `element` bytes an element, begins at a multiple of `bytes`.
+template <bool Const>
+bool has_rows_at(const device::AnyHeads<Const>& x, std::int64_t bytes, std::int64_t element) {
+  return x.row_stride * element % bytes == 0;
+}
+// Elements from one row to the next.
+template <bool Const>
+std::int64_t row_distance(const device::AnyHeads<Const>& x, int) {
+  return x.row_stride;
 }
 
 // Calls f with the shape as kernels take it.

@@ -110,7 +110,8 @@ def reason(launch, unit):
             return f"shared-memory banks: {wavefronts / ideal:.1f} wavefronts for each ideal one"
         return "shared-memory bandwidth: a wavefront a cycle, few conflicts"
     if is_scattered(launch):
-        return f"L1 sectors: {sectors / requests:.1f} per request where {launch.ideal_sectors:.3g} would do"
+        ideal = f"neighbouring lanes need {launch.ideal_sectors:.3g}" if launch.lines else f"{launch.ideal_sectors:.3g} would do"
+        return f"L1 sectors: {sectors / requests:.1f} per request where {ideal}"
     return "L1 requests: one pass each, few sectors too many"
 
 

@@ -49,8 +49,8 @@ class Launch:
 
     @property
     def ideal_sectors(self):
-        """Sectors of a request, on average, if 32 lanes wanted neighbouring elements. By the widths of the accesses; 4, for elements of 4
-        bytes, where those are not known."""
+        """Sectors of a request, on average, if its lanes wanted neighbouring elements. The simulator knows the widths of the accesses and takes
+        32 elements for each; Nsight Compute takes one element where all lanes want the same. 4, for 32 elements of 4 bytes, where neither is known."""
         requests = self.requests()
         moved = [line for line in self.lines if line["space"] == "global" and line["requests"]]
         if moved:

@@ -2,6 +2,7 @@
 
 import json
 
+MMA_CYCLES = 6.1  # of a scheduler, for an mma.sync.m16n8k16 on an H100 or H200: docs/ceilings.md
 DEVICES = ("h200", "h100")  # whose results are committed: those of the first count where a step was measured on both
 
 

@@ -7,7 +7,7 @@
 int main(int argc, char** argv) {
   if (argc != 2) return 2;
   const int n = std::atoi(argv[1]);
-  const float a = 1.5f;
+  const float a = n % 2 == 0 ? 1.5f : -0.75f;
   std::vector<float> x(n), y(n);
   for (int i = 0; i < n; ++i) {
     x[i] = float(i % 513) - 256;

@@ -37,7 +37,7 @@ __global__ void __launch_bounds__(tc_threads) gemm(Shape shape,
   // ---- prologue ----
   for (int k_tile = 0; k_tile < stages - 1; ++k_tile) {
     if (k_tile < k_tiles) copy_tile(k_tile);
-    ptx::cp_async_commit_group();  // an empty group, too: the waits below count groups
+    ptx::cp_async_commit_group();
   }
   // ---- main loop ----
   float acc[4][4][4] = {};

@@ -1,5 +1,5 @@
 // Exercise 2 of step 03: a softmax with a block per row, and three faults. The simulator reports one of them; the checker sees
-// the second, once that is mended; the third shows only in short rows.
+// the second, once that is mended; the third shows at some shapes only. A row may consist of −∞ alone; then y is 0.
 #pragma once
 
 #include "steps/03_online_softmax/rows.cuh"

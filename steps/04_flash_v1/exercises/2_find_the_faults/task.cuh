@@ -1,6 +1,8 @@
 // Exercise 2 of step 04: Algorithm 1 with two faults. One shows at the default shape; the other only at some lengths.
 #pragma once
 
+#include "steps/04_flash_v1/exercises/exercise.h"
+
 namespace exercise {
 
 using namespace flash_v1;

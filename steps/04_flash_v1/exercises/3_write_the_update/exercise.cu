@@ -1,19 +1,6 @@
 // Exercise 3 of step 04: the loops of `scalar`, with the update of O that you write in task.cuh.
 #include "../exercise.h"
 
-namespace exercise {
-
-using namespace flash_v1;
-
-// What is known of a row when a block of keys has been multiplied with it. Scores are in base 2.
-struct Row {
-  float m, l;          // of the keys before: −∞ and 0 if there are none
-  float m_tile;        // m̃: the largest score of this block
-  float m_new, l_new;  // of both together
-};
-
-}  // namespace exercise
-
 #include EXERCISE_KERNEL
 
 namespace {

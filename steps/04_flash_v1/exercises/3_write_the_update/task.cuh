@@ -10,7 +10,18 @@
 // neighbouring columns, and P̃ and V are read once. PapersUpdate of 01_scalar.cuh is what you write here: do not call it.
 #pragma once
 
+#include "steps/04_flash_v1/exercises/exercise.h"
+
 namespace exercise {
+
+using flash_v1::SmallBlocks;  // of 32 keys, for dim ≤ 64
+
+// What is known of a row when a block of keys has been multiplied with it. Scores are in base 2.
+struct Row {
+  float m, l;          // of the keys before: −∞ and 0 if there are none
+  float m_tile;        // m̃: the largest score of this block
+  float m_new, l_new;  // of both together
+};
 
 // Called by all 32 lanes. As handed out, it leaves O at 0.
 __device__ inline void update_o(const Row& row, int keys, int dim,

@@ -1,7 +1,8 @@
 // 99_toy, hopper: a block a row, compiled for sm_90a alone.
 // Predecessor: 1_row_per_thread.cuh
 //
-// The file's name says for which architecture it is compiled. Its variant needs compute capability 9.0.
+// The file's name says for which architecture it is compiled (cmake/architectures.cmake), and its variant that it needs that
+// one.
 #include "common/device/block.cuh"
 #include "common/runtime/launch.h"
 #include "steps/99_toy/launches.h"

@@ -36,7 +36,7 @@ std::vector<run::SoftmaxVariant> variants() {
           {.name = "hopper",
            .idea = "a kernel that is compiled for sm_90a alone",
            .supports = {.dtypes = {Dtype::fp32}},
-           .compute_capability = 90,
+           .compute_capability = run::only(90),
            .cost = cost,
            .launch = launch_on_hopper},
           borrowed};

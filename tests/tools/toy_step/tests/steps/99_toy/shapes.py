@@ -1,4 +1,4 @@
-"""The shapes at which step 99 is measured. tools/measure/shapes.py says what each list is for."""
+"""What step 99 tells the tools, the shapes at which it is measured among it. tools/measure/shapes.py says what each name is for."""
 
 FIXED = {
     "smallest": ["--rows", "8", "--cols", "64"],

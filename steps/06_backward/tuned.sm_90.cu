@@ -1,10 +1,9 @@
-// Step 06: the rungs whose instructions need compute capability 9.0, red of 16 bytes and stmatrix. Compiled for that alone.
+// Step 06: the fastest kernels, and with them `deterministic`. Their instructions need compute capability 9.0.
 #include <algorithm>
 
 #include "steps/06_backward/09_tuned_64.cuh"
 #include "steps/06_backward/10_tuned_128.cuh"
 #include "steps/06_backward/11_deterministic.cuh"
-#include "steps/06_backward/any_dim.h"
 #include "steps/06_backward/launches.h"
 
 namespace backward {
@@ -12,26 +11,6 @@ namespace {
 
 using DroppedShape = device::Dropped<AttentionShape>;
 
-template <class T, int dim>
-struct FragmentOrder : Block<KeysSmem<T, dim>, tile_keys, tile_threads> {
-  static constexpr auto kernel = backward_one_kernel<T, dim, SumsByLane<true>>;
-  static constexpr bool by_lane = true;
-};
-template <class T, int dim>
-struct Transposed : Block<TransposedSmem<T, dim>, tile_keys, tile_threads> {
-  static constexpr auto kernel = backward_transposed<T, dim, true>;
-  static constexpr bool by_lane = true;
-};
-template <class T, int dim>
-struct Pipeline : Block<PipelineSmem<T, dim>, tile_keys, tile_threads> {
-  static constexpr auto kernel = backward_pipeline<T, dim, true>;
-  static constexpr bool by_lane = true;
-};
-template <class T, int dim>
-struct Keys32 : Block<Keys32Smem<T, dim>, wide_keys, tile_threads> {
-  static constexpr auto kernel = backward_keys_32<T, dim, true>;
-  static constexpr bool by_lane = true;
-};
 template <class T, int dim>
 struct Tuned64 : Block<Keys32Smem<T, dim>, wide_keys, tile_threads> {
   static constexpr auto kernel = backward_tuned_64<T, dim>;
@@ -73,7 +52,7 @@ void launch_deterministic(const run::BackwardLaunch& l) {
       launch(gradient_of_queries_32<T, dim>, ceil_div(l.shape.seq_q, query_threads<dim>), l.shape.heads, query_threads<dim>,
              sizeof(DeterministicSmem<T, dim>), l.dq.as<T>());
     });
-    launch_repair<T>(l, l.device_shape());
+    repair(l, device::any_shape(l.device_shape()));
   });
 }
 std::size_t deterministic_bytes(const problem::Backward& a) {
@@ -84,13 +63,8 @@ std::size_t deterministic_bytes(const problem::Backward& a) {
 
 }  // namespace
 
-Rung deterministic() { return {launch_deterministic, deterministic_bytes, ""}; }
-Rung any_dim() { return {launch_any_dim<true>, any_dim_bytes<true>, "convert_padded"}; }
-Rung fragment_order() { return rung_of<FragmentOrder, 32, 64, 96, 128>(); }
-Rung transposed() { return rung_of<Transposed, 32, 64, 96, 128>(); }
-Rung pipeline() { return rung_of<Pipeline, 32, 64, 96, 128>(); }
-Rung keys_32() { return rung_of<Keys32, 32, 64>(); }
-Rung tuned_128() { return rung_of<Tuned128, 96, 128>(); }
 Rung tuned_64() { return rung_of<Tuned64, 32, 64>(); }
+Rung tuned_128() { return rung_of<Tuned128, 96, 128>(); }
+Rung deterministic() { return {launch_deterministic, deterministic_bytes, ""}; }
 
 }  // namespace backward

@@ -31,7 +31,7 @@ void launch_dims(const run::BackwardLaunch& l) {
   const Mask mask = device_mask(l);
   const KeyParts parts{l.arrays.get<float>("part_dk"), l.arrays.get<float>("part_dv")};
   run::with_device_shape(l, [&]<class Shape>(const Shape& shape) {
-    launch_plan<KeyRow>(l, sizes, mask, shape);
+    launch_plan<KeyRow>(l, sizes, mask, without_dropout(shape));
     device::with_16_bit_type(l.shape.dtype, [&]<class T>(T) {
       float* dq_sums = l.arrays.get<float>("dq_sums");
       launch_prepare_chunks<T>(l, dq_sums);
@@ -50,10 +50,7 @@ void launch_dims(const run::BackwardLaunch& l) {
                       l.device_shape(), sizes, l.arrays.get<int>("split_rows"), l.arrays.get<Rank>("ranks"), parts,
                       statistics_of(l), l.dk.as<T>(), l.dv.as<T>());
       launch_convert_blocks<T>(l);
-      runtime::launch(repair_sparse<T, Shape>,
-                      {.grid = grid_of(repair_blocks, l.shape.kv_heads, l.shape.batch), .block = 32 * repair_warps}, shape,
-                      mask, l.q.as<const T>(), l.k.as<const T>(), l.v.as<const T>(), l.d_o.as<const T>(), statistics_of(l),
-                      l.dq.as<T>(), l.dk.as<T>(), l.dv.as<T>());
+      launch_repair<T, 64, 128>(l, device::any_shape(shape), LivePairs{mask});
     });
   });
 }
@@ -75,6 +72,10 @@ std::size_t backward_bytes(const problem::Backward& a) {
   if (a.dim <= 64)
     return device::with_at_least<32, 64>(a.dim, [](auto dim) { return sizeof(SparseKeysSmem<Keys32Smem<__half, dim>>); });
   return device::with_at_least<96, 128>(a.dim, [](auto dim) { return sizeof(SparseKeysSmem<RolesSmem<__half, dim>>); });
+}
+std::string too_large_backward(const problem::Attention& a) {
+  const std::string too_large = backward::too_large(a);
+  return too_large.empty() ? too_large_for_plan(a, backward::tile_rows, wide_keys, true) : too_large;
 }
 
 }  // namespace block_sparse

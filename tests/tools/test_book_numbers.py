@@ -1,0 +1,344 @@
+"""Numbers in the book's prose are those of results/ and docs/machine/, or follow from them. Nobody types a table; sentences are typed, so they are
+computed again here. A test that fails names the page and what it should say."""
+
+import json
+import re
+import statistics
+import subprocess
+import tempfile
+from pathlib import Path
+
+import pytest
+from conftest import BIN, ROOT
+
+from tools.book import tables
+from tools.measure.profiling import bounds, ncu
+from tools.measure.profiling.machine import MMA_CYCLES
+
+H200 = json.loads((ROOT / "docs" / "machine" / "h200.json").read_text())
+CEILINGS = {name: entry["value"] for name, entry in H200["ceilings"].items()}
+SMS, CLOCK = H200["multiprocessors"], H200["sm_clock_mhz"] * 1e6
+LATENCY = round(H200["latency_cycles"]["hbm"] / CLOCK, 9)  # as the pages have it
+ROOF = CEILINGS["mma_sync_flops_per_second"] / 1e12
+
+
+def prose(page):
+    """The paragraphs of a page, each as one line, without code and without tables that are made."""
+    text = re.sub(r"<!-- results:.*?<!-- /results -->", "", (ROOT / "docs" / page).read_text(), flags=re.DOTALL)
+    text = re.sub(r"^(`{3,}|~{3,}).*?^\1\s*$", "", text, flags=re.DOTALL | re.MULTILINE)
+    return [" ".join(paragraph.split()) for paragraph in re.split(r"\n\s*\n", text)]
+
+
+def measured(step, shape):
+    """{variant: result} of the committed benchmark."""
+    (found,) = [report for (name, at), report in tables.benchmarks(ROOT).items() if name[:2] == step and at == shape]
+    return tables.by_variant(found)
+
+
+def says(value, text):
+    """Whether a number, rounded to the digits of a text, is the text's."""
+    return abs(value - float(text)) <= 0.5 * 10 ** -len(text.partition(".")[2]) + 1e-9
+
+
+# ---- what a variant measured, in the sentence below its prediction ----
+
+SHAPES = {  # {step: {what a page calls a shape: its name}}; "": where nothing is said
+    "02": {"": "4k"},
+    "04": {"": "4k"},
+    "05": {"": "4k", "dim 64": "4k", "dim 128": "4k-d128"},
+    "06": {"": "4k", "dim 64": "4k", "dim 128": "4k-d128"},
+    "07": {"": "16k", "head dim 64": "16k", "head dim 128": "16k-d128"},
+}
+TOKEN = re.compile(
+    r"(?P<ratio>\d[\d.]*) times(?: the speed of| as fast as)?(?: `(?P<other>\w+)`)?|(?P<rate>\d[\d.]*) TFLOP/s"
+    r"|(?P<dim>(?:head )?dim (?:64|128))\b|`(?P<shape>(?:4k|16k)(?:-d128)?(?: causal)?)`"
+)
+OTHER_RUNS = re.compile(r"burst|FlashAttention|beside other people|\d instead of|which allows|Without strips|the time of|the time:")
+
+
+def claims(step, paragraph):
+    """(ratio or rate as written, the variant compared with or None, shape) of each speed that a paragraph gives of its benchmark."""
+    other = None
+    for sentence in re.split(r"(?<=[.;])\s", paragraph):
+        tokens = [] if OTHER_RUNS.search(sentence) else list(TOKEN.finditer(sentence))
+        for i, token in enumerate(tokens):
+            if token["dim"] or token["shape"]:
+                continue
+            other = token["other"] or other
+            if token["ratio"] and other is None:
+                continue
+            after = []  # "at dim 64 and at dim 128"
+            for following in tokens[i + 1 :]:
+                if following["ratio"] or following["rate"]:
+                    break
+                after.append(following)
+            before = [one for one in tokens[:i] if one["dim"] or one["shape"]]
+            for named in after or before[-1:] or [None]:
+                shape = SHAPES[step][""] if named is None else named["shape"] or SHAPES[step][named["dim"]]
+                yield token["ratio"] or token["rate"], other if token["ratio"] else None, shape
+
+
+def speeds_of(page):
+    """[(what is said, problem or None)] of a page's measured variants."""
+    step, variants, found = page.name[:2], [], []
+    for paragraph in prose(page.name):
+        if paragraph.startswith("#"):
+            variants = re.findall(r"`(\w+)`", paragraph)
+        if not paragraph.startswith("**Measured") or not variants:
+            continue
+        for text, other, shape in claims(step, paragraph):
+            results = measured(step, shape)
+            mine = [results[variant] for variant in variants if variant in results]
+            if not mine or (other and other not in results):
+                continue
+            values = [results[other]["times_ms"]["median"] / one["times_ms"]["median"] if other else one["tflops"] for one in mine]
+            right = any(says(value, text) for value in values)
+            found.append((f"{page.name}: {text}" + (f" times {other}" if other else " TFLOP/s") + f" of {variants} at {shape}", None if right else values))
+    return found
+
+
+@pytest.mark.parametrize(("page", "at_least"), [("02_tiled_gemm", 7), ("02b_tiled_gemm", 5), ("05_flash_v2", 22), ("06_backward", 14), ("06b_backward", 5), ("07_block_sparse", 8)])
+def test_speeds_below_a_prediction_are_those_of_the_committed_benchmark(page, at_least):
+    found = speeds_of(ROOT / "docs" / f"{page}.md")
+    assert [(what, values) for what, values in found if values] == []
+    assert len(found) >= at_least, found  # that the sentences are still understood
+
+
+# ---- what follows from measurements by arithmetic ----
+
+
+def launches(step, shape):
+    """{kernel: its first launch in the committed profile, metrics as numbers}."""
+    (path,) = (ROOT / "results" / "h200").glob(f"ncu_{step}_*.csv")
+    first = {}
+    for launch in ncu.measured(path)[shape]:
+        first.setdefault(ncu.base_name(launch["Kernel Name"]), launch)
+    return {name: lambda metric, launch=launch: tables.metric(launch, metric) for name, launch in first.items()}
+
+
+def per_mma(launch):
+    return launch("smsp__inst_executed.sum") / launch("sm__inst_executed_pipe_tensor_op_hmma.sum")
+
+
+def cycles(launch):
+    return launch("gpu__time_duration.sum") * 1e-9 * launch("sm__cycles_elapsed.avg.per_second")
+
+
+def speeds_beside(program, variant, other, selected=lambda problem: True):
+    """Our speed over another one's in each cell of a run beside PyTorch's kernels."""
+    report = json.loads((ROOT / "results" / "h200" / f"{program}.json").read_text())
+    cells = [cell["contenders"] for cell in report["cells"].values() if selected(cell["problem"])]
+    ours = [one["of"] for contenders in cells for one in contenders if one["name"] == variant]
+    return [of[other]["median"] for of in ours if other in of]
+
+
+def of_claims(problem):
+    return problem["dtype"] == "fp16" and problem["dim"] in (64, 128) and problem["seq"] >= 2048
+
+
+def page_00():
+    rate = CEILINGS["read_bytes_per_second"]  # a load waits; half of a copy's bytes are stores
+    flight = rate * LATENCY
+    yield f"To read {rate / 1e12:.2f} TB/s at a latency of {LATENCY * 1e9:.0f} ns"
+    yield f"= {flight / 1e6:.2f} \\text{{ MB}}"
+    yield f"That is {flight / SMS / 1e3:.1f} kB for each SM."
+    yield f"at most {100 * 64 * 128 / (flight / SMS):.0f} % of the bandwidth"
+    fp32, copy = CEILINGS["fp32_flops_per_second"], CEILINGS["copy_bytes_per_second"]
+    yield f"{fp32 / copy:.0f} FLOP for each byte in fp32, and {ROOF:.0f} / {copy / 1e12:.2f} = {ROOF * 1e12 / copy:.0f} on the tensor cores"
+    yield f"by a factor of {CEILINGS['fma_flops_per_second'] / fp32:.2f} at most"
+
+
+def page_ceilings():
+    kept = CEILINGS["read_bytes_per_second"] * LATENCY / SMS
+    yield f"An SM needs [{kept / 1e3:.1f} kB]"
+    run = json.loads((ROOT / "results" / "h200" / "ceilings.json").read_text())["ceilings"]
+    mma = run["mma_sync_flops_per_second"]
+    at = SMS * bounds.SCHEDULERS * bounds.FLOPS_OF_MMA / MMA_CYCLES
+    yield f"**Expected.** {at * CLOCK / 1e12:.0f} TFLOP/s"
+    yield f"{mma['value'] / 1e12:.0f} TFLOP/s mean {mma['value'] / at / 1e9:.2f} GHz"
+    yield f"{mma['sustained'] / 1e12:.0f} TFLOP/s mean a clock of {mma['sustained'] / at / 1e9:.2f} GHz"
+    copy, read = run["copy_bytes_per_second"], run["read_bytes_per_second"]
+    yield f"{copy['value'] / 1e12:.2f} TB/s in bursts, {copy['sustained'] / 1e12:.2f} sustained: {copy['value'] / 4.8e10:.0f} and {copy['sustained'] / 4.8e10:.0f} %"
+    yield f"{read['value'] / 1e12:.2f} TB/s in bursts, {read['sustained'] / 1e12:.2f} sustained: {read['value'] / 4.8e10:.0f} and {read['sustained'] / 4.8e10:.0f} %"
+
+
+def page_02():
+    at = SMS * CLOCK / 1e12
+    yield f"= {SMS * bounds.SCHEDULERS * bounds.FLOPS_OF_MMA / MMA_CYCLES * CLOCK / 1e12:.0f}\\ \\text{{TFLOP/s}}"
+    yield f"The measured roof is {ROOF:.0f}:"
+    yield f"**Expected.** {at * 64 / 33:.2f} TFLOP/s, because"
+    yield f"**Expected.** {at * 64 / 2:.1f} TFLOP/s, because"
+    passes, flops = 8 * 16 * (2 * 8 + 2 * 2) + 128 * 2 + 128, 2 * 128 * 128 * 16
+    yield f"= {passes} \\\\"
+    yield f"**Expected.** {at * flops / passes:.0f} TFLOP/s, because the load/store pipe needs {passes} cycles"
+    mma, wavefronts = 512 / 4 * MMA_CYCLES, 8 * 768 + 256
+    bound = mma / wavefronts
+    yield f"**Expected.** {bound * ROOF:.0f} TFLOP/s, because {mma:.0f} cycles of tensor cores wait for {wavefronts} wavefronts: {bound:.2f} of the roof."
+    yield f"{measured('02', '4k')['tensor_cores']['tflops'] / round(bound * ROOF):.2f} times the prediction. The banks are the bound"
+    yield f"Nsight Compute counts {launches('02', '4k')['register_tile_gemm']('smsp__inst_executed.sum') / (4096**3 / 32):.2f} instructions for each multiply-add"
+
+
+def page_02b():
+    kernels = launches("02", "4k")
+    rungs = {"`pipeline`": "pipelined_gemm", "`large_tiles`": "large_tile_gemm", "`wide_epilogue`": "wide_epilogue_gemm", "`addresses`": "addresses_gemm", "`tuned`": "tuned_gemm"}
+    for rung, kernel in rungs.items():
+        yield f"| {rung} | {per_mma(kernels[kernel]):.2f} |"
+    for rung, others in [("large", 584), ("addresses", 63), ("tuned", 72)]:
+        yield f"0.6\\cdot{others} = {MMA_CYCLES * 128 + 32 + 0.6 * others:.0f}\\ \\text{{cycles}}"
+    for rung, kernel in {"`element_per_thread`": "element_per_thread", "`tensor_cores`": "tensor_core_gemm", "`pipeline`": "pipelined_gemm", "`tuned`": "tuned_gemm"}.items():
+        yield f"| {rung} | {kernels[kernel]('sm__cycles_elapsed.avg.per_second') / 1e9:.2f} |"
+    tile = cycles(kernels["block_order_gemm"]) / 4  # four waves
+    saved = 2048 * 32 / 64
+    yield f"**Expected.** {100 * saved / tile:.1f} % less time"
+    yield f"this saves {saved:.0f} cycles of some {round(tile, -3):,.0f} for a tile"
+    yield f"Nsight Compute saw {(cycles(kernels['addresses_gemm']) - cycles(kernels['tuned_gemm'])) / 4 / 64:.0f} cycles less per k-tile"
+
+
+def page_03():
+    yield f"reads at {CEILINGS['read_bytes_per_second'] / 1e12:.2f} TB/s need {CEILINGS['read_bytes_per_second'] * LATENCY / SMS / 1e3:.1f} kB for each"
+    times = {name: one["times_ms"]["median"] for name, one in measured("03", "16k × 4k").items()}
+    yield f"**Measured: missed.** {times['three_pass']:.2f} ms."
+    yield f"{times['online']:.2f} ms, {times['online'] / times['three_pass']:.2f} of the time of `three_pass`"
+
+
+def page_05():
+    mma, scalar = 64 * MMA_CYCLES, 64 * 2 + 32 * 6
+    yield f"$64\\cdot2+32\\cdot6={scalar}$"
+    yield f"**Expected.** At most {SMS * CLOCK * 512 * 64 / scalar / 1e12:.0f} TFLOP/s at dim 64, because a warp's {512 * 64:,} FLOP for a tile take {scalar} cycles"
+    for variant, wavefronts, expected in [("tensor_cores", 4736, "{:.0f} TFLOP/s"), ("ldmatrix", 704, "Well below {:.0f} TFLOP/s"), ("pipeline", 768, "At most {:.0f} TFLOP/s"), ("registers", 640, "At most {:.0f} TFLOP/s")]:
+        assert wavefronts_of_a_tile(variant) == wavefronts
+        rate = mma / wavefronts * ROOF
+        yield f"**Expected.** {expected.format(rate if variant == 'tensor_cores' else round(rate, -1))} at dim 64"
+        if variant != "tensor_cores":
+            yield f"{wavefronts} wavefronts per tile allow {mma / wavefronts:.2f} of the roof"
+    yield "+128=4736$"
+    scalar_kernel = launches("05", "4k-d128")["flash_scalar"]
+    yield f"the kernel executes {scalar_kernel('smsp__inst_executed.sum') / (16 * 2 * 128 * 4096**2 / 32):.1f} instructions for each multiply-add"
+
+
+def page_05b():
+    kernels = launches("05", "4k-d128")
+    for variant in ("pipeline", "edge_masks", "folded_scale", "registers", "addresses", "rows_32", "lazy_rescale", "tuned"):
+        main = tables.read_json(ROOT, "results/machine_code/05_flash_v2.json")["kernels"]
+        (loop,) = [entry["loop"] for name, entry in main.items() if re.fullmatch(rf"flash_{variant}<__half, (TunedTile<)?128>+", name)]
+        yield f"| `{variant}` | {loop['instructions'] / loop['HMMA']:.2f} | {per_mma(kernels[f'flash_{variant}']):.2f} |"
+    ours = ("attention_peers", "tuned", "FlashAttention-2")
+    selected, whole = speeds_beside(*ours, of_claims), speeds_beside(*ours)
+    assert len(selected) == 12
+    yield f"`tuned` has {statistics.geometric_mean(selected):.2f} times the speed of FlashAttention-2 in the geometric mean. Over all {len(whole)} cells it has {statistics.geometric_mean(whole):.2f} times."
+    yield f"The worst of the twelve cells, dim 128, causal, 2,048 tokens, has {min(selected):.2f}."
+    behind = [100 * (1 / over - 1) for over in speeds_beside(*ours, lambda problem: problem["dim"] == 256)]
+    yield f"FlashAttention-2 is ahead by {min(behind):.0f} to {max(behind):.0f} %."
+
+
+def page_06():
+    products = 32 * 4096**2 * 64 / 32 / (SMS * CLOCK) * 1e3  # milliseconds of a line for each multiply-add of a warp
+    yield f"that is {33 * products:.0f} ms for each of the two. The other three, at two lines, take {6 * products:.0f} ms."
+    yield f"**Expected.** {(66 + 6) * products / 1e3:.2f} s at `4k`"
+    results = measured("06", "4k")
+    yield f"not {6 * products:.0f}."
+    yield f"{results['two_kernels']['tflops'] / (MMA_CYCLES / 4 / 4.0 * ROOF):.2f} of the bound"
+    yield f"makes the same products in {results['fragment_order']['times_ms']['median'] / results['one_kernel']['times_ms']['median']:.2f} of the time"
+    yield f"[{MMA_CYCLES}/4 = {MMA_CYCLES / 4:.3f} cycles]"
+    for variants, wavefronts in [("`two_kernels`", 4.0), ("`one_kernel`, `fragment_order`", 2.8), ("`transposed`", 3.1), ("`pipeline`", 3.3), ("`keys_32`, `tuned_64`", 2.0), ("`deterministic`", 2.3)]:
+        yield f"| {variants} | {wavefronts} | {MMA_CYCLES / 4 / wavefronts:.2f} |"
+    up_to_128 = speeds_beside("backward_peers", "tuned", "FlashAttention-2", lambda problem: problem["dim"] <= 128)
+    yield f"`tuned` is {min(up_to_128):.2f} to {max(up_to_128):.2f} times as fast as FlashAttention-2 up to dim 128"
+
+
+def page_07():
+    lengths = [128, 197 - 128]
+    yield f"at least {100 * sum(length**2 for length in lengths) / 197**2:.1f} % of the pairs are live"
+    times = {shape: {name: one["times_ms"]["median"] for name, one in measured("07", shape).items()} for shape in ("16k", "16k-d128")}
+    ratio = [times[shape]["test_per_block"] / times[shape]["list"] for shape in times]
+    yield f"`list` is {ratio[0]:.2f} times as fast as `test_per_block` at `16k` (head dim 64) and {ratio[1]:.2f} times at `16k-d128`"
+    yield f"`test_per_block` takes {times['16k']['test_per_block']:.2f} ms"
+    ratio = [times[shape]["ordered"] / times[shape]["tokens"] for shape in times]
+    yield f"`tokens` has {ratio[0]:.2f} and {ratio[1]:.2f} times the speed of `ordered`"
+
+
+DERIVED = {
+    "00_how_a_gpu_runs.md": page_00,
+    "ceilings.md": page_ceilings,
+    "02_tiled_gemm.md": page_02,
+    "02b_tiled_gemm.md": page_02b,
+    "03_online_softmax.md": page_03,
+    "05_flash_v2.md": page_05,
+    "05b_flash_v2.md": page_05b,
+    "06_backward.md": page_06,
+    "07_block_sparse.md": page_07,
+}
+
+
+@pytest.mark.parametrize("page", DERIVED)
+def test_a_page_says_what_its_numbers_give(page):
+    text = " ".join(" ".join(prose(page)).split())
+    assert [sentence for sentence in DERIVED[page]() if sentence not in text] == []
+
+
+def wavefronts_of_a_tile(variant):
+    """Of step 05 at dim 64: 64 queries and 64 keys, counted by the simulator."""
+
+    def wavefronts(keys):
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder) / "counted.json"
+            shape = ["--heads", "1", "--seq-q", "64", "--seq-k", str(keys), "--dim", "64"]
+            command = [BIN / "05_flash_v2", "--variant", variant, *shape, "--no-check", "--counters", "--json", path]
+            subprocess.run([str(part) for part in command], capture_output=True, check=True)
+            (launch,) = json.loads(path.read_text())["results"][0]["counters"]
+        number = {**launch["exact"], **launch["estimate"]}["memory_l1_wavefronts_shared"]
+        return number["value"] if isinstance(number, dict) else number
+
+    return (wavefronts(256) - wavefronts(128)) / 2
+
+
+# ---- names of files ----
+
+FILE = re.compile(r"(?<![\w./<*{…-])((?:[\w.-]+/)*[\w-]+\.(?:cuh|cu|cpp|h|py|cmake|ipynb|csv|gdb|md))(?::(\d+))?(?![\w(*])")
+OF_CUDA = {"cuda_fp16.h", "cuda_bf16.h"}
+
+
+def tracked():
+    """{how a text may call a file: the files}: by its path, or by the end of the path."""
+    listed = subprocess.run(["git", "ls-files", "--cached", "--others", "--exclude-standard"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    names = {}
+    for path in listed.splitlines():
+        parts = path.split("/")
+        for i in range(len(parts)):
+            names.setdefault("/".join(parts[i:]), []).append(path)
+    return names
+
+
+def line_of(path, number):
+    lines = (ROOT / path).read_text().splitlines()
+    return lines[number - 1] if number <= len(lines) else ""
+
+
+def test_files_and_lines_that_the_book_names_are_there():
+    """In sentences, in reports and in commands; not what a reader makes (build/, NN_name)."""
+    known, wrong = tracked(), []
+    texts = [*sorted((ROOT / "docs").glob("*.md")), *sorted((ROOT / "notebooks").glob("*.ipynb")), ROOT / "README.md", ROOT / "CONTRIBUTING.md"]
+    for path in texts:
+        for number, line in enumerate(path.read_text().splitlines(), 1):
+            for found in FILE.finditer(re.sub(r"https?://\S+", "", line)):
+                name = found[1].lstrip("./")
+                if name.startswith("build/") or "NN_name" in name or name in OF_CUDA:
+                    continue
+                at = known.get(name, [])
+                kernel = re.search(r" in kernel faulty::(\w+)", line)
+                right = [one for one in at if not found[2] or re.search(r"\w", line_of(one, int(found[2])))]
+                if not right or (kernel and f"// fault: {kernel[1]}" not in line_of(right[0], int(found[2]))):
+                    wrong.append(f"{path.name}:{number}: {found[0]}")
+    assert wrong == []
+
+
+def test_a_release_has_a_date_only_when_it_is_released():
+    version = re.search(r"^## (\S+), (.+)$", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)
+    cited = (ROOT / "CITATION.cff").read_text()
+    assert f"\nversion: {version[1]}\n" in cited
+    assert ("date-released:" in cited) == (version[2] != "not yet released")
+
+
+def test_pictures_write_xor_as_the_pages_do():
+    """⊕ is the merge of two states."""
+    assert [path.name for path in (ROOT / "tools" / "book" / "plots").glob("*.py") if "⊕" in path.read_text()] == []
