@@ -15,6 +15,7 @@ same calls may be captured by torch.cuda.graph: make each of them once before, b
 that its kernels are loaded. A captured call keeps its dropout seed.
 """
 
+import contextlib
 import ctypes
 import functools
 import json
@@ -28,7 +29,8 @@ from pathlib import Path
 import torch
 
 FORWARD, BACKWARD = "05_flash_v2", "06_backward"
-SIMULATOR = threading.Lock()  # it runs one launch at a time
+SIMULATOR, NOTHING = threading.Lock(), contextlib.nullcontext()  # the simulator runs one launch at a time
+NO_GRADIENTS = (None,) * 4  # addresses of d_o, dq, dk and dv
 INTEGER, REAL = (int, numbers.Integral), (float, int, numbers.Real)  # the builtin types first: the others are found slowly
 MAX_FP32 = (2 - 2**-23) * 2.0**127
 DTYPES = {torch.float32: b"fp32", torch.float16: b"fp16", torch.bfloat16: b"bf16"}
@@ -138,18 +140,24 @@ class _Library:
 
     # [doc: run]
     def run(self, program, addresses, device):
-        """Launches the program once, with scratch memory of PyTorch's."""
-        scratch = stream = None
+        """Launches the program once, with scratch memory of PyTorch's, in its current stream."""
+        scratch = None
         if program.scratch_bytes:
             scratch = torch.empty(program.scratch_bytes, dtype=torch.uint8, device=device)
-        if device.type == "cuda":
-            stream = torch.cuda.current_stream(device.index).cuda_stream
+        stream = _stream(device.index) if device.type == "cuda" else None
         if not self._c.attention_launch_on(program.handle, addresses, None if scratch is None else scratch.data_ptr(), stream):
             raise RuntimeError(self._error())
     # [/doc: run]
 
     def _error(self):
         return self._c.attention_error().decode()
+
+
+def _stream(index):
+    """The current stream of a CUDA device, as an address. The first way takes 0.2 µs, the other one 2 µs."""
+    if hasattr(torch._C, "_cuda_getCurrentRawStream"):
+        return torch._C._cuda_getCurrentRawStream(index)
+    return torch.cuda.current_stream(index).cuda_stream
 
 
 @functools.cache
@@ -201,11 +209,10 @@ def _run(step, options, tensors, cu_seqlens, checked, gradients=(), determinism=
         count, sums_at = len(cu_seqlens), (cu_seqlens.data_ptr(), None if checked is None else checked.data_ptr())
         sums = None if checked is None else ctypes.string_at(sums_at[1], 4 * count)
     key = (device.index or 0, q.dtype, q.shape, k.shape, strides, starts, count, sums, *others, variants[step == BACKWARD])
-    with torch.cuda.device(device.index) if device.type == "cuda" else SIMULATOR:
-        program = _as_deterministic(determinism, functools.partial(library.program, *key))
+    with NOTHING if device.type == "cuda" else SIMULATOR:
+        program = library.program(*key, False) if determinism is None else _as_deterministic(determinism, functools.partial(library.program, *key))
         if launches:
-            of_forward, of_backward = places[:4], places[4:] or (None, None, None, None)
-            library.run(program, _Addresses(*of_forward, lse_at, *of_backward, *sums_at, seed), device)
+            library.run(program, _Addresses(*places[:4], lse_at, *(places[4:] or NO_GRADIENTS), *sums_at, seed), device)
 
 
 def _rows(x):

@@ -49,7 +49,7 @@ struct AttentionSparse {
 };
 
 struct AttentionProblem {
-  int device;  // its number; it becomes the calling thread's current one. The simulator has number 0 alone
+  int device;  // its number; the calling thread's current one stays as it is. The simulator has number 0 alone
   int batch, heads, kv_heads, seq_q, seq_k, dim;
   int causal;                // 0 or 1: query i sees the keys j ≤ i + seq_k − seq_q
   int window;                // query i sees the keys j with |i + seq_k − seq_q − j| < window; 0: none

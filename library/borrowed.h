@@ -30,7 +30,7 @@ using Given = std::function<const void*(const run::Array&)>;
 
 class Borrowed {
  public:
-  // Makes the device current, and the stream that of launches. Throws runtime::Error.
+  // Makes the device current, and the stream that of launches, until the end of this object. Throws runtime::Error.
   Borrowed(int device, void* stream);
   ~Borrowed();
   Borrowed(const Borrowed&) = delete;
@@ -55,6 +55,7 @@ class Borrowed {
 
   std::vector<Copy> copies_;  // the simulator's
   void* stream_before_ = nullptr;
+  int device_before_ = 0;
 };
 
 // Of the caller's, for one launch; the simulator has its own.

@@ -13,10 +13,15 @@ std::size_t padded_bytes(const run::Array& array) { return (run::bytes(array) + 
 }  // namespace
 
 Borrowed::Borrowed(int device, void* stream) : stream_before_(runtime::launch_stream) {
-  CUDA_CHECK(cudaSetDevice(device));
+  CUDA_CHECK(cudaGetDevice(&device_before_));
+  if (device != device_before_) CUDA_CHECK(cudaSetDevice(device));
   runtime::launch_stream = static_cast<cudaStream_t>(stream);
 }
-Borrowed::~Borrowed() { runtime::launch_stream = static_cast<cudaStream_t>(stream_before_); }
+Borrowed::~Borrowed() {
+  runtime::launch_stream = static_cast<cudaStream_t>(stream_before_);
+  int device = device_before_;
+  if (cudaGetDevice(&device) == cudaSuccess && device != device_before_) cudaSetDevice(device_before_);
+}
 
 void* Borrowed::input(const char*, const Rows& rows) { return rows.data; }
 void* Borrowed::output(const char*, const Rows& rows) { return rows.data; }

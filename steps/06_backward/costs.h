@@ -6,6 +6,7 @@
 
 #include "common/problem/cost.h"
 #include "common/run/family/packed.h"
+#include "steps/06_backward/parts.h"
 
 namespace backward {
 
@@ -37,10 +38,23 @@ inline Costs two_kernels_costs(const Backward& a) {
   return {prepare_chunks_cost(a, false), problem::backward_cost(a, "gradient_of_keys", 4, BackwardResult::dk_dv),
           problem::backward_cost(a, "gradient_of_queries", 3, BackwardResult::dq), repair_cost};
 }
+// Of a variant that splits query heads over blocks: its second kernel writes the parts of dK and dV instead of their sums, and
+// add_parts, at that place of the list, adds them.
+inline Costs with_parts(const Backward& a, Costs costs, std::ptrdiff_t place) {
+  const int parts = parts_of(a);
+  if (parts == 1) return costs;
+  const double elements = 2.0 * a.batch * a.kv_heads * a.seq_k * a.dim;
+  const double bytes = static_cast<double>(problem::bytes(a.dtype)) * elements;
+  costs[1].bytes_written += (parts - 1) * bytes;
+  costs.insert(costs.begin() + place, {"add_parts", parts * elements, parts * bytes, bytes});
+  return costs;
+}
 inline Costs deterministic_costs(const Backward& a) {
   const char* kernel = a.dim <= 64 ? "backward_tuned_64" : "backward_tuned_128";
-  return {prepare_chunks_cost(a, false), problem::backward_cost(a, kernel, 4, BackwardResult::dk_dv),
-          problem::backward_cost(a, "gradient_of_queries_32", 3, BackwardResult::dq), repair_cost};
+  return with_parts(a,
+                    {prepare_chunks_cost(a, false), problem::backward_cost(a, kernel, 4, BackwardResult::dk_dv),
+                     problem::backward_cost(a, "gradient_of_queries_32", 3, BackwardResult::dq), repair_cost},
+                    3);
 }
 inline Costs any_dim_costs(const Backward& a) {
   const double sums = sizeof(float) * static_cast<double>(a.batch) * a.heads * a.seq_q * a.dim;

@@ -24,6 +24,17 @@ struct Block {
 
 void repair(const run::BackwardLaunch& l, const device::AnyShape& shape);  // repair.cu
 
+// The kernel of a rung for one type and one head dim: a block for each tile of keys.
+template <class T, class K, class Kernel, class Shape>
+void launch_keys(const run::BackwardLaunch& l, const Kernel& kernel, const Shape& shape, float* dq_sums) {
+  runtime::launch(kernel,
+                  {.grid = grid_of(ceil_div(l.shape.seq_k, K::keys), l.shape.kv_heads, l.shape.batch),
+                   .block = K::threads,
+                   .shared_bytes = sizeof(typename K::Smem)},
+                  shape, l.q.as<const T>(), l.k.as<const T>(), l.v.as<const T>(), l.d_o.as<const T>(), statistics_of(l),
+                  dq_sums, l.dk.as<T>(), l.dv.as<T>());
+}
+
 template <template <class, int> class Rung, int... dims>
 void launch_rung(const run::BackwardLaunch& l) {
   run::with_device_shape(l, [&](const auto& shape) {
@@ -33,12 +44,7 @@ void launch_rung(const run::BackwardLaunch& l) {
       with_at_least<dims...>(l.shape.dim, [&](auto dim) {
         using K = Rung<T, dim>;
         run::with_kernel<K>(shape, [&](const auto& kernel) {
-          runtime::launch(kernel,
-                          {.grid = grid_of(ceil_div(l.shape.seq_k, K::keys), l.shape.kv_heads, l.shape.batch),
-                           .block = K::threads,
-                           .shared_bytes = sizeof(typename K::Smem)},
-                          shape, l.q.as<const T>(), l.k.as<const T>(), l.v.as<const T>(), l.d_o.as<const T>(), statistics_of(l),
-                          dq_sums, l.dk.as<T>(), l.dv.as<T>());
+          launch_keys<T, K>(l, kernel, shape, dq_sums);
           if constexpr (K::by_lane) {
             launch_convert_blocks<T>(l);
           } else {
@@ -76,7 +82,6 @@ inline bool has_aligned_rows(const run::BackwardLaunch& l) {
   return has_aligned_rows(l.q) && has_aligned_rows(l.k) && has_aligned_rows(l.v) && has_aligned_rows(l.o) &&
          has_aligned_rows(l.d_o) && has_aligned_rows(l.dq) && has_aligned_rows(l.dk) && has_aligned_rows(l.dv);
 }
-inline bool is_tuned_dim(int dim) { return dim == 32 || dim == 64 || dim == 96 || dim == 128; }
 
 // Those whose instructions need compute capability 9.0. Each file has some, so that none takes long to compile.
 Rung fragment_order();  // rungs.sm_90.cu
@@ -85,6 +90,8 @@ Rung pipeline();
 Rung keys_32();
 Rung tuned_64();  // tuned.sm_90.cu
 Rung tuned_128();
+Rung shared_64();  // the same two, with query heads that share keys split over blocks where that fills the device
+Rung shared_128();
 Rung deterministic();
 Rung any_dim();  // any_dim.sm_90.cu
 

@@ -10,6 +10,7 @@
 #include "steps/06_backward/estimates.h"
 #include "steps/06_backward/gradient_of_queries.cuh"
 #include "steps/06_backward/launches.h"
+#include "steps/06_backward/shared_heads.h"
 #include "steps/06_backward/standard.h"
 
 namespace flash_v2 {
@@ -138,21 +139,22 @@ struct Choice {
 const Choice by_recompute = {"backward_recompute", {launch_recompute, recompute_bytes, "convert_dq"}};
 Choice tuned(const Backward& a, bool aligned) {
   if (!aligned || !is_tuned_dim(a.dim)) return {"backward_any_dim", any_dim()};
-  if (a.dim <= 64) return {"backward_tuned_64", tuned_64()};
-  return {"backward_tuned_128", tuned_128()};
+  if (a.dim <= 64) return {"backward_tuned_64", shared_64()};
+  return {"backward_tuned_128", shared_128()};
 }
 Choice tuned_80(const Backward& a, bool aligned) {
   if (a.dim > 192) return by_recompute;  // any_dim does not fit 99 KB there
   if (!aligned || !is_tuned_dim(a.dim))
     return {"backward_any_dim", {launch_any_dim<false>, any_dim_bytes<false>, "convert_padded"}};
-  if (a.dim <= 96) return {"backward_pipeline", rung_of<PipelineFor80, 32, 64, 96>()};
-  return {"backward_transposed", rung_of<TransposedFor80, 128>()};
+  if (a.dim <= 96) return {"backward_pipeline", shared_rung_of<PipelineFor80, 32, 64, 96>()};
+  return {"backward_transposed", shared_rung_of<TransposedFor80, 128>()};
 }
 
 template <Choice (*choice)(const Backward&, bool)>
 void launch_best(const BackwardLaunch& l) {
   choice(l.shape, has_aligned_rows(l)).rung.launch(l);
 }
+run::Arrays best_arrays(const Backward& a) { return with_parts(any_dim_arrays(a), a); }
 template <Choice (*choice)(const Backward&, bool)>
 std::size_t best_bytes(const Backward& a) {  // at most
   return std::max(choice(a, true).rung.shared_bytes(a), choice(a, false).rung.shared_bytes(a));
@@ -161,7 +163,8 @@ template <Choice (*choice)(const Backward&, bool)>
 Costs best_costs(const Backward& a) {
   const std::string kernel = choice(a, true).kernel;
   if (kernel == "backward_recompute") return recompute_costs(a);
-  return kernel == "backward_any_dim" ? any_dim_costs(a) : tiled_costs(a, kernel);
+  if (kernel == "backward_any_dim") return any_dim_costs(a);
+  return with_parts(a, tiled_costs(a, kernel), 2);
 }
 
 // Apart from the step: g++ 12 takes the empty pointer of a temporary for one that is not initialised.
@@ -208,7 +211,7 @@ const std::vector<BackwardVariant> variants = {
      .supports = tiles_16_bit,
      .compute_capability = 90,
      .shared_bytes = deterministic().shared_bytes,
-     .scratch = statistics_arrays,
+     .scratch = [](const Backward& a) { return with_parts(statistics_arrays(a), a); },
      .cost = deterministic_costs,
      .launch = deterministic().launch},
     {.name = "any_dim",
@@ -225,7 +228,7 @@ const std::vector<BackwardVariant> variants = {
      .supports = with_options(any_16_bit),
      .compute_capability = 90,
      .shared_bytes = best_bytes<tuned>,
-     .scratch = any_dim_arrays,
+     .scratch = best_arrays,
      .cost = best_costs<tuned>,
      .launch = launch_best<tuned>,
      .deterministic = false},
@@ -233,7 +236,7 @@ const std::vector<BackwardVariant> variants = {
      .idea = "for compute capability 8.0: pipeline, transposed, any_dim or recompute; red one by one, tiles that fit 99 KB",
      .supports = any_16_bit,
      .shared_bytes = best_bytes<tuned_80>,
-     .scratch = any_dim_arrays,
+     .scratch = best_arrays,
      .cost = best_costs<tuned_80>,
      .launch = launch_best<tuned_80>,
      .deterministic = false},

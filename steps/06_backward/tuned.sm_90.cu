@@ -5,6 +5,7 @@
 #include "steps/06_backward/10_tuned_128.cuh"
 #include "steps/06_backward/11_deterministic.cuh"
 #include "steps/06_backward/launches.h"
+#include "steps/06_backward/shared_heads.h"
 
 namespace backward {
 namespace {
@@ -37,23 +38,23 @@ requires(dim > 64) struct WithoutDq<T, dim> : Block<RolesSmem<T, dim>, role_keys
 };
 
 void launch_deterministic(const run::BackwardLaunch& l) {
+  const std::optional<run::BackwardLaunch> of_parts = in_parts(l);
+  const run::BackwardLaunch& for_keys = of_parts ? *of_parts : l;
   with_16_bit_type(l.shape.dtype, [&]<class T>(T) {
-    launch_prepare_chunks<T>(l, nullptr);
+    launch_prepare_chunks<T>(for_keys, nullptr);
     with_at_least<32, 64, 96, 128>(l.shape.dim, [&](auto dim) {
       using Keys = WithoutDq<T, dim>;
-      const auto launch = [&](const auto& kernel, int tiles, int heads, int threads, std::size_t shared_bytes,
-                              auto... results) {
-        runtime::launch(kernel, {.grid = grid_of(tiles, heads, l.shape.batch), .block = threads, .shared_bytes = shared_bytes},
-                        l.device_shape(), l.q.as<const T>(), l.k.as<const T>(), l.v.as<const T>(), l.d_o.as<const T>(),
-                        statistics_of(l), results...);
-      };
-      launch(Keys::kernel, ceil_div(l.shape.seq_k, Keys::keys), l.shape.kv_heads, Keys::threads, sizeof(typename Keys::Smem),
-             static_cast<float*>(nullptr), l.dk.as<T>(), l.dv.as<T>());
-      launch(gradient_of_queries_32<T, dim>, ceil_div(l.shape.seq_q, query_threads<dim>), l.shape.heads, query_threads<dim>,
-             sizeof(DeterministicSmem<T, dim>), l.dq.as<T>());
+      launch_keys<T, Keys>(for_keys, Keys::kernel, for_keys.device_shape(), nullptr);
+      runtime::launch(gradient_of_queries_32<T, dim>,
+                      {.grid = grid_of(ceil_div(l.shape.seq_q, query_threads<dim>), l.shape.heads, l.shape.batch),
+                       .block = query_threads<dim>,
+                       .shared_bytes = sizeof(DeterministicSmem<T, dim>)},
+                      l.device_shape(), l.q.as<const T>(), l.k.as<const T>(), l.v.as<const T>(), l.d_o.as<const T>(),
+                      statistics_of(l), l.dq.as<T>());
     });
-    repair(l, device::any_shape(l.device_shape()));
+    if (of_parts) launch_add_parts<T>(l);
   });
+  repair(l, device::any_shape(l.device_shape()));
 }
 std::size_t deterministic_bytes(const problem::Backward& a) {
   return with_at_least<32, 64, 96, 128>(a.dim, [](auto dim) {
@@ -65,6 +66,8 @@ std::size_t deterministic_bytes(const problem::Backward& a) {
 
 Rung tuned_64() { return rung_of<Tuned64, 32, 64>(); }
 Rung tuned_128() { return rung_of<Tuned128, 96, 128>(); }
+Rung shared_64() { return shared_rung_of<Tuned64, 32, 64>(); }
+Rung shared_128() { return shared_rung_of<Tuned128, 96, 128>(); }
 Rung deterministic() { return {launch_deterministic, deterministic_bytes, ""}; }
 
 }  // namespace backward
