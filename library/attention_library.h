@@ -43,7 +43,8 @@ struct AttentionSparse {
   const int* streaming;       // [heads, 2]: sink and local, in blocks or tokens; null where no head streams
   const int* streaming_host;  // in the host's memory
   // Bits [batches, heads, query blocks, words]: bit c of word w for block 32 w + c of keys; words of 32 bits cover all blocks
-  // of keys. Null where no head is block-sparse. In the host's memory it only serves attention_operations(), and may be null.
+  // of keys. Null where no head is block-sparse. block_mask_host is the same in the host's memory: operations and scratch
+  // memory are counted by it, so no launch may find a block in block_mask that it does not have. Null: every block may be live.
   const uint32_t* block_mask;
   const uint32_t* block_mask_host;
 };

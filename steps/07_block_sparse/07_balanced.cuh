@@ -74,7 +74,7 @@ constexpr int merge_warps = 16;
 // A warp merges the parts of a query. Grid: x over split rows, as many as there may be; y over merge_warps of their queries.
 template <class T, class Tile>
 __global__ void __launch_bounds__(32 * merge_warps) merge_parts(AttentionShape shape, PlanSizes sizes,
-                                                                const int* split_rows,  // [rows / 4], −1 behind the last
+                                                                const int* split_rows,  // [most_splits], −1 behind the last
                                                                 const Rank* ranks,      // [rows]
                                                                 Parts parts,
                                                                 Heads<T> o,    // [batch, heads, seq_q, dim]

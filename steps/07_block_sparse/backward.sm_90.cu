@@ -64,7 +64,7 @@ void launch_backward(const run::BackwardLaunch& l) {
 run::Arrays backward_arrays(const problem::Backward& a) {
   const PlanSizes sizes = sizes_of(a);
   const std::vector<std::int64_t> parts = {slots_of(sizes), wide_keys, a.dim};
-  return backward::sums_arrays(a) + plan_arrays(sizes, a.heads / a.kv_heads * ceil_div(a.seq_q, backward::tile_rows)) +
+  return backward::sums_arrays(a) + plan_arrays(sizes, a) +
          run::Arrays{run::scratch("part_dk", problem::Dtype::fp32, parts),
                      run::scratch("part_dv", problem::Dtype::fp32, parts)};
 }

@@ -106,24 +106,15 @@ __device__ void put_back(const Shape& shape, const QueryTile& tile, const Tokens
                          const Heads<const T>& v, const Add& add) {
   __syncthreads();  // O is written before it is read again
 #pragma unroll 1
-  for (int n = threadIdx.x; n < tile.count * dim; n += tile_threads) {
-    const int i = tile.first + n / dim, column = n % dim;
-    const SeenKeys seen = seen_keys(shape, tokens, i);
-    float sum = 0.0f;  // 0, or what is not finite
-#pragma unroll 1
-    for (int t = 0; t < count; ++t) {
-      const int first = partial(t) * keys;  // below 0: there is nothing to put back
-#pragma unroll 1
-      for (int j = first; first >= 0 && j < min(first + keys, shape.seq_k); ++j) {
-        if (!seen.has(j)) continue;
-        float x = to_float(load(&v.row(tile.batch, tile.kv_head, j)[column]));
-        if constexpr (device::drops<Shape>) {
-          if (x - x != 0.0f) x *= device::kept_weight(shape, tile.batch, tile.head, i, j);  // 0 · ∞ is NaN
-        }
-        if (x - x != 0.0f) sum += x;  // ∞ − ∞ is NaN, too
-      }
-    }
-    add(i, column, sum);
+  for (int n = 0; n < count * (keys / 32); ++n) {
+    const int of_list = partial(n / (keys / 32)), first = of_list * keys + n % (keys / 32) * 32;
+    if (of_list < 0) continue;  // there is nothing to put back
+    const auto seen = [&](int i) {
+      const SeenKeys of_row = seen_keys(shape, tokens, i);
+      return device::bits_between(of_row.first - first, of_row.end - first) |
+             (tokens.sink > 0 ? device::bits_between(of_row.sink_first - first, of_row.sink_end - first) : 0u);
+    };
+    put_back_keys<tile_threads>(shape, tile, dim, first, v, seen, add);
   }
 }
 

@@ -1,10 +1,12 @@
 // Step 07, host side: the plan's arrays and launches, forward and backward.
 #pragma once
 
+#include <algorithm>
 #include <bit>
 
 #include "common/run/family/backward.h"
 #include "common/run/family/packed.h"
+#include "steps/07_block_sparse/limits.h"
 #include "steps/07_block_sparse/lists.cuh"
 #include "steps/07_block_sparse/sums.cuh"
 
@@ -55,13 +57,18 @@ inline PlanSizes key_sizes(const problem::Attention& a, int tile_queries, int ti
   return sizes;
 }
 
-inline run::Arrays plan_arrays(const PlanSizes& sizes, int most_tiles) {  // of a row
+// Lists have room for the tiles that the mask may leave, not for all.
+inline run::Arrays plan_arrays(const PlanSizes& sizes, const problem::Attention& a) {
+  const auto live_tiles = static_cast<std::int64_t>(most_live_tiles(a, sizes.tile_queries, sizes.tile_keys));
   const auto integers = [](std::string name, std::vector<std::int64_t> shape) {
     return run::scratch(std::move(name), run::Element::int32(), std::move(shape));
   };
-  run::Arrays arrays = {
-      integers("tiles", {sizes.rows, most_tiles}), integers("lists", {sizes.rows, 4}), integers("counts", {sizes.rows}),
-      integers("ranks", {sizes.rows, 4}),          integers("work", {sizes.items, 8}), integers("orders", {sizes.places(), 4})};
+  run::Arrays arrays = {integers("tiles", {std::max<std::int64_t>(live_tiles, 1)}),
+                        integers("lists", {sizes.rows, 4}),
+                        integers("counts", {sizes.rows}),
+                        integers("ranks", {sizes.rows, 4}),
+                        integers("work", {sizes.items, 8}),
+                        integers("orders", {sizes.places(), 4})};
   if (sizes.splits) arrays.push_back(integers("split_rows", {sizes.most_splits()}));
   return arrays;
 }

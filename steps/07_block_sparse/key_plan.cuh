@@ -101,12 +101,13 @@ constexpr int merge_columns_threads = 256, merge_columns_keys = 16;
 // Adds the parts of a split tile of keys. Grid: x over split tiles, as many as there may be; y over merge_columns_keys of their
 // keys.
 template <class T>
-__global__ void __launch_bounds__(merge_columns_threads) merge_columns(AttentionShape shape, PlanSizes sizes,
-                                                                       const int* split_rows,  // [rows / 4], −1 behind the last
-                                                                       const Rank* ranks,      // [rows]
-                                                                       KeyParts parts, RowStatistics rows,
-                                                                       Heads<T> dk,    // [batch, kv_heads, seq_k, dim]
-                                                                       Heads<T> dv) {  // [batch, kv_heads, seq_k, dim]
+__global__ void __launch_bounds__(merge_columns_threads)
+    merge_columns(AttentionShape shape, PlanSizes sizes,
+                  const int* split_rows,  // [most_splits], −1 behind the last
+                  const Rank* ranks,      // [rows]
+                  KeyParts parts, RowStatistics rows,
+                  Heads<T> dk,    // [batch, kv_heads, seq_k, dim]
+                  Heads<T> dv) {  // [batch, kv_heads, seq_k, dim]
   const int row_index = split_rows[blockIdx.x];
   if (row_index < 0) return;
   const int4 rank = load(reinterpret_cast<const int4*>(&ranks[row_index]));

@@ -1,5 +1,5 @@
-// Step 07, host side: how large a plan can be. Its kernels count rows, tiles and entries of lists in 32 bits, and the mask need
-// not be in the host's memory: so what might be larger is refused by name.
+// Step 07, host side: how large a plan can be. Its lists have room for so many tiles. Its kernels count rows, tiles and entries
+// of lists in 32 bits, and the mask need not be in the host's memory: so what might be larger is refused by name.
 #pragma once
 
 #include <algorithm>
@@ -24,12 +24,11 @@ inline double visible_tiles(const Attention& a, int tile_queries, int tile_keys)
   return tiles;
 }
 
-// The same of all heads and batch entries, under the mask.
+// The same of all heads and batch entries, under the mask. Nothing but the mask in the host's memory is known of it: bits that
+// nobody gave are 1.
 inline double most_live_tiles(const Attention& a, int tile_queries, int tile_keys) {
   const auto tiles_of = [](double n, double tile) { return std::ceil(n / tile); };
   const double rows = tiles_of(a.seq_q, tile_queries);
-  const double all = rows * tiles_of(a.seq_k, tile_keys) * a.heads * a.batch;
-  if (all < 0x1p31) return all;  // nearly always: nothing has to be counted
   const double visible = visible_tiles(a, tile_queries, tile_keys);
   if (!a.sparse) return visible * a.heads * a.batch;
   const problem::SparseMask& mask = *a.sparse;
@@ -72,7 +71,8 @@ inline std::string too_large_for_plan(const Attention& a, int tile_queries, int 
   const double query_tiles = std::ceil(1.0 * a.seq_q / tile_queries), key_tiles = std::ceil(1.0 * a.seq_k / tile_keys);
   const double rows = a.batch * (by_keys ? a.kv_heads * key_tiles : a.heads * query_tiles);
   if (rows > 0x1p26) return std::string("more than 2^26 tiles of ") + (by_keys ? "keys" : "queries");
-  if (most_live_tiles(a, tile_queries, tile_keys) >= 0x1p31) {
+  const double all = query_tiles * key_tiles * a.heads * a.batch;
+  if (all >= 0x1p31 && most_live_tiles(a, tile_queries, tile_keys) >= 0x1p31) {
     return "2^31 or more live tiles of " + std::to_string(tile_queries) + " queries by " + std::to_string(tile_keys) + " keys";
   }
   return "";

@@ -26,7 +26,8 @@ constexpr unsigned all_lanes = ~0u;
 constexpr int count_warps = 8;
 constexpr int add_threads = 1024;
 constexpr int most_places = 1024;  // in the order of heads
-constexpr int split_above = 4;     // times the mean: longer rows are split
+constexpr int split_above = 4;     // times the mean: longer rows are split,
+constexpr int most_parts = 2112;  // but none that is shorter than such a share of all tiles: 16 for each of 132 multiprocessors
 
 // The tiles of keys that a row visits: tiles[first …], from right to left. First partial ones to the right of the first full
 // one, then full ones, then the other partial ones: with causal masks and windows alone that is the order of step 05.
@@ -87,7 +88,11 @@ struct PlanSizes {
     return sizes;
   }
   __host__ __device__ int places() const { return ceil_div(rows, by_place().rows_of_head); }
-  __host__ __device__ int most_splits() const { return ceil_div(rows, split_above); }  // of rows that are split
+  // Of rows that are split, and of parts beyond one a row.
+  __host__ __device__ int most_splits() const {
+    const int long_rows = ceil_div(rows, split_above);
+    return long_rows < most_parts ? long_rows : most_parts;
+  }
 };
 
 }  // namespace block_sparse

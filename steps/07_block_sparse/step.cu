@@ -15,7 +15,7 @@ using run::AttentionVariant;
 template <bool splits>
 run::Arrays scratch_arrays(const Attention& a) {
   const PlanSizes sizes = sizes_of(a, splits);
-  run::Arrays arrays = plan_arrays(sizes, ceil_div(a.seq_k, keys_of_tile));
+  run::Arrays arrays = plan_arrays(sizes, a);
   if (splits) {
     arrays.push_back(run::scratch("part_o", Dtype::fp32, {slots_of(sizes), sizes.tile_queries, a.dim}));
     arrays.push_back(run::scratch("part_states", Dtype::fp32, {slots_of(sizes), sizes.tile_queries, 2}));

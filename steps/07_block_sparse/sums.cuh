@@ -37,7 +37,7 @@ __global__ void __launch_bounds__(threads) add_up(PlanSizes sizes, int heads,
                                                   int* counts,        // [rows] of tiles; becomes where each list begins
                                                   HeadOrder* orders,  // [heads]
                                                   Rank* ranks,        // [rows]
-                                                  int* split_rows) {  // [rows / 4], or null
+                                                  int* split_rows) {  // [most_splits], or null
   auto& smem = device::shared_storage<AddUpSmem>();
   const int thread = threadIdx.x, share = ceil_div(sizes.rows, threads);
   const int from = min(thread * share, sizes.rows), to = min(from + share, sizes.rows);
@@ -49,7 +49,7 @@ __global__ void __launch_bounds__(threads) add_up(PlanSizes sizes, int heads,
   int first = exclusive_sum(smem.of_warps, mine, tiles);
   // Rows longer than this are split. All-live rows never are: none has more than twice the mean.
   const std::int64_t above = ceil_div(std::int64_t{split_above} * tiles, std::int64_t{sizes.rows});
-  const int longest = sizes.splits ? max(1, static_cast<int>(above)) : INT_MAX;
+  const int longest = sizes.splits ? max(max(1, static_cast<int>(above)), ceil_div(tiles, most_parts)) : INT_MAX;
   // [/doc: where_lists_begin]
   int splits = 0, slots = 0;  // of this share: rows that are split, and their parts
 #pragma unroll 4

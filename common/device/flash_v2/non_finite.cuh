@@ -7,9 +7,10 @@
 //              counts votes (__syncthreads_or)
 //   take_out   before P · V: if the tile has infinities or NaNs, which is rare, they become 0 in shared memory
 //   put_back   after O is stored: those that were taken out are added, in global memory, to the rows of O that see them.
-//              Whatever else a row's sum holds, that makes it what P · V would have made
+//              Whatever else a row's sum holds, that makes it what P · V would have made. What is finite is not touched
 #pragma once
 
+#include "common/device/bits.cuh"
 #include "common/device/flash_v2/tile.cuh"
 
 namespace flash_v2 {
@@ -25,6 +26,39 @@ __device__ inline std::uint32_t non_finite(std::uint32_t pair) {
 template <class T>
 __device__ inline bool any_non_finite(uint4 words) {
   return (non_finite<T>(words.x) | non_finite<T>(words.y) | non_finite<T>(words.z) | non_finite<T>(words.w)) != 0;
+}
+
+// Adds to rows of O what is not finite in V's rows first … first + 31. seen(i): those that query i sees, a bit for each;
+// add(i, column, x) adds x to an element of O. A warp has 32 columns, and a lane one of them: which of the 32 elements are NaN,
+// ∞ or −∞ are three words, so a row costs a few instructions. Where all are finite, no row is looked at.
+template <int threads, class T, class Shape, class Seen, class Add>
+__device__ void put_back_keys(const Shape& shape, const QueryTile& tile, int dim, int first, const Heads<const T>& v,
+                              const Seen& seen, const Add& add) {
+#pragma unroll 1
+  for (int columns = threadIdx.x / 32 * 32; columns < dim; columns += threads) {
+    const int column = columns + threadIdx.x % 32;
+    std::uint32_t nan = 0, up = 0, down = 0;
+#pragma unroll 8
+    for (int j = 0; j < 32; ++j) {
+      const bool there = first + j < shape.seq_k && column < dim;
+      const float x = there ? to_float(load(&v.row(tile.batch, tile.kv_head, first + j)[column])) : 0.0f;
+      nan |= static_cast<std::uint32_t>(x != x) << j;
+      up |= static_cast<std::uint32_t>(x == INFINITY) << j;
+      down |= static_cast<std::uint32_t>(x == -INFINITY) << j;
+    }
+    if (!__any_sync(~0u, (nan | up | down) != 0)) continue;
+#pragma unroll 1
+    for (int i = tile.first; i < tile.first + tile.count; ++i) {
+      const std::uint32_t keys = seen(i);
+      bool is_nan = (keys & nan) != 0 || ((keys & up) != 0 && (keys & down) != 0);  // ∞ − ∞ is NaN, too
+      if constexpr (device::drops<Shape>) {
+        for (std::uint32_t left = keys & (up | down); left != 0 && !is_nan; left &= left - 1) {  // 0 · ∞ is NaN
+          is_nan = device::kept_weight(shape, tile.batch, tile.head, i, first + __ffs(static_cast<int>(left)) - 1) == 0.0f;
+        }
+      }
+      if (is_nan || (keys & (up | down)) != 0) add(i, column, is_nan ? NAN : (keys & up) != 0 ? INFINITY : -INFINITY);
+    }
+  }
 }
 
 // All of a block's threads call barrier, take_out and put_back.
@@ -73,28 +107,21 @@ struct NanGuard {
     taken_out = true;
   }
 
-  // `keys` of a tile; tiles free_begin … free_end − 1 had no mask.
+  // Tiles have `keys` keys, a multiple of 32; tiles free_begin … free_end − 1 had no mask.
   template <class T, class Shape>
   __device__ void put_back(const Shape& shape, const QueryTile& tile, const KeyTiles& tiles, int keys, const Heads<const T>& v,
                            const Heads<T>& o) const {
     if (!taken_out) return;
     __syncthreads();  // O is written before it is read again
 #pragma unroll 1
-    for (int n = threadIdx.x; n < tile.count * shape.dim; n += threads) {
-      const int i = tile.first + n / shape.dim, column = n % shape.dim;
-      T* to = &o.row(tile.batch, tile.head, i)[column];
-      float sum = to_float(load(to));
-#pragma unroll 1
-      for (int j = shape.first_key(i); j < shape.end_key(i); ++j) {
-        if (j == tiles.free_begin * keys) j = max(j, tiles.free_end * keys);  // a long way
-        if (j >= shape.end_key(i)) break;
-        float x = to_float(load(&v.row(tile.batch, tile.kv_head, j)[column]));
-        if constexpr (device::drops<Shape>) {
-          if (x - x != 0.0f) x *= device::kept_weight(shape, tile.batch, tile.head, i, j);  // 0 · ∞ is NaN
-        }
-        if (x - x != 0.0f) sum += x;  // ∞ − ∞ is NaN, too
-      }
-      store(to, from_float<T>(sum));
+    for (int first = tiles.begin * keys; first < min(tiles.end * keys, shape.seq_k); first += 32) {
+      if (first == tiles.free_begin * keys && first < tiles.free_end * keys) first = tiles.free_end * keys;  // a long way
+      if (first >= shape.seq_k) break;
+      const auto seen = [&](int i) { return device::bits_between(shape.first_key(i) - first, shape.end_key(i) - first); };
+      put_back_keys<threads>(shape, tile, shape.dim, first, v, seen, [&](int i, int column, float x) {
+        T* to = &o.row(tile.batch, tile.head, i)[column];
+        store(to, from_float<T>(to_float(load(to)) + x));
+      });
     }
   }
 };

@@ -43,10 +43,10 @@ class Memory {
 };
 
 template <template <class> class Row>
-DevicePlan made(const problem::Attention& a, const PlanSizes& sizes, int most_tiles) {
+DevicePlan made(const problem::Attention& a, const PlanSizes& sizes) {
   std::vector<run::Given> given = run::given_packed(a);
   for (run::Given& one : run::given_sparse(a)) given.push_back(one);
-  const Memory memory(run::packed_arrays(a) + run::sparse_arrays(a) + plan_arrays(sizes, most_tiles), given);
+  const Memory memory(run::packed_arrays(a) + run::sparse_arrays(a) + plan_arrays(sizes, a), given);
   const Launch launch{a, memory.arrays()};
   Mask mask = device_mask(launch);
   if (a.sparse && a.sparse->live.empty()) mask.live = nullptr;
@@ -54,9 +54,15 @@ DevicePlan made(const problem::Attention& a, const PlanSizes& sizes, int most_ti
   run::with_device_shape(launch, [&](const auto& shape) { launch_plan<Row>(launch, sizes, mask, shape); });
   runtime::synchronize();
 
-  DevicePlan plan{
-      {},          {},          0, sizes.rows, sizes.rows_of_head, sizes.heads_of_place, sizes.tile_size(), sizes.together,
-      split_above, sizes.splits};
+  DevicePlan plan{.rows = sizes.rows,
+                  .rows_of_head = sizes.rows_of_head,
+                  .heads_of_place = sizes.heads_of_place,
+                  .tile_size = sizes.tile_size(),
+                  .together = sizes.together,
+                  .split_above = split_above,
+                  .most_parts = most_parts,
+                  .most_live_tiles = most_live_tiles(a, sizes.tile_queries, sizes.tile_keys),
+                  .splits = sizes.splits};
   if (sizes.splits) plan.split_rows = memory.integers("split_rows");
   const std::vector<int> work = memory.integers("work"), tiles = memory.integers("tiles");
   const int heads = sizes.by_keys ? a.kv_heads : a.heads, query_tiles = ceil_div(a.seq_q, sizes.tile_queries);
@@ -85,10 +91,8 @@ DevicePlan made(const problem::Attention& a, const PlanSizes& sizes, int most_ti
 }  // namespace
 
 DevicePlan query_plan(const problem::Attention& a, int tile_queries, bool splits) {
-  return made<QueryRow>(a, query_sizes(a, tile_queries, 64, splits), ceil_div(a.seq_k, 64));
+  return made<QueryRow>(a, query_sizes(a, tile_queries, 64, splits));
 }
-DevicePlan key_plan(const problem::Attention& a) {
-  return made<KeyRow>(a, key_sizes(a, 64, 128), a.heads / a.kv_heads * ceil_div(a.seq_q, 64));
-}
+DevicePlan key_plan(const problem::Attention& a) { return made<KeyRow>(a, key_sizes(a, 64, 128)); }
 
 }  // namespace tests

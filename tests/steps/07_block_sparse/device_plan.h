@@ -20,10 +20,11 @@ struct Item {
 };
 
 struct DevicePlan {
-  std::vector<Item> items;
-  std::vector<int> split_rows;  // as long as it may be, −1 behind the last
-  int empty_items;              // behind the last one
-  int rows, rows_of_head, heads_of_place, tile_size, together, split_above;
+  std::vector<Item> items = {};
+  std::vector<int> split_rows = {};  // as long as it may be, −1 behind the last
+  int empty_items = 0;               // behind the last one
+  int rows, rows_of_head, heads_of_place, tile_size, together, split_above, most_parts;
+  double most_live_tiles;  // for which its lists have room
   bool splits;
 };
 

@@ -1,5 +1,6 @@
 // Step 07, the plan: what its kernels make on the device, against the same counted pair by pair on the host.
 #include <algorithm>
+#include <cmath>
 #include <map>
 #include <numeric>
 #include <set>
@@ -8,6 +9,7 @@
 #include "common/runtime/runtime.h"
 #include "tests/catch.h"
 #include "tests/steps/07_block_sparse/device_plan.h"
+#include "tests/suites/attention_suite.h"
 
 namespace {
 
@@ -74,7 +76,9 @@ int count_of(const Listed& row) { return std::accumulate(row.lengths.begin(), ro
 void check_splits(const DevicePlan& plan, const std::vector<Listed>& rows) {
   const int tiles =
       std::accumulate(rows.begin(), rows.end(), 0, [](int sum, const Listed& row) { return sum + count_of(row); });
-  const int longest = std::max(1, (plan.split_above * tiles + plan.rows - 1) / plan.rows);
+  REQUIRE(tiles <= plan.most_live_tiles);  // outside the lists the simulator would have found a store
+  const int longest =
+      std::max({1, (plan.split_above * tiles + plan.rows - 1) / plan.rows, (tiles + plan.most_parts - 1) / plan.most_parts});
   std::vector<int> split_rows;
   int slot = 0;
   for (std::size_t n = 0; n < rows.size(); ++n) {
@@ -270,6 +274,40 @@ TEST_CASE("the plan of rows far from equal: what is split, and in how many parts
       check_key_plan(a);
     }
   }
+}
+
+TEST_CASE("the plan of so many rows that few are split, however short the others are") {
+  const Attention a = masked({.heads = 9000, .kv_heads = 9000, .seq_q = 1, .seq_k = 700},
+                             "empty,empty,empty,empty,empty,empty,empty,empty,empty,dense", 128, 64, 3);
+  const DevicePlan plan = tests::query_plan(a, 128, true);
+  CHECK(plan.split_rows.size() == static_cast<std::size_t>(plan.most_parts));
+  CHECK(plan.split_rows.front() >= 0);
+  check_query_plan(a, 128, true);
+  check_key_plan(a);
+}
+
+TEST_CASE("lists have room for the tiles that may be live, not for all") {
+  const auto room = [](const char* pattern, int seq, bool known) {
+    Attention a = masked({.heads = 4, .kv_heads = 2, .seq_q = seq, .seq_k = seq, .causal = true}, pattern, 128, 64, 3);
+    if (!known) {
+      auto mask = std::make_shared<problem::SparseMask>(*a.sparse);
+      std::fill(mask->live.begin(), mask->live.end(), ~0);
+      a.sparse = mask;
+    }
+    double bytes = 0;
+    for (const run::Array& array :
+         run::variant_named(*std::get<const run::AttentionStep*>(run::this_step()), "balanced").scratch_of(a)) {
+      if (array.name == "tiles") bytes = static_cast<double>(run::bytes(array));
+    }
+    return bytes;
+  };
+  const double rows = 4 * 512, all = 4 * rows * 1024 / 2;  // 65,536 tokens; bytes of half of all tiles
+  CHECK(std::abs(room("dense", 65536, true) / all - 1) < 0.01);
+  CHECK(room("random:0.1", 65536, true) < 0.3 * all);
+  CHECK(std::abs(room("random:0.1", 65536, false) / all - 1) < 0.01);
+  CHECK(room("band:2", 65536, true) < 12 * 4 * rows);
+  CHECK(room("sink:1+local:2", 65536, true) < 12 * 4 * rows);
+  CHECK(room("sink:64t+local:128t", 65536, true) < 12 * 4 * rows);
 }
 
 TEST_CASE("the plan of so many heads that neighbours have one place") {

@@ -174,10 +174,9 @@ void launch(const run::AttentionLaunch& l) {
 run::Arrays arrays(const Attention& a) {
   const PlanSizes sizes = exercise_sizes(a);
   const int items = most_items(sizes);
-  return plan_arrays(sizes, most_tiles(a)) +
-         run::Arrays{run::scratch("parts", run::Element::int32(), {items, 8}),
-                     run::scratch("part_o", problem::Dtype::fp32, {items, Tile::rows, Tile::dim}),
-                     run::scratch("part_states", problem::Dtype::fp32, {items, Tile::rows, 2})};
+  return plan_arrays(sizes, a) + run::Arrays{run::scratch("parts", run::Element::int32(), {items, 8}),
+                                             run::scratch("part_o", problem::Dtype::fp32, {items, Tile::rows, Tile::dim}),
+                                             run::scratch("part_states", problem::Dtype::fp32, {items, Tile::rows, 2})};
 }
 
 }  // namespace
