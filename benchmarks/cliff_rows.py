@@ -12,6 +12,7 @@ PLACES = {"first": 0, "middle": VALUES_SEQ // 2 + 37, "last": VALUES_SEQ - 1}  #
 LADDERS = ([(1, heads) for heads in (1, 16, 256, 4096, 70_000)], [(batch, 32) for batch in (1, 64, 512, 2048)])  # (batch, heads)
 MOST_OF_A_GRID = 65535  # blocks along y and z: FlashAttention-2 has its heads there
 SHARED = ((32, 1), (32, 8), (16, 2))
+WHOLE = "heads that are not split over blocks"
 DIMS = sorted([*range(8, 257, 8), 33, 63, 65, 127, 129])
 WINDOWS = (1, 16, 64, 256, 1024, 4096, 0)  # 0: none
 UNEVEN = {  # lengths, and what they are compared with
@@ -37,6 +38,7 @@ class Case:
     window: int = 0
     lengths: tuple = ()  # of packed sequences: their sum is seq
     mask: str = ""  # of blocks: then step 07 serves, otherwise 05 or 06
+    variant: str = ""  # of its own pass; without one, the best
 
     @property
     def pass_(self):
@@ -121,6 +123,7 @@ def shared_rows():
         case = Case(True, 1, heads, kv_heads, seq, dim, causal)
         yield Row("shared heads", case.name, case, FA2, fa2=True)
         yield Row("shared heads", case.name, case, f"{heads} key/value heads", (replace(case, kv_heads=0),))
+        yield Row("shared heads", case.name, case, WHOLE, (replace(case, variant=f"tuned_{dim}"),))
 
 
 def dim_rows():

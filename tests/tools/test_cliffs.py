@@ -33,7 +33,7 @@ def test_every_group_has_its_rows_and_no_row_stands_there_twice():
     assert {group: len(rows) for group, rows in ROWS.items()} == {
         "values": (45 + 18 + 2) + (60 + 24 + 3 + 3),
         "heads and batch": 2 * (5 + 4) + (5 + 4),
-        "shared heads": 2 * 3 * 2 * 2 * 2,
+        "shared heads": 3 * 3 * 2 * 2 * 2,
         "dims": 2 * (32 + 5),
         "windows": 2 * 6,
         "uneven lengths": 2 * 2 * 4,
@@ -129,6 +129,8 @@ def test_every_pattern_explains_a_row_and_names_a_page_that_is_there():
         ("dims", measured(), 2.0),
         ("windows", measured(), 1.1),
         ("masks", measured(), 0.25),
+        ("shared heads", measured(of="FlashAttention-2"), 1.0),
+        ("shared heads", measured(of="32 key/value heads"), 2.0),
         ("values", measured(spread=True), 2.0),
         ("values", measured(spread=False), 1.5),
         ("host", measured(), None),

@@ -541,6 +541,21 @@ def test_the_slowest_odd_element_of_an_input_and_place_is_shown(repository):
     ]
 
 
+def test_shared_heads_are_shown_by_problem_with_the_speed_over_each_other(repository):
+    (repository / "results" / "h100").mkdir(parents=True)
+    rows = [{"name": f"backward, 1 × {name}", "of": of, "ms": ms, "ratio": ratio} for name, of, ms, ratio in [
+        ("8/1 heads, d 64", "FlashAttention-2", 0.5, 0.5), ("8/1 heads, d 64", "8 key/value heads", 0.5, 1.25),
+        ("4/2 heads, d 64", "FlashAttention-2", 2, 0.8), ("4/2 heads, d 64", "4 key/value heads", 2, 1.0),
+    ]]
+    (repository / "results" / "h100" / "cliffs.json").write_text(json.dumps({"groups": {"shared heads": rows}}))
+    assert tables.make(repository, "shared_heads", ["h100"]).splitlines() == [
+        "| query / key/value heads | ms | speed over FlashAttention-2 | speed over heads of their own |",
+        "| --- | ---: | ---: | ---: |",
+        "| 8/1 heads, d 64 | 0.500 | 2.00 | 0.80 |",
+        "| 4/2 heads, d 64 | 2.000 | 1.25 | 1.00 |",
+    ]
+
+
 @pytest.mark.parametrize(
     ("path", "old", "new", "reason"),
     [

@@ -663,6 +663,20 @@ def odd_elements_table(root, device, direction):
     return markdown(["odd element in", *inputs], rows, "l" + "r" * len(inputs))
 
 
+@table("shared_heads")
+def shared_heads_table(root, device):
+    """The backward pass where heads share a key/value head (benchmarks/cliffs.py): its time, and the speed over others, by problem."""
+    times, over = {}, {}  # {problem: ms}, {problem: {what it is compared with: ratio}}
+    for row in read_json(root, f"results/{device}/cliffs.json")["groups"]["shared heads"]:
+        problem = row["name"].removeprefix("backward, 1 × ")
+        times[problem] = row["ms"]
+        of = "heads of their own" if row["of"].endswith("key/value heads") else row["of"]
+        over.setdefault(problem, {})[of] = 1 / row["ratio"]
+    others = list(dict.fromkeys(of for ratios in over.values() for of in ratios))
+    rows = [[problem, f"{ms:.3f}", *(f"{over[problem][of]:.2f}" for of in others)] for problem, ms in times.items()]
+    return markdown(["query / key/value heads", "ms", *(f"speed over {of}" for of in others)], rows, "l" + "r" * (1 + len(others)))
+
+
 @table("measured_on")
 def measured_on(root, program):
     """The machine of a benchmark beside PyTorch's kernels, and where its numbers are."""
