@@ -39,13 +39,18 @@ from pathlib import Path
 import packed_peers
 import peers
 import sparse_peers
-from cliff_rows import GROUPS, WHOLE
+from cliff_rows import DIMS, GROUPS, TUNED_DIMS, WHOLE
 from odd_elements import INPUTS, by_tiles, judge
 from peers import ROOT, Gpu, Refused
 from sparse_peers import DENSE_STEPS, FA2, STEP, TILES
 from turns import to_text
 
-EXPLAINED = {}  # pattern of "group/row, over what": the page of the book that says why the ratio is above what is claimed
+EXPLAINED = {
+    **{f"values/backward, *, {place} row, every head, *": "docs/infinity.md#backward-what-explains-an-element" for place in ("first", "middle", "last")},
+    "values/sparse backward, *": "docs/infinity.md#with-a-mask-of-blocks",
+    "heads and batch/forward, *, mask: all, over step 05": "docs/07b_block_sparse.md#what-was-tried",
+    **{f"dims/*, d {dim}, over *": "docs/05b_flash_v2.md#variant-any_dim-any-row-at-any-address" for dim in DIMS if dim not in TUNED_DIMS},
+}  # pattern of "group/row, over what": the page of the book that says why the ratio is above what is claimed
 
 MOST = 2.0  # no ratio is above it,
 MOST_OF = {"windows": 1.1, "masks": 0.25}  # but of these groups,

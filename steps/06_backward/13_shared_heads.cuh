@@ -17,9 +17,10 @@ namespace backward {
 
 constexpr int add_threads = 256;
 
-// Of the parts of dK, or of dV, as the tuned rungs wrote them: [batch, kv_heads, parts, seq_k, dim].
+// The sum of 8 elements of all parts. Returns a number that is not finite where one of them is not: a part may overflow whose
+// sum with the others does not, and then the row is repaired.
 template <class T>
-__device__ void add_chunk(const T* of_parts, int parts, std::int64_t part_size, T* to, float* flag) {
+__device__ float add_chunk(const T* of_parts, int parts, std::int64_t part_size, T* to) {
   float sums[8] = {};
 #pragma unroll 1
   for (int part = 0; part < parts; ++part) {
@@ -38,8 +39,7 @@ __device__ void add_chunk(const T* of_parts, int parts, std::int64_t part_size, 
   rounded.z = packed<T>(sums[4], sums[5]);
   rounded.w = packed<T>(sums[6], sums[7]);
   store(reinterpret_cast<uint4*>(to), rounded);
-  // Not finite where one of them is not: a part may overflow whose sum with the others does not. Then the row is repaired.
-  flag_non_finite(sums[0] + sums[1] + sums[2] + sums[3] + sums[4] + sums[5] + sums[6] + sums[7], flag);
+  return sums[0] + sums[1] + sums[2] + sums[3] + sums[4] + sums[5] + sums[6] + sums[7];
 }
 
 // dK and dV as the sums of their parts: a thread has 8 columns of a key. dim: a multiple of 8.
@@ -57,9 +57,9 @@ __global__ void __launch_bounds__(add_threads) add_parts(AttentionShape shape, i
   const int kv_head = blockIdx.y, batch = blockIdx.z, key = static_cast<int>(e / shape.dim),
             t = static_cast<int>(e % shape.dim);
   const std::int64_t first = (std::int64_t{batch} * shape.kv_heads + kv_head) * parts * part_size + e;
-  float* flag = rows.flag(shape, batch, kv_head);
-  add_chunk(dk_parts + first, parts, part_size, &dk.row(batch, kv_head, key)[t], flag);
-  add_chunk(dv_parts + first, parts, part_size, &dv.row(batch, kv_head, key)[t], flag);
+  const float sum = add_chunk(dk_parts + first, parts, part_size, &dk.row(batch, kv_head, key)[t]) +
+                    add_chunk(dv_parts + first, parts, part_size, &dv.row(batch, kv_head, key)[t]);
+  flag_non_finite(sum, rows.flag(shape, batch, kv_head));
 }
 
 }  // namespace backward

@@ -665,16 +665,16 @@ def odd_elements_table(root, device, direction):
 
 @table("shared_heads")
 def shared_heads_table(root, device):
-    """The backward pass where heads share a key/value head (benchmarks/cliffs.py): its time, and the speed over others, by problem."""
-    times, over = {}, {}  # {problem: ms}, {problem: {what it is compared with: ratio}}
+    """The backward pass where heads share a key/value head (benchmarks/cliffs.py): the speed over FlashAttention-2, and in brackets over a
+    group that is not split over blocks."""
+    cells = {}  # {heads and tokens: {dim and mask: {what it is compared with: speed}}}
     for row in read_json(root, f"results/{device}/cliffs.json")["groups"]["shared heads"]:
-        problem = row["name"].removeprefix("backward, 1 × ")
-        times[problem] = row["ms"]
-        of = "heads of their own" if row["of"].endswith("key/value heads") else row["of"]
-        over.setdefault(problem, {})[of] = 1 / row["ratio"]
-    others = list(dict.fromkeys(of for ratios in over.values() for of in ratios))
-    rows = [[problem, f"{ms:.3f}", *(f"{over[problem][of]:.2f}" for of in others)] for problem, ms in times.items()]
-    return markdown(["query / key/value heads", "ms", *(f"speed over {of}" for of in others)], rows, "l" + "r" * (1 + len(others)))
+        heads, tokens, *problem = row["name"].removeprefix("backward, 1 × ").split(", ")
+        cells.setdefault(f"{heads}, {tokens}", {}).setdefault(", ".join(problem), {})[row["of"]] = 1 / row["ratio"]
+    problems = list(dict.fromkeys(problem for row in cells.values() for problem in row))
+    of = lambda speeds: f"{speeds['FlashAttention-2']:.2f} ({speeds['heads that are not split over blocks']:.1f})"
+    rows = [[name, *(of(row[problem]) for problem in problems)] for name, row in cells.items()]
+    return markdown(["query heads / key/value heads", *problems], rows, "l" + "r" * len(problems))
 
 
 @table("measured_on")

