@@ -1,5 +1,8 @@
 // Step 06, what only the simulator can tell: gradients do not depend on the schedule or on when copies land, and dK and dV do
 // not by a bit.
+#include <algorithm>
+#include <tuple>
+
 #include "tests/catch.h"
 #include "tests/suites/backward_suite.h"
 
@@ -69,6 +72,29 @@ TEST_CASE("dropout: no schedule matters") {
     const suite::BackwardCase c = suite::ready(step, {problem::resolve(shape)});
     for (const run::BackwardVariant& variant : step.variants) {
       if (variant.name == "recompute" || run::refusal(variant.supports, c.shape)) continue;
+      suite::passes_under_schedules(variant, {c}, 1, true);
+    }
+  }
+}
+
+TEST_CASE("query heads that share keys: parts are added where strides reach them, and no schedule matters") {
+  const run::BackwardStep& step = run::this_step_as<run::BackwardStep>();
+  for (const auto& [batch, heads, kv_heads] : {std::tuple{1, 6, 2}, {2, 3, 1}, {2, 4, 2}}) {
+    problem::Attention shape{.batch = batch, .heads = heads, .kv_heads = kv_heads, .seq_q = 70, .seq_k = 140, .causal = true};
+    shape.dim = batch == 1 ? 128 : 64;
+    shape.dtype = problem::Dtype::fp16;
+    const suite::BackwardCase c = suite::ready(step, {problem::resolve(shape)});
+    for (const char* name : {"tuned", "tuned_80", "deterministic"}) {
+      const run::BackwardVariant& variant = run::variant_named(step, name);
+      for (const bool tokens_first : {false, true}) {
+        INFO(name << ", " << problem::to_string(c.shape) << (tokens_first ? ", tokens first" : ""));
+        const run::Outcome outcome = suite::clean(variant, c, {.counters = true, .layout = {.tokens_first = tokens_first}});
+        const auto launches = std::count_if(outcome.counters.begin(), outcome.counters.end(), [](const auto& of_kernel) {
+          return of_kernel.kernel.find("add_parts") != std::string::npos;
+        });
+        // Heads of all batch entries are equally far apart only where nothing but heads lies between the entries.
+        CHECK(launches == (batch == 1 || kv_heads == 1 || !tokens_first ? 1 : 0));
+      }
       suite::passes_under_schedules(variant, {c}, 1, true);
     }
   }
