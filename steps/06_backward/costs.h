@@ -40,7 +40,7 @@ inline Costs two_kernels_costs(const Backward& a) {
 }
 // Of a variant that splits query heads over blocks: its second kernel writes the parts of dK and dV instead of their sums, and
 // add_parts, at that place of the list, adds them.
-inline Costs with_parts(const Backward& a, Costs costs, std::ptrdiff_t place) {
+inline Costs with_add_parts(const Backward& a, Costs costs, std::ptrdiff_t place) {
   const int parts = parts_of(a);
   if (parts == 1) return costs;
   const double elements = 2.0 * a.batch * a.kv_heads * a.seq_k * a.dim;
@@ -51,7 +51,7 @@ inline Costs with_parts(const Backward& a, Costs costs, std::ptrdiff_t place) {
 }
 inline Costs deterministic_costs(const Backward& a) {
   const char* kernel = a.dim <= 64 ? "backward_tuned_64" : "backward_tuned_128";
-  return with_parts(a,
+  return with_add_parts(a,
                     {prepare_chunks_cost(a, false), problem::backward_cost(a, kernel, 4, BackwardResult::dk_dv),
                      problem::backward_cost(a, "gradient_of_queries_32", 3, BackwardResult::dq), repair_cost},
                     3);

@@ -164,7 +164,7 @@ Costs best_costs(const Backward& a) {
   const std::string kernel = choice(a, true).kernel;
   if (kernel == "backward_recompute") return recompute_costs(a);
   if (kernel == "backward_any_dim") return any_dim_costs(a);
-  return with_parts(a, tiled_costs(a, kernel), 2);
+  return with_add_parts(a, tiled_costs(a, kernel), 2);
 }
 
 // Apart from the step: g++ 12 takes the empty pointer of a temporary for one that is not initialised.

@@ -16,11 +16,21 @@ struct Attention {
   int window;   // N > 0: key j is seen only if |i + seq_k − seq_q − j| < N
   Dtype dtype;
   int dropout = 0;  // which this file leaves out
+  bool is_packed() const { return false; }
   // [if sparse]
   const SparseMask* sparse = nullptr;
   // [end]
 
   float scale() const { return 1 / std::sqrt(static_cast<float>(dim)); }
+  // [if sparse]
+  // The keys that query i sees, but for the mask of blocks: first_key(i) … last_key(i) − 1.
+  int first_key(int i) const { return window > 0 ? clamped(i + seq_k - seq_q - window + 1) : 0; }
+  int last_key(int i) const {
+    const int own = i + seq_k - seq_q;
+    return causal ? clamped(own + 1) : window > 0 ? clamped(own + window) : seq_k;
+  }
+  int clamped(int key) const { return std::clamp(key, 0, seq_k); }
+  // [end]
   // Of a head, which is counted through batch entries.
   bool sees([[maybe_unused]] std::int64_t head, int i, int j) const {
     // [if sparse]

@@ -143,9 +143,10 @@ class DeviceArrays {
 
   // [if sparse]
   // And what a launch reads beside its inputs.
-  void upload(const std::string& name, const std::vector<std::int32_t>& values) {
-    const std::size_t bytes = values.size() * sizeof(std::int32_t);
-    arrays_.push_back(scratch(name, Element::int32(), {static_cast<std::int64_t>(values.size())}));
+  template <class T>  // of numbers of 32 bits
+  void upload(const std::string& name, const std::vector<T>& values) {
+    const std::size_t bytes = values.size() * sizeof(T);
+    arrays_.push_back(scratch(name, Element::int32(), {static_cast<std::int64_t>(bytes / sizeof(std::int32_t))}));
     CUDA_CHECK(cudaMalloc(&data_.emplace_back(), bytes));
     CUDA_CHECK(cudaMemcpy(data_.back(), values.data(), bytes, cudaMemcpyHostToDevice));
   }

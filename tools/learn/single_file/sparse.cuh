@@ -13,18 +13,23 @@
 
 namespace host {
 
+enum class HeadType : std::int32_t { dense, block_sparse, streaming_blocks, streaming_tokens };
+struct Streaming {
+  std::int32_t sink, local;  // the first `sink` blocks or tokens, and those less than `local` away
+};
 struct SparseMask {
-  int block_q = 128, block_k = 128;       // queries and keys of a block
-  int batches = 1;                        // the same mask for all batch entries
-  std::vector<std::int32_t> types{};      // [heads]: 0 dense, 1 blocks, 2 streaming by block, 3 streaming by token
-  std::vector<std::int32_t> streaming{};  // [heads, 2]: the first `sink` blocks or tokens, and those less than `local` away
-  std::vector<std::int32_t> live{};       // [heads, query blocks, words]: bit c of word w is block 32 w + c of keys
+  int block_q = 128, block_k = 128;    // queries and keys of a block
+  int batches = 1;                     // the same mask for all batch entries
+  std::vector<std::int32_t> types{};   // [heads]: a HeadType each
+  std::vector<Streaming> streaming{};  // [heads]
+  std::vector<std::int32_t> live{};    // [heads, query blocks, words]: bit c of word w is block 32 w + c of keys
   int seq_q = 0, seq_k = 0;
 
+  HeadType type(int head) const { return static_cast<HeadType>(types[head]); }
   int query_blocks() const { return (seq_q + block_q - 1) / block_q; }
   int words() const { return (seq_k + 32 * block_k - 1) / (32 * block_k); }
   bool sees(int head, int i, int j) const {
-    const int sink = streaming[2 * head], local = streaming[2 * head + 1];
+    const auto [sink, local] = streaming[head];
     const int block = i / block_q, key_block = j / block_k, ahead = seq_k - seq_q;
     if (types[head] == 1) {
       const std::int32_t word = live[(std::int64_t{head} * query_blocks() + block) * words() + key_block / 32];
@@ -79,7 +84,7 @@ inline void fill(SparseMask& mask, int heads, const std::string& pattern, std::m
               "--pattern has '" + part + "', which is none of dense, random:P, band:N, sink:S+local:L, sink:St+local:Lt");
     }
     mask.types.push_back(type);
-    mask.streaming.insert(mask.streaming.end(), {sink, local});
+    mask.streaming.push_back({sink, local});
   }
 }
 
