@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
+#include <cstdint>
 #include <string>
 
 #include "common/problem/attention.h"
@@ -16,10 +17,11 @@ using problem::Attention;
 // Tiles of queries × tiles of keys of one head that hold a visible pair, but for a sparse mask: at most so many.
 inline double visible_tiles(const Attention& a, int tile_queries, int tile_keys) {
   double tiles = 0;
-  for (int first = 0; first < a.seq_q; first += tile_queries) {
-    const int last = std::min(first + tile_queries, a.seq_q) - 1;
-    const int begin = a.first_key(first) / tile_keys, end = (a.last_key(last) + tile_keys - 1) / tile_keys;
-    tiles += std::max(end - begin, 0);
+  for (std::int64_t first = 0; first < a.seq_q; first += tile_queries) {
+    const auto last = static_cast<int>(std::min<std::int64_t>(first + tile_queries, a.seq_q) - 1);
+    const std::int64_t begin = a.first_key(static_cast<int>(first)) / tile_keys;
+    const std::int64_t end = (std::int64_t{a.last_key(last)} + tile_keys - 1) / tile_keys;
+    tiles += static_cast<double>(std::max<std::int64_t>(end - begin, 0));
   }
   return tiles;
 }
@@ -42,7 +44,7 @@ inline double most_live_tiles(const Attention& a, int tile_queries, int tile_key
   };
   // Of a tile of queries: a sink from the first key on, and what is near its own keys, each with a tile that begins before it.
   const auto streamed = [&](const problem::Streaming& s, double unit, double own) {
-    return rows * (tiles_of(s.sink * unit, tile_keys) + tiles_of(2 * s.local * unit + own, tile_keys) + 2);
+    return rows * (tiles_of(s.sink * unit, tile_keys) + tiles_of(2.0 * s.local * unit + own, tile_keys) + 2);
   };
   double tiles = 0;
   for (int batch = 0; batch < mask.batches; ++batch) {
@@ -58,7 +60,8 @@ inline double most_live_tiles(const Attention& a, int tile_queries, int tile_key
           tiles += std::min(visible, streamed(mask.streaming[head], mask.block_k, mask.block_q + 2.0 * mask.block_k));
           break;
         case problem::HeadType::streaming_tokens:
-          tiles += std::min(visible, streamed(mask.streaming[head], 1, tile_queries));
+          // Between two packed sequences a tile may list all of the first one.
+          tiles += a.is_packed() ? visible : std::min(visible, streamed(mask.streaming[head], 1, tile_queries));
           break;
       }
     }

@@ -264,6 +264,15 @@ TEST_CASE("the last query's own key is the first of a block: the block is near")
   check_query_plan(masked({.heads = 1, .seq_q = 128, .seq_k = 129}, "sink:0+local:1", 128, 128, 1), 128, true);
 }
 
+TEST_CASE("the plan of heads that stream from very far away") {
+  for (const char* pattern : {"sink:0t+local:2147483647t", "sink:0t+local:1073741824t", "sink:0+local:1073741824"}) {
+    const Attention a = masked({.heads = 1, .kv_heads = 1, .seq_q = 700, .seq_k = 900}, pattern, 128, 64, 1);
+    INFO(pattern);
+    check_query_plan(a, 128, true);
+    check_key_plan(a);
+  }
+}
+
 TEST_CASE("the plan of rows far from equal: what is split, and in how many parts") {
   for (const char* pattern :
        {"dense,empty,empty,empty,empty,empty,empty,empty", "full-row:0.01", "empty,empty,empty,empty,dense"}) {
@@ -333,6 +342,12 @@ TEST_CASE("the plan of packed sequences, and of a mask for each batch entry") {
       check_key_plan(a);
     }
   }
+  // Between two sequences a tile of queries may list all tiles of the first one.
+  Attention long_ones{.heads = 1, .kv_heads = 1, .causal = false};
+  long_ones.cu_seqlens = {0, 1023, 2047, 3071, 4095};
+  long_ones.seq_q = long_ones.seq_k = 4095;
+  check_query_plan(masked(long_ones, "sink:2t+local:2t", 128, 64, 1), 128, true);
+  check_key_plan(masked(long_ones, "sink:2t+local:2t", 128, 64, 1));
   Attention two = masked({.batch = 2, .heads = 2, .kv_heads = 1, .seq_q = 300, .seq_k = 420}, "random:0.4", 128, 128, 1);
   auto mask = std::make_shared<problem::SparseMask>(*two.sparse);
   const auto other = problem::make_pattern("random:0.7", two, 128, 128, 2);
