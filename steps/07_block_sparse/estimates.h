@@ -22,11 +22,6 @@ inline std::vector<run::Estimate> forward_estimates(const std::vector<run::Atten
       {"merge_parts", Space::global, Op::load, nvcc_narrows},
       {"write_lists", Space::global, Op::load, nvcc_narrows},
       run::estimate_of_shuffles("add_up", adds_once_less),
-      {.kernel = "sparse_balanced",
-       .space = Space::global,
-       .op = Op::store,
-       .reason = "nvcc gives the stores of two lines of leave_part the name of one",
-       .arguments = "Tile64<"},
   };
   for (const run::AttentionVariant& variant : variants) {
     estimates.push_back(
