@@ -14,7 +14,8 @@ MOST_OF_A_GRID = 65535  # blocks along y and z: FlashAttention-2 has its heads t
 SHARED = ((32, 1), (32, 8), (16, 2))
 WHOLE = "heads that are not split over blocks"
 DIMS = sorted([*range(8, 257, 8), 33, 63, 65, 127, 129])
-TUNED_DIMS = (32, 64, 96, 128, 256)  # the others are padded
+SHORT = [dim for dim in DIMS if dim <= 129 and dim not in (32, 64, 96, 128)]
+PADDED = [*(("forward", dim) for dim in [*SHORT, *range(200, 256, 8)]), *(("backward", dim) for dim in SHORT)]  # up to what has a tuned kernel
 WINDOWS = (1, 16, 64, 256, 1024, 4096, 0)  # 0: none
 UNEVEN = {  # lengths, and what they are compared with
     "one of 8192, then 8192 of 1": ((8192, *[1] * 8192), (4096,) * 4),

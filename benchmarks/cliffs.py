@@ -39,7 +39,7 @@ from pathlib import Path
 import packed_peers
 import peers
 import sparse_peers
-from cliff_rows import DIMS, GROUPS, TUNED_DIMS, WHOLE
+from cliff_rows import GROUPS, PADDED, WHOLE
 from odd_elements import INPUTS, by_tiles, judge
 from peers import ROOT, Gpu, Refused
 from sparse_peers import DENSE_STEPS, FA2, STEP, TILES
@@ -49,7 +49,7 @@ EXPLAINED = {
     **{f"values/backward, *, {place} row, every head, *": "docs/infinity.md#backward-what-explains-an-element" for place in ("first", "middle", "last")},
     "values/sparse backward, *": "docs/infinity.md#with-a-mask-of-blocks",
     "heads and batch/forward, *, mask: all, over step 05": "docs/07b_block_sparse.md#what-was-tried",
-    **{f"dims/*, d {dim}, over *": "docs/05b_flash_v2.md#variant-any_dim-any-row-at-any-address" for dim in DIMS if dim not in TUNED_DIMS},
+    **{f"dims/{of}, *, d {dim}, over *": "docs/05b_flash_v2.md#variant-any_dim-any-row-at-any-address" for of, dim in PADDED},
 }  # pattern of "group/row, over what": the page of the book that says why the ratio is above what is claimed
 
 MOST = 2.0  # no ratio is above it,

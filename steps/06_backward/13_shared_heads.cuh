@@ -7,8 +7,8 @@
 // that, so nothing of their code changes. A part's dK and dV go to scratch memory, rounded as results are, and this kernel adds
 // them up, in the order of the parts, so that two runs give the same bits.
 //
-// What to expect: as many blocks as there are places for, so nearly the speed of separate heads. The price is one more launch,
-// and that dK and dV of each part are written and read once: 8 · dim bytes a key.
+// What to expect: as many blocks as there are places for, and so the speed of separate heads, but for one more launch, and for
+// dK and dV of each part, which are written and read once: 8 · dim bytes for each key of a part.
 #pragma once
 
 #include "common/device/backward/rows.cuh"

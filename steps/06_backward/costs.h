@@ -52,9 +52,9 @@ inline Costs with_add_parts(const Backward& a, Costs costs, std::ptrdiff_t place
 inline Costs deterministic_costs(const Backward& a) {
   const char* kernel = a.dim <= 64 ? "backward_tuned_64" : "backward_tuned_128";
   return with_add_parts(a,
-                    {prepare_chunks_cost(a, false), problem::backward_cost(a, kernel, 4, BackwardResult::dk_dv),
-                     problem::backward_cost(a, "gradient_of_queries_32", 3, BackwardResult::dq), repair_cost},
-                    3);
+                        {prepare_chunks_cost(a, false), problem::backward_cost(a, kernel, 4, BackwardResult::dk_dv),
+                         problem::backward_cost(a, "gradient_of_queries_32", 3, BackwardResult::dq), repair_cost},
+                        3);
 }
 inline Costs any_dim_costs(const Backward& a) {
   const double sums = sizeof(float) * static_cast<double>(a.batch) * a.heads * a.seq_q * a.dim;

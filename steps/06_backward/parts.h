@@ -18,8 +18,8 @@ inline int parts_of(const problem::Backward& a) {
   constexpr int keys = 128;  // of a block of either rung
   const std::int64_t places = a.dim <= 64 ? 2 * 132 : 132;
   const std::int64_t blocks = std::int64_t{a.batch} * a.kv_heads * device::ceil_div(a.seq_k, keys);
-  // How long it takes, in times that a head takes a block at most. Blocks of one length run in rounds. With a causal mask they
-  // have all lengths up to the longest: together they take half of that time, and the last one begins when no place is free.
+  // The time of the kernel; 1 is what one head costs a block at most. Blocks of one length run in rounds. With a causal mask
+  // they have all lengths up to the longest, half of it on average. The last block begins when all places are busy.
   const auto time = [&](int parts) {
     const int heads = group / parts;  // of a block
     if (!a.causal || a.window > 0) return static_cast<double>(device::ceil_div(blocks * parts, places) * heads);

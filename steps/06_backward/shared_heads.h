@@ -35,10 +35,10 @@ std::optional<device::AnyHeads<Const>> by_group(device::AnyHeads<Const> x, int b
 // lie for the whole. Flags do not: a part raises that of some head, where repair_rows then finds nothing. add_parts raises the
 // right one.
 inline std::optional<run::BackwardLaunch> in_parts(const run::BackwardLaunch& l) {
-  run::BackwardLaunch of_parts = l;
+  run::BackwardLaunch of_parts = l;  // behind the test below g++ 13 warns of its empty vector
   const problem::Backward& a = l.shape;
   const int parts = parts_of(a), group = a.heads / a.kv_heads;
-  if (parts == 1 || a.is_packed() || a.dropout != 0) return {};
+  if (parts == 1) return {};
   const auto q = by_group(l.q, a.batch, a.kv_heads, group), o = by_group(l.o, a.batch, a.kv_heads, group),
              d_o = by_group(l.d_o, a.batch, a.kv_heads, group);
   auto k = by_group(l.k, a.batch, a.kv_heads, 1), v = by_group(l.v, a.batch, a.kv_heads, 1);
@@ -78,6 +78,7 @@ void launch_shared(const run::BackwardLaunch& l) {
     float* dq_sums = l.arrays.get<float>("dq_sums");
     launch_prepare_chunks<T>(*of_parts, dq_sums);
     with_at_least<dims...>(l.shape.dim, [&](auto dim) {
+      static_assert(Rung<T, dim>::by_lane);  // as launch_convert_blocks reads dQ's sums
       launch_keys<T, Rung<T, dim>>(*of_parts, Rung<T, dim>::kernel, of_parts->device_shape(), dq_sums);
     });
     launch_add_parts<T>(l);

@@ -27,7 +27,7 @@ constexpr int count_warps = 8;
 constexpr int add_threads = 1024;
 constexpr int most_places = 1024;  // in the order of heads
 constexpr int split_above = 4;     // times the mean: longer rows are split,
-constexpr int most_parts = 2112;  // but none that is shorter than such a share of all tiles: 16 for each of 132 multiprocessors
+constexpr int most_parts = 2112;   // if they have more than 1 / 2112 of all tiles: 16 rows for each of 132 multiprocessors
 
 // The tiles of keys that a row visits: tiles[first …], from right to left. First partial ones to the right of the first full
 // one, then full ones, then the other partial ones: with causal masks and windows alone that is the order of step 05.

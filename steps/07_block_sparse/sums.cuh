@@ -48,8 +48,11 @@ __global__ void __launch_bounds__(threads) add_up(PlanSizes sizes, int heads,
   for (int row = from; row < to; ++row) mine += counts[row];
   int first = exclusive_sum(smem.of_warps, mine, tiles);
   // Rows longer than this are split. All-live rows never are: none has more than twice the mean.
-  const std::int64_t above = ceil_div(std::int64_t{split_above} * tiles, std::int64_t{sizes.rows});
-  const int longest = sizes.splits ? max(max(1, static_cast<int>(above)), ceil_div(tiles, most_parts)) : INT_MAX;
+  const auto part_of_tiles = [&](int of, int all) {
+    return static_cast<int>(ceil_div(std::int64_t{of} * tiles, std::int64_t{all}));
+  };
+  const int longest =
+      sizes.splits ? max(1, max(part_of_tiles(split_above, sizes.rows), part_of_tiles(1, most_parts))) : INT_MAX;
   // [/doc: where_lists_begin]
   int splits = 0, slots = 0;  // of this share: rows that are split, and their parts
 #pragma unroll 4
