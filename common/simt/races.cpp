@@ -69,6 +69,13 @@ void join(Passed& into, const Passed& other) {
   join(into.in_device, other.in_device);
 }
 
+// All but the clocks.
+void join_knowledge(Past& into, const Past& other) {
+  join(into.known, other.known);
+  join(into.released, other.released);
+  join(into.acquired, other.acquired);
+}
+
 bool holds_devices_threads(Scope scope) { return scope >= Scope::device; }
 
 // Neither can be seen half done by the other, if they are of the same bytes.
@@ -86,8 +93,7 @@ void Order::begin_block(std::uint32_t block, std::size_t threads, Flags* device_
   barrier_ = 0;
   ++generation_;
   threads_.assign(threads, {});
-  known_.reset();
-  released_ = acquired_ = {};
+  common_past_ = {};
   with_news_.clear();
   flags_.clear();
   device_flags_ = device_flags;
@@ -95,14 +101,7 @@ void Order::begin_block(std::uint32_t block, std::size_t threads, Flags* device_
 
 Order::Thread& Order::current(std::uint32_t thread) {
   Thread& t = threads_[thread];
-  if (t.generation != generation_) {
-    t.generation = generation_;
-    t.seen.reset();
-    t.known = known_;
-    t.released = released_;
-    t.acquired = acquired_;
-    t.has_news = false;
-  }
+  if (t.generation != generation_) t = {generation_, common_past_};
   return t;
 }
 
@@ -113,21 +112,17 @@ void Order::has_news(std::uint32_t thread) {
 bool Order::before(const AccessRecord& earlier, std::uint32_t thread) {
   if (earlier.block() == block_) {
     if (earlier.thread() == thread || earlier.time() <= barrier_) return true;
-    const auto& seen = current(thread).seen;
+    const auto& seen = current(thread).past.clocks;
     return seen != nullptr && (*seen)[earlier.thread()] >= earlier.time();
   }
-  const Seen* const seen = seen_of(current(thread).known, earlier.block());
+  const Seen* const seen = seen_of(current(thread).past.known, earlier.block());
   if (seen == nullptr) return false;
   const auto found = seen->threads.find(earlier.thread());
   return earlier.time() <= seen->barrier || (found != seen->threads.end() && earlier.time() <= found->second);
 }
 
 void Order::full_barrier() {
-  for (const std::uint32_t thread : with_news_) {
-    join(known_, threads_[thread].known);
-    join(released_, threads_[thread].released);
-    join(acquired_, threads_[thread].acquired);
-  }
+  for (const std::uint32_t thread : with_news_) join_knowledge(common_past_, threads_[thread].past);
   with_news_.clear();
   barrier_ = now_++;
   ++generation_;
@@ -135,14 +130,12 @@ void Order::full_barrier() {
 
 void Order::join_meeting(Meeting& meeting, std::uint32_t thread) {
   meeting.clocks.resize(threads_.size());
-  const Thread& t = current(thread);
-  if (t.seen != nullptr && t.seen != meeting.joined_last) {
-    join(meeting.clocks, *t.seen);
-    meeting.joined_last = t.seen;
+  const Past& past = current(thread).past;
+  if (past.clocks != nullptr && past.clocks != meeting.joined_last) {
+    join(meeting.clocks, *past.clocks);
+    meeting.joined_last = past.clocks;
   }
-  join(meeting.known, t.known);
-  join(meeting.released, t.released);
-  join(meeting.acquired, t.acquired);
+  join_knowledge(meeting.past, past);
   meeting.clocks[thread] = now_;
 }
 
@@ -152,14 +145,8 @@ void Order::arrive(Meeting& meeting, const std::vector<std::uint32_t>& threads, 
 }
 
 void Order::end(Meeting& meeting, const std::vector<std::uint32_t>& waiting) {
-  const auto all_seen = std::make_shared<const Clocks>(std::move(meeting.clocks));
-  for (const std::uint32_t thread : waiting) {
-    Thread& t = current(thread);
-    t.seen = all_seen;
-    t.known = meeting.known;
-    t.released = meeting.released;
-    t.acquired = meeting.acquired;
-  }
+  meeting.past.clocks = std::make_shared<const Clocks>(std::move(meeting.clocks));
+  for (const std::uint32_t thread : waiting) current(thread).past = meeting.past;
   ++now_;
 }
 
@@ -172,30 +159,30 @@ Time Order::meet(const std::vector<std::uint32_t>& threads) {
 
 void Order::learn(std::uint32_t thread, SharedKnowledge& what) {
   if (what == nullptr) return;
-  Thread& t = current(thread);
+  Past& past = current(thread).past;
   if (const Seen* const own = seen_of(what, block_); own != nullptr && own->barrier == barrier_) {
-    Clocks seen = t.seen == nullptr ? Clocks() : *t.seen;
+    Clocks seen = past.clocks == nullptr ? Clocks() : *past.clocks;
     seen.resize(threads_.size());
     for (const auto& [other, time] : own->threads) seen[other] = std::max(seen[other], time);
-    t.seen = std::make_shared<const Clocks>(std::move(seen));
+    past.clocks = std::make_shared<const Clocks>(std::move(seen));
   }
-  join(t.known, what);
+  join(past.known, what);
   what.reset();
 }
 
 void Order::fence(std::uint32_t thread, Scope scope) {
-  Thread& t = current(thread);
-  learn(thread, t.acquired.in_block);
-  if (holds_devices_threads(scope)) learn(thread, t.acquired.in_device);
+  Past& past = current(thread).past;
+  learn(thread, past.acquired.in_block);
+  if (holds_devices_threads(scope)) learn(thread, past.acquired.in_device);
 
   Seen own{barrier_, {}};
-  for (std::size_t i = 0; t.seen != nullptr && i < t.seen->size(); ++i) {
-    if (const Time time = (*t.seen)[i]; time > barrier_) own.threads[static_cast<std::uint16_t>(i)] = time;
+  for (std::size_t i = 0; past.clocks != nullptr && i < past.clocks->size(); ++i) {
+    if (const Time time = (*past.clocks)[i]; time > barrier_) own.threads[static_cast<std::uint16_t>(i)] = time;
   }
   own.threads[static_cast<std::uint16_t>(thread)] = now_++;
-  const SharedKnowledge all = merged(t.known, leaf(block_, std::move(own)));
-  t.released.in_block = all;
-  if (holds_devices_threads(scope)) t.released.in_device = all;
+  const SharedKnowledge all = merged(past.known, leaf(block_, std::move(own)));
+  past.released.in_block = all;
+  if (holds_devices_threads(scope)) past.released.in_device = all;
   has_news(thread);
 }
 
@@ -208,7 +195,7 @@ Flag* Order::flag_at(std::uintptr_t address, bool make) {
 }
 
 void Order::flag_stored(std::uint32_t thread, std::uintptr_t address, Scope scope, bool also_read) {
-  const Passed& released = current(thread).released;
+  const Passed& released = current(thread).past.released;
   Flag* flag = flag_at(address, released.in_block != nullptr);
   if (flag == nullptr) return;
   if (!also_read) *flag = {};  // a plain store ends what earlier ones released
@@ -219,7 +206,7 @@ void Order::flag_stored(std::uint32_t thread, std::uintptr_t address, Scope scop
 void Order::flag_read(std::uint32_t thread, std::uintptr_t address, Scope scope) {
   const Flag* flag = flag_at(address, false);
   if (flag == nullptr) return;
-  Passed& acquired = current(thread).acquired;
+  Passed& acquired = current(thread).past.acquired;
   if (const auto found = flag->of_block.find(block_); found != flag->of_block.end()) join(acquired.in_block, found->second);
   if (holds_devices_threads(scope)) join(acquired.in_device, flag->of_device);
   has_news(thread);

@@ -67,12 +67,20 @@ struct Passed {
 
 using Clocks = std::vector<Time>;  // by thread of the block: how much of it was seen
 
+// All that happened before the present of a thread, since the last full barrier of its block. A barrier of some hands it on
+// from thread to thread as it is. A flag hands on `released`, into which a fence packs the rest.
+struct Past {
+  std::shared_ptr<const Clocks> clocks;  // of its own block; null: only its own accesses
+  SharedKnowledge known;                 // of other blocks
+  Passed released;                       // what its fences let others see
+  Passed acquired;                       // what the flags that it read let it see after its next fence
+};
+
 // A barrier of some, while they gather.
 struct Meeting {
-  Clocks clocks;                              // what those who came had done, and seen
+  Past past;                                  // of all who came: but for the clocks, which stand here until all have come,
+  Clocks clocks;                              // with what those had done
   std::shared_ptr<const Clocks> joined_last;  // warps that meet again and again all have seen the same
-  SharedKnowledge known;                      // of other blocks
-  Passed released, acquired;                  // theirs
 };
 
 enum class Kind : std::uint8_t { read, write };
@@ -129,12 +137,9 @@ class Order {
 
  private:
   struct Thread {
-    std::uint64_t generation = 0;        // that all of this is of
-    std::shared_ptr<const Clocks> seen;  // of this block since its last full barrier; null: only its own accesses
-    SharedKnowledge known;               // of other blocks
-    Passed released;                     // what the fences before its present let others see
-    Passed acquired;                     // what the flags read before its present let it see after its next fence
-    bool has_news = false;               // for the other threads, at the next full barrier
+    std::uint64_t generation = 0;  // that all of this is of
+    Past past;
+    bool has_news = false;  // for the other threads, at the next full barrier
   };
 
   Thread& current(std::uint32_t thread);
@@ -148,8 +153,7 @@ class Order {
   Time barrier_ = 0;
   std::uint64_t generation_ = 0;
   std::vector<Thread> threads_;
-  SharedKnowledge known_;  // to all threads, since the last full barrier; and so the next two
-  Passed released_, acquired_;
+  Past common_past_;                      // of all threads, at the last full barrier
   std::vector<std::uint32_t> with_news_;  // since then
   Flags flags_;                           // in shared memory
   Flags* device_flags_ = nullptr;
