@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "common/simt/access.h"
+#include "common/simt/collectives.h"
 #include "common/simt/cuda.h"
 #include "common/simt/symbols.h"
 
@@ -104,7 +105,13 @@ void trace_warp(unsigned warp) { traced_warp = warp; }
 
 // ---- lanes ----
 
+bool WarpCall::matches(const WarpCall& other) const {
+  return mask == other.mask && same_name(name, other.name) && bytes == other.bytes &&
+         (barrier == nullptr || barrier->id == other.barrier->id);
+}
+
 std::string WarpCall::describe() const {
+  if (barrier != nullptr) return barrier->describe();
   std::ostringstream text;
   text << name << (bytes == 8 ? " of 8 bytes" : "") << "(0x" << std::hex << mask << ')';
   return text.str();
@@ -182,7 +189,7 @@ void Block::begin(Run& run, std::uint64_t linear_index, Counters& counters) {
     Lane& lane = lanes_[i];
     lane.state = Lane::State::runnable;
     lane.fresh = true;
-    lane.arrived = lane.stored = false;
+    lane.stored = false;
     lane.found = {};
     lane.index = static_cast<int>(i);
     lane.counting = run.counting;
@@ -203,7 +210,6 @@ void Block::begin(Run& run, std::uint64_t linear_index, Counters& counters) {
       lane.state = Lane::State::exited;
       lane.yielded = false;
       ++exited_;
-      gather(lane);
     });
   }
 }
@@ -328,8 +334,7 @@ bool Block::resolve_calls(Warp& warp) {
       if (other < warp.count && warp.lanes[other].is_ahead()) break;
       if (other >= warp.count || warp.lanes[other].state == Lane::State::exited) {
         gone |= 1u << other;
-      } else if (warp.lanes[other].state == Lane::State::in_warp_call && warp.lanes[other].call->mask == call.mask &&
-                 same_name(warp.lanes[other].call->name, call.name) && warp.lanes[other].call->bytes == call.bytes) {
+      } else if (warp.lanes[other].state == Lane::State::in_warp_call && call.matches(*warp.lanes[other].call)) {
         calls[other] = warp.lanes[other].call;
         arrived |= 1u << other;
       }
@@ -344,13 +349,14 @@ bool Block::resolve_calls(Warp& warp) {
     }
     if ((arrived | gone) != call.mask) continue;
     if (call.aligned_at != nullptr) check_aligned(warp, calls);
-    if (warp.trace != nullptr) warp.trace->call(call);
+    if (warp.trace != nullptr && call.barrier == nullptr) warp.trace->call(call);
     call.resolve(*this, warp, calls);
+    if (run_->stopped) return false;
     for (int other = 0; other < warp.count; ++other) {
       if (calls[other] == nullptr) continue;
       Lane& lane = warp.lanes[other];
       lane.call = calls[other]->next;
-      if (lane.call == nullptr) lane.state = Lane::State::runnable;
+      if (lane.call == nullptr && lane.state == Lane::State::in_warp_call) lane.state = Lane::State::runnable;
     }
     resolved = true;
   }
@@ -426,79 +432,78 @@ void Block::report_skipped(const Lane& waiting) {
   });
 }
 
-void Block::refuse(Lane& lane, const BarrierCall& call, const std::string& why) {
+void Block::refuse(const Lane& lane, const BarrierCall& call, const std::string& why) {
   run_->report("barrier misuse", place_of(call.where), call.pc,
                [&] { return call.describe() + ": " + why + "\n  by " + describe(lane); });
-  stop(lane);
+  run_->stopped = true;
 }
 
 // The barrier instructions are the warp's (PTX ISA, barrier): a thread waits for all threads of its warp that have not exited,
-// and then the warp counts as 32, however many these are.
+// as in a warp call, and then the warp counts as 32, however many these are.
 void Block::arrive_named(Lane& lane, const BarrierCall& call) {
-  await_products(lane);
-  if (call.id < 1 || call.id >= named_barriers) refuse(lane, call, "barriers are numbered 1 to 15; 0 is __syncthreads()'s");
-  if (call.threads < warp_size || call.threads % warp_size != 0 ||
-      static_cast<std::size_t>(call.threads) > warps_.size() * warp_size) {
-    refuse(lane, call, "the count of threads is a multiple of 32, and the block has " + std::to_string(threads_));
+  std::string wrong;
+  if (call.id < 1 || call.id >= named_barriers) {
+    wrong = "barriers are numbered 1 to 15; 0 is __syncthreads()'s";
+  } else if (call.threads < warp_size || call.threads % warp_size != 0 ||
+             static_cast<std::size_t>(call.threads) > warps_.size() * warp_size) {
+    wrong = "the count of threads is a multiple of 32, and the block has " + std::to_string(threads_);
   }
-  await_issued(lane);
-  lane.barrier = call;
-  lane.state = Lane::State::in_barrier;
-  gather(lane);
-  if (lane.state != Lane::State::runnable) lane.wait();
+  if (!wrong.empty()) {
+    await_products(lane);
+    refuse(lane, call, wrong);
+    stop(lane);
+  }
+  WarpCall of_warp{call.name, 0xffffffffu, call.where, call.pc,
+                   [](Block& block, Warp& warp, WarpCall* const* calls) { block.arrive_named(warp, calls); }};
+  of_warp.spares_exited = true;
+  of_warp.barrier = &call;
+  meet(of_warp);
 }
 
-// After a lane has come to a barrier, or exited: if all lanes of its warp that are still there have come, the warp arrives.
-void Block::gather(Lane& last) {
-  const Warp& warp = warps_[static_cast<std::size_t>(last.warp())];
+void Block::arrive_named(Warp& warp, WarpCall* const calls[warp_size]) {
   std::vector<std::uint32_t> lanes;
-  const BarrierCall* first = nullptr;
   for (int l = 0; l < warp.count; ++l) {
-    const Lane& lane = warp.lanes[l];
-    if (lane.state == Lane::State::exited) continue;
-    if (!lane.waits_for_named_barrier() || lane.arrived) return;
-    if (first == nullptr) first = &lane.barrier;
-    if (lane.barrier.id != first->id || std::string_view(lane.barrier.name) != first->name) return;
-    lanes.push_back(static_cast<std::uint32_t>(lane.index));
+    if (calls[l] == nullptr) continue;
+    warp.lanes[l].barrier = *calls[l]->barrier;
+    lanes.push_back(static_cast<std::uint32_t>(warp.lanes[l].index));
   }
-  if (first == nullptr) return;
-  NamedBarrier& barrier = named_barriers_[static_cast<std::size_t>(first->id)];
-  const bool waits = std::string_view(first->name) != "bar.arrive";
+  const Lane& lane = lanes_[lanes.front()];
+  const BarrierCall& first = lane.barrier;
+  NamedBarrier& barrier = named_barriers_[static_cast<std::size_t>(first.id)];
+  const bool waits = std::string_view(first.name) != "bar.arrive";
+  std::string wrong;
+  const auto same_count = [&](int threads) {
+    if (wrong.empty() && threads != first.threads) {
+      wrong = "others came to the same barrier for " + std::to_string(threads) + " threads";
+    }
+  };
   const auto same_instruction = [&](std::uint32_t i) {
     const BarrierCall& other = lanes_[i].barrier;
-    const bool aligned = std::string_view(first->name) == "bar.sync" || std::string_view(other.name) == "bar.sync";
-    if (!waits || !aligned || other.pc == first->pc) return;
-    refuse(last, *first,
-           "others wait in another instruction, " + std::string(other.name) + " at " +
-               with_callers(place_of(other.where), other.pc) + "; take barrier.sync, as NVIDIA's synccheck asks");
+    const bool aligned = std::string_view(first.name) == "bar.sync" || std::string_view(other.name) == "bar.sync";
+    if (!wrong.empty() || !waits || !aligned || other.pc == first.pc) return;
+    wrong = "others wait in another instruction, " + std::string(other.name) + " at " +
+            with_callers(place_of(other.where), other.pc) + "; take barrier.sync, as NVIDIA's synccheck asks";
   };
-  const auto same_count = [&](int threads) {
-    if (threads == 0 || threads == first->threads) return;
-    refuse(last, *first, "others came to the same barrier for " + std::to_string(threads) + " threads");
-  };
-  same_count(barrier.threads);
+  if (barrier.threads != 0) same_count(barrier.threads);
   for (const std::uint32_t i : lanes) same_count(lanes_[i].barrier.threads);
   std::for_each(lanes.begin(), lanes.end(), same_instruction);
   std::for_each(barrier.waiting.begin(), barrier.waiting.end(), same_instruction);
-  if (barrier.warps >> warp.index & 1) {
-    refuse(last, *first, "warp " + std::to_string(warp.index) + " has come to this barrier before, and would count twice");
+  if (wrong.empty() && (barrier.warps >> warp.index & 1)) {
+    wrong = "warp " + std::to_string(warp.index) + " has come to this barrier before, and would count twice";
   }
-  barrier.threads = first->threads;
+  if (!wrong.empty()) return refuse(lane, first, wrong);
+  barrier.threads = first.threads;
   barrier.arrived += warp_size;
   barrier.warps |= 1u << warp.index;
   counters_->barrier(1);
   order_.arrive(barrier.meeting, lanes, !waits);
-  for (const std::uint32_t i : lanes) {
-    lanes_[i].arrived = waits;
-    if (!waits) lanes_[i].state = Lane::State::runnable;
+  if (waits) {
+    for (const std::uint32_t i : lanes) lanes_[i].state = Lane::State::in_barrier;
+    barrier.waiting.insert(barrier.waiting.end(), lanes.begin(), lanes.end());
   }
-  if (waits) barrier.waiting.insert(barrier.waiting.end(), lanes.begin(), lanes.end());
   if (barrier.arrived < barrier.threads) return;
   order_.end(barrier.meeting, barrier.waiting);
-  for (const std::uint32_t i : barrier.waiting) {
-    lanes_[i].arrived = false;
-    lanes_[i].state = Lane::State::runnable;
-  }
+  for (const std::uint32_t i : barrier.waiting) lanes_[i].state = Lane::State::runnable;
   barrier = {};
 }
 

@@ -42,21 +42,6 @@ class Block;
 
 std::uint64_t next_random(std::uint64_t& state);  // SplitMix64
 
-// A lane's part in a warp call. It lives on the lane's stack while the lane waits for the others of the mask.
-struct WarpCall {
-  const char* name;  // of the intrinsic: calls match by name and mask
-  std::uint32_t mask;
-  std::source_location where;
-  const void* pc;  // of the call, where it is known
-  // Called once when every lane of the mask has arrived; calls[l] is null for lanes outside it. Fills in the results.
-  void (*resolve)(Block& block, Warp& warp, WarpCall* const calls[warp_size]);
-  const void* aligned_at = nullptr;  // of .aligned instructions: where in the code; all lanes must make the call there
-  WarpCall* next = nullptr;          // in which the lane waits after this one, without going on in between
-  int bytes = 0;                     // of a shuffle: calls match by them, too
-  bool spares_exited = false;        // lanes of the mask that have exited, or never existed, need not make the call
-  std::string describe() const;      // "__shfl_sync(0xffffffff)"
-};
-
 // A lane's part in a barrier of the block: in __syncthreads(), which is number 0, or in one of the barriers 1 … 15.
 struct BarrierCall {
   const char* name;  // of the instruction: bar.sync and barrier.sync wait, bar.arrive does not
@@ -65,6 +50,23 @@ struct BarrierCall {
   std::source_location where;
   const void* pc = nullptr;
   std::string describe() const;  // "bar.sync 1, 64"
+};
+
+// A lane's part in a warp call. It lives on the lane's stack while the lane waits for the others of the mask.
+struct WarpCall {
+  const char* name;  // of the intrinsic: calls match by name and mask
+  std::uint32_t mask;
+  std::source_location where;
+  const void* pc;  // of the call, where it is known
+  // Called once when every lane of the mask has arrived; calls[l] is null for lanes outside it. Fills in the results.
+  void (*resolve)(Block& block, Warp& warp, WarpCall* const calls[warp_size]);
+  const void* aligned_at = nullptr;      // of .aligned instructions: where in the code; all lanes must make the call there
+  WarpCall* next = nullptr;              // in which the lane waits after this one, without going on in between
+  int bytes = 0;                         // of a shuffle: calls match by them, too
+  bool spares_exited = false;            // lanes of the mask that have exited, or never existed, need not make the call
+  const BarrierCall* barrier = nullptr;  // 1 … 15, to which the warp comes: calls match by its number, too
+  bool matches(const WarpCall& other) const;
+  std::string describe() const;  // "__shfl_sync(0xffffffff)"
 };
 
 struct Lane {
@@ -84,8 +86,7 @@ struct Lane {
   Marker marker;  // of the device memory that it touches
   Block* block = nullptr;
   WarpCall* call = nullptr;                 // while in_warp_call
-  BarrierCall barrier = {};                 // while in_barrier
-  bool arrived = false;                     // its warp has, at 1 … 15; until then the lane waits for the others of its warp
+  BarrierCall barrier = {};                 // while in_barrier: at 1 … 15, when its whole warp has come
   std::vector<PendingAccess> accesses;      // that the warp has not all issued; else empty
   std::size_t issued = 0;                   // of these
   std::array<std::uint64_t, 8> found = {};  // the latest atomic and volatile accesses: places, addresses and values, hashed
@@ -174,8 +175,9 @@ class Block {
   // At __syncthreads(), which __syncthreads_or() is, too: returns whether any thread's vote was true.
   bool arrive(Lane& lane, bool vote, const std::source_location& where, const void* pc);
   void arrive_named(Lane& lane, const BarrierCall& call);
-  [[noreturn]] void stop(Lane& lane);       // ends the launch from within a lane
-  [[noreturn]] void run_again(Lane& lane);  // the same, for the launch to run again, in order
+  void arrive_named(Warp& warp, WarpCall* const calls[warp_size]);  // of all its lanes that have not exited
+  [[noreturn]] void stop(Lane& lane);                               // ends the launch from within a lane
+  [[noreturn]] void run_again(Lane& lane);                          // the same, for the launch to run again, in order
   std::string describe(const Lane& lane) const;
 
  private:
@@ -195,8 +197,7 @@ class Block {
   bool issue(Warp& warp);
   void check_aligned(const Warp& warp, WarpCall* const calls[warp_size]);
   bool waits_for_yielded(const Warp& warp) const;
-  [[noreturn]] void refuse(Lane& lane, const BarrierCall& call, const std::string& why);
-  void gather(Lane& last);
+  void refuse(const Lane& lane, const BarrierCall& call, const std::string& why);
   void report_skipped(const Lane& waiting);
   bool release_barrier();
   void report_stuck();
