@@ -15,6 +15,7 @@ struct LaunchConfig {
   dim3 block;                    // threads of a block
   std::size_t shared_bytes = 0;  // of a block
   std::size_t registers = 0;     // of a thread, if known: to the simulator, who knows no compiler's choice
+  dim3 cluster = {};             // blocks of a cluster, which are on the device together: it takes compute capability 9.0
 };
 
 #if defined(FLASHSTEPS_SIM)
@@ -30,7 +31,7 @@ void launch(void (*kernel)(Params...), const LaunchConfig& config, Args... args)
     std::apply(reinterpret_cast<void (*)(Params...)>(function), *static_cast<const std::tuple<Params...>*>(packed));
   };
   launch_on_simulator({reinterpret_cast<simt::Function>(kernel), config.grid, config.block, config.shared_bytes, &params,
-                       sizeof(params), call, config.registers});
+                       sizeof(params), call, config.registers, config.cluster});
 }
 
 #else
@@ -46,15 +47,33 @@ void launch(void (*kernel)(Params...), const LaunchConfig& config, Args... args)
 
 extern thread_local cudaStream_t launch_stream;  // of this thread's launches: the default one, unless somebody set another
 
-// kernel<<<grid, block, shared_bytes>>>(args…), checked. The call returns at once; synchronize() waits.
+// kernel<<<grid, block, shared_bytes>>>(args…), checked, in clusters if the configuration says so. The call returns at once;
+// synchronize() waits.
 template <class... Params, class... Args>
 void launch(void (*kernel)(Params...), const LaunchConfig& config, Args... args) {
   if (config.shared_bytes > 48 * 1024) {  // above 48 KB a kernel must ask for it
     CUDA_CHECK(
         cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(config.shared_bytes)));
   }
-  kernel<<<config.grid, config.block, config.shared_bytes, launch_stream>>>(static_cast<Params>(args)...);
-  CUDA_CHECK(cudaGetLastError());
+  const dim3 cluster = config.cluster;
+  if (cluster.x * cluster.y * cluster.z == 1) {
+    kernel<<<config.grid, config.block, config.shared_bytes, launch_stream>>>(static_cast<Params>(args)...);
+    CUDA_CHECK(cudaGetLastError());
+    return;
+  }
+  if (properties().compute_capability < 90)
+    throw Error(properties().name + " has no clusters: compute capability 9.0 has them");
+  cudaLaunchAttribute attribute = {};
+  attribute.id = cudaLaunchAttributeClusterDimension;
+  attribute.val.clusterDim = {cluster.x, cluster.y, cluster.z};
+  cudaLaunchConfig_t all = {};
+  all.gridDim = config.grid;
+  all.blockDim = config.block;
+  all.dynamicSmemBytes = config.shared_bytes;
+  all.stream = launch_stream;
+  all.attrs = &attribute;
+  all.numAttrs = 1;
+  CUDA_CHECK(cudaLaunchKernelEx(&all, kernel, static_cast<Params>(args)...));
 }
 
 #endif

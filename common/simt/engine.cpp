@@ -37,11 +37,11 @@ unsigned traced_warp = 0;
 // What a multiprocessor holds at once, and how many of them there are: NVIDIA's tables of compute capabilities.
 struct Machine {
   const char* name;
-  std::size_t multiprocessors, blocks, warps, registers, shared_bytes, shared_bytes_of_block;
+  std::size_t multiprocessors, blocks, warps, registers, shared_bytes, shared_bytes_of_block, blocks_of_cluster;
 };
 const Machine& machine() {
-  static constexpr Machine machines[] = {{"an H100", 132, 32, 64, 65536, 228 * 1024, max_shared_bytes},
-                                         {"an RTX 3090", 82, 16, 48, 65536, 100 * 1024, 99 * 1024}};
+  static constexpr Machine machines[] = {{"an H100", 132, 32, 64, 65536, 228 * 1024, max_shared_bytes, 8},
+                                         {"an RTX 3090", 82, 16, 48, 65536, 100 * 1024, 99 * 1024, 1}};
   return machines[static_cast<int>(current_options.device)];
 }
 
@@ -581,7 +581,7 @@ std::string describe_thread(const Launch& launch, std::uint64_t block, unsigned 
 
 // ---- launches ----
 
-std::size_t block_count(const Launch& launch) { return std::size_t{launch.grid.x} * launch.grid.y * launch.grid.z; }
+std::size_t volume(dim3 size) { return std::size_t{size.x} * size.y * size.z; }
 
 Run::Run(const Launch& launch_, bool ordered_)
     : launch(launch_),
@@ -589,11 +589,22 @@ Run::Run(const Launch& launch_, bool ordered_)
       races(options().races),
       tracing(options().trace),
       counting(options().counters || tracing),
-      first_mark(Marks::first_of(block_count(launch))) {
-  order.resize(block_count(launch));
-  for (std::size_t i = 0; i < order.size(); ++i) order[i] = i;
+      first_mark(Marks::first_of(volume(launch.grid))) {
+  const auto [grid, cluster] = std::pair(launch.grid, launch.cluster);
+  std::vector<std::uint64_t> clusters(volume(grid) / volume(cluster));
+  for (std::size_t i = 0; i < clusters.size(); ++i) clusters[i] = i;
   std::uint64_t random = options().seed;
-  for (std::size_t i = order.size(); i > 1; --i) std::swap(order[i - 1], order[next_random(random) % i]);
+  for (std::size_t i = clusters.size(); i > 1; --i) std::swap(clusters[i - 1], clusters[next_random(random) % i]);
+  const dim3 in_grid = {grid.x / cluster.x, grid.y / cluster.y, grid.z / cluster.z};
+  order.reserve(volume(grid));
+  for (const std::uint64_t one : clusters) {
+    const uint3 at = position(in_grid, one);
+    for (std::uint64_t i = 0; i < volume(cluster); ++i) {
+      const uint3 in = position(cluster, i);
+      const std::uint64_t y = at.y * cluster.y + in.y, z = at.z * cluster.z + in.z;
+      order.push_back((z * grid.y + y) * grid.x + at.x * cluster.x + in.x);
+    }
+  }
 }
 
 void Run::report(std::string kind, std::string where, const void* pc, const MakeText& make_text,
@@ -618,11 +629,12 @@ namespace {
 
 using Blocks = std::vector<std::unique_ptr<Block>>;  // of one worker, kept for the next launch
 
-// How many blocks of the launch the machine holds at once, and so how many may wait for each other.
+// How many blocks of the launch the machine holds at once, and so how many may wait for each other. (In clusters perhaps fewer:
+// the multiprocessors come in groups, and a cluster lies in one of these.)
 std::size_t resident_blocks(const Launch& launch) {
   const auto round_up = [](std::size_t n, std::size_t to) { return (n + to - 1) / to * to; };
   const Machine& m = machine();
-  const std::size_t warps = round_up(std::size_t{launch.block.x} * launch.block.y * launch.block.z, warp_size) / warp_size;
+  const std::size_t warps = round_up(volume(launch.block), warp_size) / warp_size;
   constexpr std::size_t reserved_shared = 1024;  // of a block, by the system
   std::size_t on_one =
       std::min({m.blocks, m.warps / warps, m.shared_bytes / (round_up(launch.shared_bytes, 128) + reserved_shared)});
@@ -672,7 +684,8 @@ void report_endless(Run& run, const Blocks& blocks, std::size_t resident, std::s
 }
 
 // One worker's share of a launch. It runs one block at a time. While all its blocks spin on memory that another block must
-// write, it opens further ones: as many as the machine would hold.
+// write, it opens further ones: as many as the machine would hold. In the order of a run, the blocks of a cluster follow each
+// other; so they never wait in vain for one that has not begun.
 void work(Run& run, Blocks& blocks) {
   Counters counters;
   std::size_t resident = 0;
@@ -742,7 +755,8 @@ void execute(Run& run) {
 
 void validate(const Launch& launch) {
   const auto [grid, block] = std::pair(launch.grid, launch.block);
-  const std::uint64_t threads = std::uint64_t{block.x} * block.y * block.z;
+  const dim3 cluster = launch.cluster;
+  const std::uint64_t threads = volume(block), together = volume(cluster);
   std::string wrong;
   if (threads == 0 || grid.x == 0 || grid.y == 0 || grid.z == 0) wrong = "an empty grid or block";
   if (threads > max_threads_per_block) wrong = std::to_string(threads) + " threads in a block, at most 1024";
@@ -752,6 +766,12 @@ void validate(const Launch& launch) {
   if (launch.shared_bytes > machine().shared_bytes_of_block) {
     wrong = std::to_string(launch.shared_bytes) + " bytes of shared memory, at most " +
             std::to_string(machine().shared_bytes_of_block);
+  }
+  if (together == 0 || grid.x % cluster.x != 0 || grid.y % cluster.y != 0 || grid.z % cluster.z != 0) {
+    wrong = "a grid of " + to_string(grid) + " blocks is not made of clusters of " + to_string(cluster);
+  } else if (together > machine().blocks_of_cluster) {
+    wrong = "clusters of " + std::to_string(together) + " blocks; " + machine().name + " has " +
+            (machine().blocks_of_cluster == 1 ? "none" : "none of more than " + std::to_string(machine().blocks_of_cluster));
   }
   if (!wrong.empty()) throw LaunchError{"invalid launch of " + function_name(launch.kernel) + ": " + wrong};
 }

@@ -129,7 +129,7 @@ struct Run {
   Flags device_flags;                    // if ordered
   Counters counters;                     // guarded by mutex
   Trace trace;                           // of one warp: only the worker that runs it comes here
-  std::vector<std::uint64_t> order;      // of the blocks
+  std::vector<std::uint64_t> order;      // of the blocks; those of a cluster follow each other
   std::atomic<std::size_t> next{0};      // into order
   std::atomic<bool> stopped{false};      // a fault after which the launch cannot go on
   std::atomic<bool> needs_order{false};  // a flag in device memory, or what may be a race there, was seen: run again, ordered

@@ -89,6 +89,7 @@ struct Launch {
   std::size_t params_bytes;
   void (*call)(Function kernel, const void* params);  // calls the kernel once, for one thread
   std::size_t registers = 0;                          // of a thread, where known: how many blocks fit depends on it
+  dim3 cluster = {};                                  // blocks of a cluster: each may wait for the others
 };
 
 // Runs the kernel to its end. Throws LaunchError for a configuration that no GPU would accept; faults of the kernel become

@@ -1,6 +1,7 @@
 // Small kernels that must do the same on a GPU and on the simulator. Each function launches one and returns what it stored.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -94,6 +95,10 @@ std::vector<std::uint16_t> store_rows(bool swizzled, const std::vector<std::uint
 // red.add of 1, 2 or 4 floats: thread t of blocks of 64 adds values[width t …] to the sums at width × slot_of_thread[t]. All
 // sums are 0 before. Returns [slots, width].
 std::vector<float> reduce(int width, int slots, const std::vector<float>& values, const std::vector<int>& slot_of_thread);
+
+// Blocks that wait for all others of their cluster, with so much shared memory that a device holds one on a multiprocessor.
+// `together`: launched in clusters. Returns how many of its cluster each block saw: [blocks of the grid].
+std::vector<int> meet_in_clusters(std::array<unsigned, 3> grid, std::array<unsigned, 3> cluster, bool together = true);
 
 std::string printed();  // what a kernel printed: "thread 0: 0.5\n" … for four threads
 

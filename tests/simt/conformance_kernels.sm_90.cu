@@ -96,7 +96,31 @@ __global__ void reduce_kernel(int count,
   if constexpr (width == 4) ptx::red_add_v4_f32(to, mine[0], mine[1], mine[2], mine[3]);
 }
 
+// One of its blocks writes that it has come, and then waits for all others of its cluster.
+__global__ void meet_in_clusters_kernel(uint3 cluster, int* arrived,  // [clusters]
+                                        int* seen) {                  // [blocks]
+  if (threadIdx.x != 0) return;
+  const unsigned x = blockIdx.x / cluster.x, y = blockIdx.y / cluster.y, z = blockIdx.z / cluster.z;
+  int* const of_mine = arrived + (z * (gridDim.y / cluster.y) + y) * (gridDim.x / cluster.x) + x;
+  atomicAdd(of_mine, 1);
+  int all;
+  do {
+    all = atomicAdd(of_mine, 0);
+  } while (all < static_cast<int>(cluster.x * cluster.y * cluster.z));
+  seen[(blockIdx.z * gridDim.y + blockIdx.y) * gridDim.x + blockIdx.x] = all;
+}
+
 }  // namespace
+
+std::vector<int> meet_in_clusters(std::array<unsigned, 3> grid, std::array<unsigned, 3> cluster, bool together) {
+  const dim3 blocks(grid[0], grid[1], grid[2]), of_cluster(cluster[0], cluster[1], cluster[2]);
+  const std::size_t count = std::size_t{blocks.x} * blocks.y * blocks.z;
+  const runtime::Buffer arrived = zeros<int>("arrived", count), seen = zeros<int>("seen", count);
+  launch(meet_in_clusters_kernel,
+         {.grid = blocks, .block = 32, .shared_bytes = 200 * 1024, .cluster = together ? of_cluster : dim3()},
+         static_cast<uint3>(of_cluster), arrived.as<int>(), seen.as<int>());
+  return download<int>(seen);
+}
 
 std::vector<std::uint16_t> store_matrices(bool transposed, const std::vector<std::uint32_t>& registers,
                                           const std::vector<int>& row_of_lane) {

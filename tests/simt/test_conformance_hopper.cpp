@@ -1,4 +1,5 @@
-// stmatrix and the vector forms of red, on a GPU of compute capability 9.0 and on the simulator: both must give these answers.
+// stmatrix, the vector forms of red and clusters, on a GPU of compute capability 9.0 and on the simulator: both must give these
+// answers.
 #include <cmath>
 #include <limits>
 #include <numeric>
@@ -127,5 +128,12 @@ TEST_CASE("red.add on device memory takes subnormal numbers for 0, those it adds
   CHECK(conformance::reduce(1, 1, {1.5f * least, -least}, {0, 0}) == std::vector<float>{0.0f});
   CHECK(conformance::reduce(2, 1, {least, least / 2}, {0}) == std::vector<float>{least, 0.0f});
   CHECK(conformance::reduce(4, 1, {1.0f, -0.0f, INFINITY, -least / 4}, {0}) == std::vector<float>{1.0f, 0.0f, INFINITY, 0.0f});
+  no_findings();
+}
+
+TEST_CASE("the blocks of a cluster run at the same time, in each direction of the grid") {
+  if (device_is_older()) return;
+  CHECK(conformance::meet_in_clusters({64, 3, 2}, {4, 1, 1}) == std::vector<int>(64 * 3 * 2, 4));
+  CHECK(conformance::meet_in_clusters({60, 6, 4}, {1, 3, 2}) == std::vector<int>(60 * 6 * 4, 6));
   no_findings();
 }

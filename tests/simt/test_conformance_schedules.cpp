@@ -47,6 +47,7 @@ TEST_CASE("no conformance kernel is reported under a hundred schedules") {
     const std::vector<int> sums = conformance::copy_pipeline(tiles);
     conformance::store_matrices(seed % 2 == 0, fragments, own_rows);
     conformance::store_rows(seed % 2 == 0, fragments);
+    conformance::meet_in_clusters({12, 2, 1}, {2, 2, 1});
     conformance::matrices_there_and_back(seed % 2 == 0, seed % 3 == 0, fragments);
     conformance::multiply_from(conformance::Operand::bfloat, fragments, std::vector<std::uint32_t>(32 * 2),
                                std::vector<float>(32 * 4));
@@ -149,4 +150,32 @@ TEST_CASE("lanes whose predicate is false wait with the others: one request of t
   REQUIRE(kernels.size() == 1);
   REQUIRE(kernels[0].lines.size() == 2);
   for (const runtime::LineCounters& line : kernels[0].lines) CHECK(line.requests == 3);
+}
+
+TEST_CASE("blocks that wait for their cluster may wait for ever, if they are not launched in clusters") {
+  conformance::meet_in_clusters({60, 6, 4}, {1, 3, 2}, false);
+  const std::vector<runtime::Finding> findings = runtime::take_findings();
+  REQUIRE(findings.size() == 1);
+  CHECK(findings[0].kind == "endless spin");
+  CHECK(findings[0].text.find("the 132 blocks that an H100 holds at once") != std::string::npos);
+}
+
+TEST_CASE(
+    "clusters are refused by name: of which the grid does not consist, too large ones, and all on a device that has none") {
+  const auto refused = [](std::array<unsigned, 3> grid, std::array<unsigned, 3> cluster, const std::string& why) {
+    try {
+      conformance::meet_in_clusters(grid, cluster);
+      FAIL("accepted: " << why);
+    } catch (const runtime::Error& error) {
+      INFO(error.what());
+      CHECK(std::string(error.what()).find(why) != std::string::npos);
+    }
+  };
+  refused({60, 6, 4}, {1, 4, 1}, "a grid of (60, 6, 4) blocks is not made of clusters of (1, 4, 1)");
+  refused({60, 6, 4}, {1, 0, 1}, "a grid of (60, 6, 4) blocks is not made of clusters of (1, 0, 1)");
+  refused({60, 6, 4}, {12, 1, 1}, "clusters of 12 blocks; an H100 has none of more than 8");
+  runtime::configure({1, runtime::AsyncMode::late, 0, true, runtime::SimDevice::rtx3090});
+  refused({60, 6, 4}, {2, 1, 1}, "clusters of 2 blocks; an RTX 3090 has none");
+  runtime::configure({});
+  CHECK(runtime::take_findings().empty());
 }
