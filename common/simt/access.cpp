@@ -194,13 +194,6 @@ void observe_division_by_zero(Lane& lane, const void* pc) {
   lane.block->stop(lane);
 }
 
-void note_access(Lane& lane, const PendingAccess& access) {
-  constexpr std::size_t most_ahead = 32;  // so that the lists of a block fit into a cache
-  lane.accesses.push_back(access);
-  lane.accesses.back().lane = static_cast<std::uint8_t>(lane.lane());
-  if (lane.accesses.size() == most_ahead) await_issued(lane);
-}
-
 void await_issued(Lane& lane) {
   if (!lane.is_ahead()) return;
   lane.state = Lane::State::too_far_ahead;

@@ -41,12 +41,16 @@ void observe_matrix_row_stored(Lane& lane, std::uintptr_t row);
 // An atomic without a result, which must go to device memory. False if nothing can be added there.
 bool observe_reduction(Lane& lane, const Access& access);
 void observe_division_by_zero(Lane& lane, const void* pc);
-// While counting: keeps the access until the warp issues it, and waits for that now and then.
-void note_access(Lane& lane, const PendingAccess& access);
-// The same for an ordinary access. One of more than 16 bytes, a copy of a struct, is as many as it has words.
-void note_access_of(Lane& lane, const Access& access, Form form);
 // Waits until the warp has issued what the lane has accessed.
 void await_issued(Lane& lane);
+// While counting: keeps the access until the warp issues it, and waits for that now and then.
+[[gnu::always_inline]] inline void note_access(Lane& lane, PendingAccess access) {
+  access.lane = static_cast<std::uint8_t>(lane.lane());
+  lane.accesses.add(access);
+  if (lane.accesses.full()) await_issued(lane);
+}
+// The same for an ordinary access. One of more than 16 bytes, a copy of a struct, is as many as it has words.
+void note_access_of(Lane& lane, const Access& access, Form form);
 // The same for an instruction that is no access, in the traced warp; elsewhere nothing happens.
 [[gnu::always_inline]] inline void note_traced(Lane& lane, const char* op, int operand, const void* pc) {
   if (lane.traced) [[unlikely]]

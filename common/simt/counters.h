@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <unordered_map>
 #include <vector>
@@ -15,18 +16,42 @@ namespace simt {
 // An access of a lane, which waits to be counted with those of other lanes.
 struct PendingAccess {
   std::uint8_t lane = 0;  // in the warp
-  Kind kind;
-  Form form;
+  Kind kind = Kind::read;
+  Form form = Form::global;
   std::uint8_t bytes = 0;         // width of the access
   std::uint8_t source_bytes = 0;  // of a cp.async
   bool predicated_off = false;    // waits with the others, but takes no part
   std::int16_t operand = -1;      // of an instruction that is no access; a larger one is kept as 32,767
   std::uintptr_t address = 0;     // of a cp.async: of its source
-  const void* pc;
+  const void* pc = nullptr;
   std::uintptr_t to = 0;     // of a cp.async
   const char* op = nullptr;  // of an instruction that is no access: its name; only a trace wants to know of it
 };
 static_assert(sizeof(PendingAccess) == 48);  // moving them to and from memory takes much of the time of a count
+
+// What a lane has accessed and its warp has not issued, in order.
+class PendingAccesses {
+ public:
+  static constexpr std::size_t most = 32;  // so that the lists of a block fit into a cache
+
+  bool empty() const { return count_ == 0; }
+  bool full() const { return count_ == most; }
+  const PendingAccess& first() const { return list_[issued_]; }
+  // Always inlined: the access is then made in its place. One that is made elsewhere, field by field, and copied in wide moves
+  // right afterwards costs a stall for each.
+  [[gnu::always_inline]] void add(const PendingAccess& access) {
+    if (list_ == nullptr) list_ = std::make_unique<PendingAccess[]>(most);
+    list_[count_++] = access;
+  }
+  void remove_first() {
+    if (++issued_ == count_) clear();
+  }
+  void clear() { count_ = issued_ = 0; }
+
+ private:
+  std::unique_ptr<PendingAccess[]> list_;
+  std::size_t count_ = 0, issued_ = 0;
+};
 
 inline bool is_copy(Form form) { return form == Form::copy_through_l1 || form == Form::copy_past_l1; }
 

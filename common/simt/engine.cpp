@@ -202,7 +202,6 @@ void Block::begin(Run& run, std::uint64_t linear_index, Counters& counters) {
     lane.block = this;
     lane.queue.clear();
     lane.accesses.clear();
-    lane.issued = 0;
     lane.fiber.start(stacks_, lane.index, [this, &lane] {
       run_->launch.call(run_->launch.kernel, run_->launch.params);
       await_products(lane);
@@ -284,7 +283,7 @@ bool Block::issue(Warp& warp) {
     for (int l = 0; l < warp.count; ++l) {
       const Lane& lane = warp.lanes[l];
       if (!lane.is_ahead()) continue;
-      const void* pc = lane.accesses[lane.issued].pc;
+      const void* pc = lane.accesses.first().pc;
       if (lowest == nullptr || std::less<>()(pc, lowest)) lowest = pc;
     }
     if (lowest == nullptr) break;
@@ -292,12 +291,11 @@ bool Block::issue(Warp& warp) {
     for (auto& request : requests_) request.clear();
     for (int l = 0; l < warp.count; ++l) {
       Lane& lane = warp.lanes[l];
-      if (!lane.is_ahead() || lane.accesses[lane.issued].pc != lowest) continue;
-      const PendingAccess& access = lane.accesses[lane.issued];
+      if (!lane.is_ahead() || lane.accesses.first().pc != lowest) continue;
+      const PendingAccess& access = lane.accesses.first();
       if (!access.predicated_off) requests_[access.form == Form::shared].push_back(access);
-      if (++lane.issued < lane.accesses.size()) continue;
-      lane.accesses.clear();
-      lane.issued = 0;
+      lane.accesses.remove_first();
+      if (lane.is_ahead()) continue;
       if (lane.state == Lane::State::too_far_ahead) lane.state = Lane::State::runnable;
       all_ahead = false;
     }

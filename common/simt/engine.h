@@ -87,8 +87,7 @@ struct Lane {
   Block* block = nullptr;
   WarpCall* call = nullptr;                 // while in_warp_call
   BarrierCall barrier = {};                 // while in_barrier: at 1 … 15, when its whole warp has come
-  std::vector<PendingAccess> accesses;      // that the warp has not all issued; else empty
-  std::size_t issued = 0;                   // of these
+  PendingAccesses accesses;                 // while counting
   std::array<std::uint64_t, 8> found = {};  // the latest atomic and volatile accesses: places, addresses and values, hashed
   unsigned found_next = 0;                  // the oldest of these
   const void* polls_pc = nullptr;           // the last one
