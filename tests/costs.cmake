@@ -30,8 +30,8 @@ set(seconds
   simt                          18
   check_backward                 8
   # long
-  mutate_long                  490
-  single_long                  300
+  mutate_05_flash_v2_long      245
+  mutate_02_tiled_gemm_long    245
   toy_step_long                230
   exercises_07_block_sparse_long 200
   04_flash_v1_long             160
@@ -39,9 +39,17 @@ set(seconds
   exercises_06_backward_long   130
   05_flash_v2_long             127
   browser_long                 110
-  disassembly_long             150
   check_long                    94
+  single_07_block_sparse_long   80
+  single_06_backward_long       80
+  single_05_flash_v2_long       80
+  single_02_tiled_gemm_long     60
   02_tiled_gemm_long            54
+  single_03_online_softmax_long 50
+  disassembly_07_block_sparse_long 50
+  disassembly_06_backward_long  40
+  disassembly_05_flash_v2_long  40
+  single_04_flash_v1_long       30
   check_backward_long           30)
 
 # Each name once: of two rows the last would win in silence. Of names that are no test of this build there is nothing to set.

@@ -18,7 +18,8 @@ from tools.mutate.rebuild import Rebuild
 
 NVCC = shutil.which("nvcc") or next((str(path) for path in sorted(Path("/usr/local").glob("cuda*/bin/nvcc"))), None)
 STAND_IN = Path(__file__).with_name("single_file")
-VARIANTS = [(step, name) for step in single.steps_of(ROOT) for name in single.Step(ROOT, step).variants]
+STEPS = single.steps_of(ROOT)
+VARIANTS = [(step, name) for step in STEPS for name in single.Step(ROOT, step).variants]
 # One of each family: its flags for a small run, and a change of its kernels by which their results are too large by a twentieth. Of masks
 # of blocks, the change takes the neighbouring block's bit.
 WRONG_BIT = ("key_block % 32 & 1 ? otherwise", "(key_block ^ 1) % 32 & 1 ? otherwise")
@@ -271,7 +272,12 @@ def test_a_bad_command_line_is_refused(programs):
         assert reason in done.stderr
 
 
-@pytest.mark.parametrize("variant", [pytest.param(v, marks=[] if v[0] == "02" else pytest.mark.long) for v in ON_THE_SIMULATOR], ids="_".join)
+def of_its_step(variant):
+    """A test's name has its step's: each step has a ctest entry for its long tests."""
+    return "-".join([next(step for step in STEPS if step.startswith(variant[0])), variant[1]])
+
+
+@pytest.mark.parametrize("variant", [pytest.param(v, marks=[] if v[0] == "02" else pytest.mark.long) for v in ON_THE_SIMULATOR], ids=of_its_step)
 def test_the_check_of_a_file_rejects_a_broken_kernel(compiler, tmp_path, variant):
     flags, change = ON_THE_SIMULATOR[variant]
     done = simulated(compiler, tmp_path, *variant, change)(*flags, "--repeat", "1")
@@ -280,8 +286,9 @@ def test_the_check_of_a_file_rejects_a_broken_kernel(compiler, tmp_path, variant
 
 
 @pytest.mark.long
-def test_the_file_that_the_readme_names_runs_on_the_simulator(compiler, tmp_path):
-    tuned = simulated(compiler, tmp_path, "05", "tuned")
+@pytest.mark.parametrize("variant", [("05", "tuned")], ids=of_its_step)
+def test_the_file_that_the_readme_names_runs_on_the_simulator(compiler, tmp_path, variant):
+    tuned = simulated(compiler, tmp_path, *variant)
     for flags in (["--seq-q", "130", "--seq-k", "70"], ["--dtype", "bf16", "--dim", "32", "--causal", "1", "--seq-q", "70"], ["--window", "40", "--kv-heads", "1", "--seq-q", "100"]):
         done = tuned("--heads", "2", *flags, "--repeat", "1")
         assert done.returncode == 0, done.stdout + done.stderr
@@ -291,11 +298,11 @@ def test_the_file_that_the_readme_names_runs_on_the_simulator(compiler, tmp_path
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("variant", ["balanced", "backward"])
+@pytest.mark.parametrize("variant", [("07", "balanced"), ("07", "backward")], ids=of_its_step)
 def test_masks_of_blocks_are_judged_in_both_passes(compiler, tmp_path, variant):
     patterns = ["random:0.5,sink:3t+local:70t,sink:1+local:1,dense", "band:1", "random:0"]
     for change, status in ((None, 0), (WRONG_BIT, 1)):
-        program = simulated(compiler, tmp_path, "07", variant, change)
+        program = simulated(compiler, tmp_path, *variant, change)
         for pattern in patterns[: 1 if change else None]:
             for dim in ("64", "96"):
                 done = program(*SPARSE, "--causal", "1", "--dim", dim, "--pattern", pattern, "--repeat", "1")
@@ -306,12 +313,12 @@ def test_masks_of_blocks_are_judged_in_both_passes(compiler, tmp_path, variant):
 
 
 @pytest.mark.long
-def test_nvcc_compiles_every_file_without_a_warning(tmp_path):
+@pytest.mark.parametrize("step", STEPS)
+def test_nvcc_compiles_every_file_without_a_warning(tmp_path, step):
     if NVCC is None:
         pytest.skip("there is no nvcc on the path or in /usr/local/cuda*")
-
-    def complaint(variant):
-        step, name = variant
+    names = [name for other, name in VARIANTS if other == step]
+    for name in names:
         source = tmp_path / f"{step[:2]}_{name}.cu"
         line = write(step[:2], name, "--out", source).splitlines()[-1].split()
         # Without optimisation and for PTX only, in a tenth of the time: the same kernels are compiled to the end by `make gpu`. The host's
@@ -319,10 +326,6 @@ def test_nvcc_compiles_every_file_without_a_warning(tmp_path):
         flags = [flag for flag in line[1:-3] if flag != "-O2" and not flag.startswith("-arch=")]
         (target,) = (flag.removeprefix("-arch=sm_") for flag in line if flag.startswith("-arch="))
         quick = ["-G", f"-gencode=arch=compute_{target},code=compute_{target}"]
-        is_last = variant == [other for other in VARIANTS if other[0] == step][-1]
-        command = [NVCC, *flags, *quick, "-Xcompiler=-Wall,-Wextra", "-c" if is_last else "-ptx", source, "-o", source.with_suffix(".o")]
+        command = [NVCC, *flags, *quick, "-Xcompiler=-Wall,-Wextra", "-c" if name == names[-1] else "-ptx", source, "-o", source.with_suffix(".o")]
         done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
-        return f"{source.name}: {done.stdout}{done.stderr}" if done.returncode or "warning" in done.stderr else None
-
-    with ThreadPoolExecutor(2) as pool:
-        assert [text for text in pool.map(complaint, VARIANTS) if text] == []
+        assert done.returncode == 0 and "warning" not in done.stderr, f"{source.name}: {done.stdout}{done.stderr}"
