@@ -15,6 +15,8 @@ import pytest
 from conftest import ROOT
 from playwright.sync_api import sync_playwright
 
+from tools.measure.proofs import SOURCES_IN_THE_BROWSER
+
 pytestmark = pytest.mark.long
 
 CHECKS = (Path(__file__).parent / "page_checks.js").read_text()
@@ -177,16 +179,11 @@ def test_a_page_is_right_on_a_desktop_and_on_a_phone_in_both_themes(
 
 
 def test_pages_that_show_sources_are_right(windows, book, site):
-    """The longest page of each kind of file, and the folder with the most files."""
-    kinds = {}
-    for path in (site / "code").rglob("*.html"):
-        kind = "folder" if path.name == "contents.html" else Path(path.stem).suffix
-        if path.stat().st_size < 200_000:  # the longest take seconds to lay out
-            kinds.setdefault(kind, []).append(path)
-    assert {"folder", ".cu", ".cuh", ".py", ".ipynb", ".json"} <= kinds.keys()
-    for paths in kinds.values():
-        page = max(paths, key=lambda path: path.stat().st_size).relative_to(site)
-        assert in_all(windows, book, page) == {}, page
+    """A long one of each kind of file, and a folder with many files."""
+    names = {path: f"{path}contents" if path.endswith("/") else path for path in SOURCES_IN_THE_BROWSER}
+    assert {Path(path).suffix for path in names} == {"", ".cu", ".cuh", ".py", ".ipynb", ".json"}
+    for name in names.values():
+        assert in_all(windows, book, f"code/{name}.html") == {}, name
 
 
 @pytest.mark.parametrize("served", [True, False], ids=["from a server", "from files"])

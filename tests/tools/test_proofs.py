@@ -48,12 +48,56 @@ def records(tmp_path, monkeypatch):
 def test_straces_lines_are_read():
     lines = [
         f'7 openat(AT_FDCWD</home/me>, "README.md", O_RDONLY|O_CLOEXEC) = 3<{ROOT}/README.md>',
+        '8 openat(AT_FDCWD</home/me>, "mask.h", O_RDONLY|O_CLOEXEC <unfinished ...>',
         f'8 <... openat resumed>) = 4<{ROOT}/common/device/mask.h>',
         '7 openat(AT_FDCWD</home/me>, "gone.h", O_RDONLY) = -1 ENOENT (No such file or directory)',
         '9 openat(AT_FDCWD</home/me>, "elsewhere", O_RDONLY) = 5</usr/include/math.h>',
         f'9 execve("{ROOT}/build/sim/bin/05_flash_v2", ["05_flash_v2"], 0x7f /* 20 vars */) = 0',
     ]
     assert proofs.what_is_open(lines) == ({"README.md", "common/device/mask.h", "build/sim/bin/05_flash_v2"}, False)
+
+
+def copied(path, tree="/tmp/7/FlashSteps"):
+    """strace's lines of a process that copies a file of ours."""
+    return [
+        f'7 openat(AT_FDCWD</home/me>, "{ROOT}/{path}", O_RDONLY|O_CLOEXEC) = 3<{ROOT}/{path}>',
+        f'7 openat(AT_FDCWD</home/me>, "{tree}/{path}", O_WRONLY|O_CREAT|O_TRUNC|O_CLOEXEC, 0666) = 4<{tree}/{path}>',
+    ]
+
+
+def test_what_is_only_copied_was_not_read_and_what_is_read_in_the_copy_was():
+    page, header = "docs/index.md", "common/device/mask.h"
+    copies = [*copied(page), *copied(header)]
+    assert proofs.what_is_open(copies)[0] == set()
+    in_the_copy = f'8 openat(AT_FDCWD</tmp/7/FlashSteps/build/sim>, "x", O_RDONLY) = 3</tmp/7/FlashSteps/{header}>'
+    assert proofs.what_is_open([*copies, in_the_copy])[0] == {header}
+    assert proofs.what_is_open([*copies, copies[0]])[0] == {page}  # it was read beside
+    assert proofs.what_is_open([*copies, copies[1]])[0] == set()  # written twice, read once
+    built = '8 openat(AT_FDCWD</tmp>, "x", O_RDONLY) = 3</tmp/7/FlashSteps/build/sim/bin/05_flash_v2>'
+    assert proofs.what_is_open([*copies, built])[0] == set()  # that was made there, of what was read there
+
+
+def test_git_asks_for_all_names_if_it_lists_them_and_who_copies_them_has_them_from_the_copy():
+    def git(words):
+        return [
+            f'9 execve("/usr/bin/git", ["git", {words}], 0x7f /* 20 vars */) = 0',
+            f'9 openat(AT_FDCWD</home/me>, ".git/index", O_RDONLY|O_CLOEXEC) = 3<{ROOT}/.git/index>',
+            f'9 openat(AT_FDCWD</home/me>, "docs/", O_RDONLY|O_DIRECTORY) = 4<{ROOT}/docs>',
+            f'9 openat(AT_FDCWD</home/me>, "README.md", O_RDONLY) = 4<{ROOT}/README.md>',
+        ]
+
+    assert proofs.what_is_open(git('"-C", "x", "ls-files", "-z"'))[0] == {".git/index", "README.md"}
+    assert proofs.what_is_open(git('"diff", "--quiet", "--", "README.md"'))[0] == {"README.md"}
+    assert proofs.what_is_open([*git('"ls-files"'), *copied("docs/index.md")])[0] == {"README.md"}
+
+
+def test_of_sources_the_browser_depends_on_those_that_it_opens():
+    opened = ["docs/index.md", "docs/", "docs/images/chip-light.svg", "tools/book/bookext.py", "tests/tools/page_checks.js", *proofs.SOURCES_IN_THE_BROWSER]
+    assert all(proofs.counts("browser_long", path) for path in opened)
+    assert proofs.SOURCES_IN_THE_BROWSER <= proofs.tracked() | {"steps/05_flash_v2/"}
+    others = ["results/sim/speed.json", "steps/05_flash_v2/step.cu", "CHANGELOG.md", "tools/book/plots/chip.py", "results/digests/"]
+    assert not any(proofs.counts("browser_long", path) for path in others)
+    assert all(proofs.counts("05_flash_v2_long", path) for path in others)
 
 
 def test_who_looks_at_machine_code_depends_on_nvcc(tmp_path):

@@ -5,8 +5,8 @@
     proofs.py check                      says of each test whether its record is valid; if not, which file changed
 
 A record, results/proofs/NAME.json, says what the test read while it ran: strace sees every file that the test, its programs and the
-compilers that it starts open. A program of the build stands for all sources and headers from which ninja makes it. The record's key is
-a SHA-256 over the contents of these files, the names in the folders that were listed, the build's own files and the compilers' versions.
+compilers that it starts open. A program of the build stands for all sources and headers from which ninja makes it. Of a copy of the
+project that the test made, what it read there counts, and not what it copied. The record's key is a SHA-256 over the contents of these files, the names in the folders that were listed, the build's own files and the compilers' versions.
 `make test-all` never looks at records: it runs everything.
 
 `make sass` counts as a long test of each step, sass_NN_name. A step's test reads other steps only through what is built from them: that
@@ -23,6 +23,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from functools import cache
@@ -46,9 +47,23 @@ ALWAYS = [
 OF_A_STEP = re.compile(r"(?:tests/steps|steps|solutions|results/[^/]+/exercises)/(\d\d_[a-z0-9_]+)(?:/|$)")
 OF_ALL_STEPS = {"steps/", "tests/steps/", "solutions/"}
 LOOKED_THROUGH = re.compile(r"(tests|tests/tools|tests/cli|tools(/.*)?)/$")  # by Python, for modules: another file there is no matter
-# strace's lines: 7 openat(AT_FDCWD</home/me>, "x", O_RDONLY) = 3</home/me/x>, or the end alone, if another process came between.
-OPENED = re.compile(r"^\d+ +(?:openat\(|<\.\.\. openat resumed>).* = \d+<([^>]+)>$")
-EXECUTED = re.compile(r'^\d+ +execve\("(/[^"]+)"')
+# The book's site has a page for every source that the book names, and for what is in the folders that it names. In the browser a few of
+# them are opened; that the others can be made, the test docs says.
+IN_THE_BROWSER = re.compile(r"docs/|tools/book/[^/]*$|tests/(conftest\.py|tools/(test_browser\.py|page_checks\.js))$")
+SOURCES_IN_THE_BROWSER = {
+    "steps/05_flash_v2/",
+    "notebooks/02_banks_and_tiles.ipynb",
+    "steps/05_flash_v2/12_tuned.cuh",
+    "steps/06_backward/step.cu",
+    "tests/steps/02_tiled_gemm/plan.json",
+    "tools/measure/traces.py",
+}
+# strace's lines: 7 openat(AT_FDCWD</home/me>, "x", O_RDONLY) = 3</home/me/x>, which is in two parts if another process came between.
+BEGUN = re.compile(r"^(\d+) +(openat\(.*) <unfinished \.\.\.>$")
+ENDED = re.compile(r"^(\d+) +<\.\.\. openat resumed>(.*)$")
+OPENED = re.compile(r"^(\d+) +openat\(.*, (O_[A-Z_|]+).*\) = \d+<([^>]+)>$")
+EXECUTED = re.compile(r'^(\d+) +execve\("(/[^"]+)", (\[.*?\])')
+COPY = re.compile(r"/.*/FlashSteps/(?!build/)(.+)")  # a test's copy of the project has this name
 
 
 def run(command):
@@ -131,16 +146,55 @@ def step_of(path):
     return match and match[1]
 
 
+def whole(trace):
+    """strace's lines, each in one piece."""
+    begun = {}
+    for line in trace:
+        if match := BEGUN.match(line):
+            begun[match[1]] = match[2]
+        elif match := ENDED.match(line):
+            yield f"{match[1]} {begun.pop(match[1], 'openat(, O_RDONLY')}{match[2]}"
+        else:
+            yield line
+
+
 def what_is_open(trace):
     """Of strace's lines: the paths that were opened or executed, relative to the project; and whether nvcc ran, or
     something looked at what it made."""
-    paths, nvcc = set(), False
-    for line in trace:
-        match = OPENED.match(line) or EXECUTED.match(line)
-        if match:
-            nvcc |= match[1].endswith(("/nvcc", "/cuobjdump")) and os.path.exists(match[1])
-            paths.add(inside(os.path.normpath(match[1])))
-    return paths - {None}, nvcc
+    opened, nvcc = Counter(), False
+    copies, git = set(), {}
+    for line in whole(trace):
+        if match := EXECUTED.match(line):
+            process, path, words = match.groups()
+            git[process] = path.endswith("/git") and ("compares" if '"diff"' in words else "lists")
+            flags = ""
+        elif match := OPENED.match(line):
+            process, flags, path = match.groups()
+        else:
+            continue
+        nvcc |= path.endswith(("/nvcc", "/cuobjdump")) and os.path.exists(path)
+        mine = inside(path := os.path.normpath(path))
+        if mine is None:
+            if match := COPY.match(path):
+                if "O_CREAT" in flags:
+                    copies.add(path)
+                else:
+                    opened[match[1]] += 1
+        elif not git.get(process) or os.path.isfile(path) and mine != ".git/index":  # git diff asks for the files that it is told
+            opened[mine] += 1
+        elif git[process] == "lists":
+            opened["all names"] += 1
+    # Who copies a file opens it once. In a copy, names count where a folder is listed.
+    for path in copies:
+        opened[COPY.match(path)[1]] -= 1
+    if not copies and opened["all names"]:
+        opened[".git/index"] = 1
+    return {path for path, times in opened.items() if times > 0} - {"all names"}, nvcc
+
+
+def counts(name, path):
+    """Whether what a test opened matters to it."""
+    return name != "browser_long" or IN_THE_BROWSER.match(path) is not None or path in SOURCES_IN_THE_BROWSER
 
 
 def reads(paths, step=None):
@@ -297,9 +351,9 @@ def prove(name, entry):
         "cases": cases_of(done.stdout),
         "seconds": round(seconds),
         "compilers": compilers(nvcc),
-        "reads": sorted(files | folders),
+        "reads": sorted(path for path in files | folders if counts(name, path)),
     }
-    print(f"proofs: {name} passed in {seconds:.0f} s, which read {len(files)} files", flush=True)
+    print(f"proofs: {name} passed in {seconds:.0f} s, which depends on {len(record['reads'])} files and folders", flush=True)
     return {"key": key_of(record), **record}
 
 
