@@ -8,6 +8,13 @@ set(CMAKE_EXPORT_COMPILE_COMMANDS ON)
 # Of the host's code a report or a profile wants lines; who wants variables takes a debug preset. That is a third of what g++ takes.
 set(CMAKE_CXX_FLAGS_RELWITHDEBINFO "-O2 -g1 -DNDEBUG")
 
+# With ccache, where it is installed, a source that was compiled before is not compiled again. Not for nvcc: ccache compares what the
+# preprocessor makes for one architecture, and takes an object for unchanged where only another one's code changed.
+find_program(ccache ccache NO_CACHE)
+if(ccache AND NOT DEFINED CMAKE_CXX_COMPILER_LAUNCHER)
+  set(CMAKE_CXX_COMPILER_LAUNCHER "${ccache}")
+endif()
+
 option(FLASHSTEPS_WERROR "Treat warnings as errors" ON)
 
 find_package(Threads REQUIRED)

@@ -14,6 +14,8 @@ import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))  # the tests import the tools
+from tools.mutate.rebuild import compiler_words
+
 BIN = Path(os.environ.get("FLASHSTEPS_BIN", ROOT / "build" / "sim" / "bin"))
 SCHEMA = json.loads((ROOT / "docs" / "result.schema.json").read_text())
 # Those with variants: 00_first_kernel is plain CUDA.
@@ -44,7 +46,7 @@ def pytest_collection_modifyitems(items):
 def cxx():
     """The build's C++ compiler, which is the one that a reader's machine has: tools/bootstrap installs no c++ and no gcc."""
     commands = json.loads((BIN.parent / "compile_commands.json").read_text())
-    return next(entry["command"].split()[0] for entry in commands if entry["file"].endswith(".cpp"))
+    return next(compiler_words(entry["command"])[0] for entry in commands if entry["file"].endswith(".cpp"))
 
 
 class Step:

@@ -29,6 +29,7 @@ from tools.machine_code import (
 )
 from tools.machine_code import disassembly as tool
 from tools.measure import shapes
+from tools.mutate.rebuild import compiler_words
 
 BUILD = BIN.parent
 
@@ -45,7 +46,7 @@ def step_command():
     """How the sim build compiles the first step: the words, without the source and the output."""
     for entry in json.loads((BUILD / "compile_commands.json").read_text()):
         if entry["file"].endswith("steps/01_naive_mha/step.cu"):
-            words = shlex.split(entry["command"])
+            words = compiler_words(entry["command"])
             return [word for word in words if word not in ("-c", "-o") and not word.endswith((".cu", ".cu.o"))]
     return pytest.fail("the sim build does not compile step 01")
 

@@ -420,6 +420,13 @@ def test_of_a_source_of_two_programs_the_right_object_is_replaced(small):
     assert made(mutate.Builder(build, "07_step"), tree, {"1_a.cuh"}) == (32, ["step.cu.o"])
 
 
+def test_the_compiler_is_called_without_the_program_that_starts_it(small):
+    build, tree = small
+    commands = (build / "compile_commands.json").read_text()
+    (build / "compile_commands.json").write_text(commands.replace('"command": "', '"command": "/nowhere/ccache '))
+    assert made(mutate.Builder(build, "07_step"), tree, None) == (12, ["other.sm_90a.cu.o", "step.cu.o"])
+
+
 def test_only_one_script_at_a_time_builds_in_a_folder(tmp_path):
     with open(tmp_path / "one_at_a_time.lock", "w") as other:
         with rebuild.alone_in(tmp_path), pytest.raises(BlockingIOError):

@@ -27,6 +27,12 @@ def alone_in(build):
         yield
 
 
+def compiler_words(command):
+    """Of a build's command: the compiler and what it is given, without a program such as ccache that starts it."""
+    words = shlex.split(command)
+    return words[next(i for i, word in enumerate(words) if word.startswith("-")) - 1 :]
+
+
 def object_of(words):
     return words[words.index("-o") + 1]
 
@@ -55,7 +61,7 @@ class Rebuild:
         link = shlex.split(self._ninja("-t", "commands", program).splitlines()[-1])
         self.link_words = [word for word in link if word not in (":", "&&")]
         commands = json.loads((build / "compile_commands.json").read_text())
-        compiled = [shlex.split(entry["command"]) for entry in commands if Path(entry["file"]).resolve() == source.resolve()]
+        compiled = [compiler_words(entry["command"]) for entry in commands if Path(entry["file"]).resolve() == source.resolve()]
         if not compiled:
             raise UsageError(f"{shown(build)} does not compile {shown(source)} of this tree")
         fitting = [words for words in compiled if object_of(words) in self.link_words]  # several programs may have the source
