@@ -321,6 +321,8 @@ function(add_pytest path)
     set_tests_properties(${name}_long PROPERTIES LABELS "long;${pytest_STEP}")
     list(APPEND entries ${name}_long)
   endif()
-  set_tests_properties(${entries} PROPERTIES TIMEOUT 900 ENVIRONMENT "FLASHSTEPS_BIN=${PROJECT_BINARY_DIR}/bin;PYTHONDONTWRITEBYTECODE=1")
+  # NumPy on one core: tests run beside each other, and its threads spend the time waiting for a core.
+  set_tests_properties(${entries} PROPERTIES TIMEOUT 900
+    ENVIRONMENT "FLASHSTEPS_BIN=${PROJECT_BINARY_DIR}/bin;PYTHONDONTWRITEBYTECODE=1;OPENBLAS_NUM_THREADS=1")
   set(entries ${entries} PARENT_SCOPE)
 endfunction()

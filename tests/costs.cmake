@@ -11,7 +11,7 @@ set(seconds
   mutate                        37
   02_tiled_gemm                 35
   03_online_softmax             35
-  training                      35
+  training                      20
   check                         32
   docs                          24
   exercises_01_naive_mha        23
