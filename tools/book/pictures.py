@@ -20,10 +20,27 @@ def scripts(root):
     }
 
 
-def draw(script, out):
-    """Runs one script."""
-    out.parent.mkdir(parents=True, exist_ok=True)
-    subprocess.run([sys.executable, str(script), "--out", str(out)], check=True)
+# Each script runs in a process of its own; but what takes longest, to import Matplotlib, is done before, once for all.
+DRAW = """
+import os, runpy, sys
+import matplotlib
+matplotlib.use("svg")
+import matplotlib.pyplot
+for script, out in zip(sys.argv[1::2], sys.argv[2::2]):
+    if os.fork() == 0:
+        sys.argv, sys.path[0] = [script, "--out", out], os.path.dirname(script)
+        runpy.run_path(script, run_name="__main__")
+        sys.exit()
+    if os.wait()[1]:
+        sys.exit(f"{script} failed")
+"""
+
+
+def draw(pictures):
+    """Runs scripts: {script: the picture to write}."""
+    for out in pictures.values():
+        out.parent.mkdir(parents=True, exist_ok=True)
+    subprocess.run([sys.executable, "-c", DRAW, *(str(path) for pair in pictures.items() for path in pair)], check=True)
 
 
 def same_picture(one, other):
@@ -34,26 +51,26 @@ def same_picture(one, other):
     return all(math.isclose(float(a), float(b), rel_tol=0, abs_tol=TOLERANCE) for a, b in pairs)
 
 
-def is_current(script, picture):
-    """Whether the committed picture is what its script draws today."""
+def stale_pictures(root):
+    """{script: its picture} of those that are not what their scripts draw today."""
+    pictures = scripts(root)
     with tempfile.TemporaryDirectory() as folder:
-        fresh = Path(folder) / picture.name
-        draw(script, fresh)
-        return picture.exists() and same_picture(picture.read_text(), fresh.read_text())
+        fresh = {script: Path(folder) / picture.name for script, picture in pictures.items()}
+        draw(fresh)
+        is_current = lambda script, picture: picture.exists() and same_picture(picture.read_text(), fresh[script].read_text())
+        return {script: picture for script, picture in pictures.items() if not is_current(script, picture)}
 
 
 def check_pictures(root):
     """Pictures that their scripts would draw differently."""
     return [
         Problem(str(picture.relative_to(root)), f"is not what {script.relative_to(root)} draws; run tools/book update")
-        for script, picture in scripts(root).items()
-        if not is_current(script, picture)
+        for script, picture in stale_pictures(root).items()
     ]
 
 
 def update_pictures(root):
     """Draws what is missing or differs. Returns the names of what changed."""
-    stale = {script: picture for script, picture in scripts(root).items() if not is_current(script, picture)}
-    for script, picture in stale.items():
-        draw(script, picture)
+    stale = stale_pictures(root)
+    draw(stale)
     return [str(picture.relative_to(root)) for picture in stale.values()]
