@@ -218,6 +218,9 @@ void heads_are_independent(const run::BackwardStep& step, const BackwardVariants
   Attention single = shape;
   single.batch = single.kv_heads = 1;
   single.heads = group;
+  const BackwardVariants some = supporting(variants, shape);
+  std::vector<run::Outcome> all;
+  for (const run::BackwardVariant& variant : some) all.push_back(clean(variant, c));
   const auto slice = [](const Tensor& tensor, int batch, std::int64_t first, std::int64_t heads) {
     const std::int64_t elements = tensor.shape[2] * tensor.shape[3];
     Tensor part({1, heads, tensor.shape[2], tensor.shape[3]});
@@ -230,11 +233,12 @@ void heads_are_independent(const run::BackwardStep& step, const BackwardVariants
       const auto keys = [&](const Tensor& tensor) { return slice(tensor, batch, kv_head, 1); };
       const BackwardInputs& in = c.inputs;
       const BackwardCase alone = ready(step, single, {queries(in.q), keys(in.k), keys(in.v), queries(in.d_o)});
-      for (const run::BackwardVariant& variant : supporting(variants, shape)) {
-        const run::Outcome all = clean(variant, c), one = clean(variant, alone);
+      for (std::size_t i = 0; i < some.size(); ++i) {
+        const run::BackwardVariant& variant = some[i];
+        const run::Outcome one = clean(variant, alone);
         for (const std::string& name : repeatable_outputs(variant)) {
           INFO("variant " << variant.name << ", batch " << batch << ", key/value head " << kv_head << " alone: " << name);
-          const Tensor& tensor = all.output(name);
+          const Tensor& tensor = all[i].output(name);
           same_bits((name == "dq" ? queries(tensor) : keys(tensor)).values, one.output(name).values);
         }
       }

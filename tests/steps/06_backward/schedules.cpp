@@ -79,7 +79,7 @@ TEST_CASE("dropout: no schedule matters") {
 
 TEST_CASE("query heads that share keys: parts are added where strides reach them, and no schedule matters") {
   const run::BackwardStep& step = run::this_step_as<run::BackwardStep>();
-  for (const auto& [batch, heads, kv_heads] : {std::tuple{1, 6, 2}, {2, 3, 1}, {2, 4, 2}}) {
+  for (const auto& [batch, heads, kv_heads] : {std::tuple{1, 4, 2}, {2, 3, 1}, {2, 4, 2}}) {
     problem::Attention shape{.batch = batch, .heads = heads, .kv_heads = kv_heads, .seq_q = 70, .seq_k = 140, .causal = true};
     shape.dim = batch == 1 ? 128 : 64;
     shape.dtype = problem::Dtype::fp16;
