@@ -101,4 +101,6 @@ TEST_CASE("dropout: a gradient depends on visible pairs alone, and NaN stays whe
   depends_on_visible_pairs_alone(32, [](const auto&) { return true; });
   depends_on_visible_pairs_alone(128, [](const auto& variant) { return !is_scalar(variant); });
 }
-TEST_CASE("… and of the scalar variant, with dropout, at head dim 128", "[.long]") { depends_on_visible_pairs_alone(128, is_scalar); }
+TEST_CASE("… and of the scalar variant, with dropout, at head dim 128", "[.long]") {
+  depends_on_visible_pairs_alone(128, is_scalar);
+}
