@@ -5,6 +5,7 @@
 #include <functional>
 #include <limits>
 
+#include "common/problem/attention_options.h"
 #include "common/problem/require.h"
 
 namespace problem {
@@ -114,15 +115,12 @@ Attention resolve(Attention shape) {
   require_extent("seq-q", shape.seq_q);
   require_extent("seq-k", shape.seq_k);
   require_extent("dim", shape.dim);
-  require(shape.window >= 0, "window is " + std::to_string(shape.window) + "; it must be 0 (none) or more");
   require(shape.heads % shape.kv_heads == 0, "heads is " + std::to_string(shape.heads) + ", kv-heads is " +
                                                  std::to_string(shape.kv_heads) + "; heads must be a multiple of kv-heads");
-  require(shape.dropout >= 0 && shape.dropout < 256,
-          "dropout is " + std::to_string(shape.dropout) + " of 256; it must be 0 to 255, so that something is left");
+  if (!shape.scale) shape.scale = static_cast<float>(1.0 / std::sqrt(static_cast<double>(shape.dim)));
+  require_ranges(shape);
   require(!shape.writes_mask || elements(shape.batch, shape.heads, shape.seq_q, shape.seq_k) <= 0x1p29,
           "the mask of dropout (mask.npy) would be larger than 1 GB");
-  if (!shape.scale) shape.scale = static_cast<float>(1.0 / std::sqrt(static_cast<double>(shape.dim)));
-  require(std::abs(*shape.scale) <= 0x1p127f, "scale must be a number from −2^127 to 2^127");  // NaN is none
   if (shape.sparse) require_mask(*shape.sparse, shape);
   require_countable({{"batch · heads · seq-q · seq-k", elements(shape.batch, shape.heads, shape.seq_q, shape.seq_k)},
                      {"batch · heads · seq-q · dim", elements(shape.batch, shape.heads, shape.seq_q, shape.dim)},
@@ -134,8 +132,7 @@ std::string to_string(const Attention& shape) {
   std::string text = "batch " + std::to_string(shape.batch) + ", heads " + std::to_string(shape.heads) + " over " +
                      std::to_string(shape.kv_heads) + ", " + std::to_string(shape.seq_q) + " × " + std::to_string(shape.seq_k) +
                      ", dim " + std::to_string(shape.dim);
-  if (shape.causal) text += ", causal";
-  if (shape.window > 0) text += ", window " + std::to_string(shape.window);
+  text += printed(visibility_options, shape);
   if (shape.is_packed()) text += ", " + std::to_string(shape.cu_seqlens.size() - 1) + " packed";
   if (shape.sparse) {
     const double dense = static_cast<double>(shape.dense_pairs()) * shape.heads * shape.batch;
@@ -146,6 +143,7 @@ std::string to_string(const Attention& shape) {
   if (shape.dropout > 0) {
     text += ", dropout " + std::to_string(shape.dropout) + "/256 (seed " + std::to_string(shape.dropout_seed) + ")";
   }
+  text += printed(score_options, shape);
   return text + ", " + std::string(name(shape.dtype));
 }
 

@@ -431,7 +431,7 @@ def test_missing_files_are_named(naive_mha, tmp_path):
         ("--scale -1e-46", "--scale: '-1e-46' is too near 0 for fp32"),
         ("--scale 1e-400", "--scale: '1e-400' is too near 0 for fp32"),
         ("--scale 1e-99999999", "--scale: '1e-99999999' is too near 0 for fp32"),
-        ("--scale 3e38", "scale must be a number from −2^127 to 2^127"),
+        ("--scale 3e38", "scale is 3e+38; it must be a number from −2^127 to 2^127"),
         ("--seed -1", "--seed"),
         ("--seed 18446744073709551616", "--seed"),
         ("--seed 1.5", "--seed"),

@@ -96,7 +96,8 @@ void add_common_flags(CLI::App& app, CommonOptions& options) {
   app.add_option_function<std::string>("--variant", name_variant, "variant to run, or all; default: the best")
       ->type_name("NAME");
   app.add_option("--input", options.input, "read the inputs from DIR, as .npy files; fixes the shape")->type_name("DIR");
-  add_seed(app, "--seed", options.seed, "of random inputs (default 1)");
+  add_seed(
+      app, "--seed", [&options](std::uint64_t seed) { options.seed = seed; }, "of random inputs (default 1)");
   app.add_option("--output", options.output, "write the outputs to DIR, as .npy files")->type_name("DIR");
   app.add_flag("--check")->description("check the outputs (the default)");
   app.add_flag_callback(
@@ -132,19 +133,24 @@ void add_common_flags(CLI::App& app, CommonOptions& options) {
       ->group(group);
 }
 
-void add_whole_number(CLI::App& app, const std::string& flag, std::optional<int>& value, int least, const std::string& help) {
-  app.add_option_function<std::string>(
-         flag, [flag, &value, least](const std::string& text) { value = whole_number(flag, text, least); }, help)
-      ->type_name("N");
+void add_whole_number(CLI::App& app, const std::string& flag, const std::function<void(int)>& take, int least,
+                      const std::string& help) {
+  const auto parse = [flag, take, least](const std::string& text) { take(whole_number(flag, text, least)); };
+  app.add_option_function<std::string>(flag, parse, help)->type_name("N");
 }
 
-void add_number(CLI::App& app, const std::string& flag, std::optional<float>& value, const std::string& help) {
-  const auto parse = [flag, &value](const std::string& text) { value = finite_number(flag, text); };
+void add_whole_number(CLI::App& app, const std::string& flag, std::optional<int>& value, int least, const std::string& help) {
+  add_whole_number(
+      app, flag, [&value](int typed) { value = typed; }, least, help);
+}
+
+void add_number(CLI::App& app, const std::string& flag, const std::function<void(float)>& take, const std::string& help) {
+  const auto parse = [flag, take](const std::string& text) { take(finite_number(flag, text)); };
   app.add_option_function<std::string>(flag, parse, help)->type_name("X");
 }
 
-void add_seed(CLI::App& app, const std::string& flag, std::optional<std::uint64_t>& value, const std::string& help) {
-  const auto parse = [flag, &value](const std::string& text) { value = whole_number<std::uint64_t>(flag, text, 0); };
+void add_seed(CLI::App& app, const std::string& flag, const std::function<void(std::uint64_t)>& take, const std::string& help) {
+  const auto parse = [flag, take](const std::string& text) { take(whole_number<std::uint64_t>(flag, text, 0)); };
   app.add_option_function<std::string>(flag, parse, help)->type_name("N");
 }
 

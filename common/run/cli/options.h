@@ -54,9 +54,11 @@ void add_common_flags(CLI::App& app, CommonOptions& options);
 
 // A flag that takes a whole number of at least `least`, or a finite number, or one of the dtypes; written strictly in decimal.
 // Anything else is an InputError that names the flag.
+void add_whole_number(CLI::App& app, const std::string& flag, const std::function<void(int)>& take, int least,
+                      const std::string& help);
 void add_whole_number(CLI::App& app, const std::string& flag, std::optional<int>& value, int least, const std::string& help);
-void add_number(CLI::App& app, const std::string& flag, std::optional<float>& value, const std::string& help);
-void add_seed(CLI::App& app, const std::string& flag, std::optional<std::uint64_t>& value, const std::string& help);
+void add_number(CLI::App& app, const std::string& flag, const std::function<void(float)>& take, const std::string& help);
+void add_seed(CLI::App& app, const std::string& flag, const std::function<void(std::uint64_t)>& take, const std::string& help);
 void add_dtype(CLI::App& app, std::optional<problem::Dtype>& value);
 
 // What can be said before any work is done. Throws InputError for flags that this build refuses or that exclude each other,

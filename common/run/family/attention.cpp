@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "common/problem/attention_options.h"
 #include "common/reference/dropout.h"
 #include "common/run/family/heads.h"
 #include "common/run/harness/text.h"
@@ -30,14 +31,34 @@ std::string sparse_text(const AttentionSupport& supports) {
          (supports.sparse_tokens ? ", heads that stream by token" : "");
 }
 
+// The first of these options that the request has and the variant does not take; empty if there is none.
+template <class Options>
+std::string unsupported(const Options& options, const AttentionSupport& supports, const problem::Attention& shape) {
+  std::string what;
+  problem::each(options, [&](auto option) {
+    if constexpr (option.some_variants) {
+      if (what.empty() && option.is_on(shape) && !option.field(supports)) what = option.refused;
+    }
+  });
+  return what;
+}
+
+template <class Options>
+std::string listed(const Options& options, const AttentionSupport& supports) {
+  std::string text;
+  problem::each(options, [&](auto option) {
+    if constexpr (option.some_variants) text += option.field(supports) ? option.listed : option.not_listed;
+  });
+  return text;
+}
+
 // The first property of the request that is not supported; empty if there is none.
 std::string unsupported(const AttentionSupport& supports, const problem::Attention& shape) {
   if (!contains(supports.dtypes, shape.dtype)) return std::string(problem::name(shape.dtype));
   if (!takes_dim(supports, shape.dim)) return "dim " + std::to_string(shape.dim);
-  if (shape.causal && !supports.causal) return "causal";
-  if (shape.window > 0 && !supports.window) return "a window";
+  if (auto what = unsupported(problem::visibility_options, supports, shape); !what.empty()) return what;
   if (shape.is_packed() && !supports.packed) return "packed sequences (cu-seqlens)";
-  if (shape.dropout > 0 && !supports.dropout) return "dropout";
+  if (auto what = unsupported(problem::dropout_options, supports, shape); !what.empty()) return what;
   if (shape.dropout > 0 && shape.is_packed() && !supports.packed_dropout) return "dropout with packed sequences";
   if (shape.sparse && supports.sparse_q.empty()) return "a sparse mask";
   if (shape.sparse && !contains(supports.sparse_q, shape.sparse->block_q)) {
@@ -50,6 +71,7 @@ std::string unsupported(const AttentionSupport& supports, const problem::Attenti
     return "heads that stream by token";
   }
   if (shape.kv_heads < shape.heads && !supports.grouped_heads) return "fewer kv-heads than heads";
+  if (auto what = unsupported(problem::score_options, supports, shape); !what.empty()) return what;
   if (shape.batch > supports.max_batch) return "a batch beyond " + std::to_string(supports.max_batch);
   if (shape.heads > supports.max_heads) return "more than " + std::to_string(supports.max_heads) + " heads";
   return supports.beyond ? supports.beyond(shape) : "";
@@ -63,9 +85,9 @@ std::string refused(const std::string& what, const AttentionSupport& supports) {
 
 std::string to_string(const AttentionSupport& supports) {
   return joined(supports.dtypes, problem::name) + "; " + dims_text(supports) + "; " +
-         (supports.causal ? "causal" : "not causal") + (supports.window ? ", window" : "") + "; any length" +
-         (supports.packed ? "; packed sequences" : "") + (supports.dropout ? "; dropout" : "") +
-         (supports.packed_dropout ? ", of packed sequences, too" : "") + sparse_text(supports) +
+         listed(problem::visibility_options, supports) + "; any length" + (supports.packed ? "; packed sequences" : "") +
+         listed(problem::dropout_options, supports) + (supports.packed_dropout ? ", of packed sequences, too" : "") +
+         sparse_text(supports) + listed(problem::score_options, supports) +
          (supports.grouped_heads ? "; grouped heads" : "; kv-heads = heads") +
          (supports.row_alignment > 1 ? "; rows at multiples of " + std::to_string(supports.row_alignment) + " bytes" : "");
 }

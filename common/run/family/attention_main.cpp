@@ -1,3 +1,4 @@
+#include "common/problem/attention_options.h"
 #include "common/run/cli/family_main.h"
 #include "common/run/family/any_step.h"
 #include "common/run/family/attention_request.h"
@@ -64,17 +65,13 @@ struct AttentionCommand : PlainCommand<AttentionCommand> {
 }  // namespace
 
 nlohmann::ordered_json attention_json(const problem::Attention& a) {
-  nlohmann::ordered_json json = {{"family", "attention"},
-                                 {"batch", a.batch},
-                                 {"heads", a.heads},
-                                 {"kv_heads", a.kv_heads},
-                                 {"seq_q", a.seq_q},
-                                 {"seq_k", a.seq_k},
-                                 {"dim", a.dim},
-                                 {"causal", a.causal},
-                                 {"window", a.window},
-                                 {"scale", *a.scale},
-                                 {"dtype", problem::name(a.dtype)}};
+  nlohmann::ordered_json json = {{"family", "attention"}, {"batch", a.batch}, {"heads", a.heads}, {"kv_heads", a.kv_heads},
+                                 {"seq_q", a.seq_q},      {"seq_k", a.seq_k}, {"dim", a.dim}};
+  const auto write = [&](auto option) { json[std::string(option.name)] = problem::plain(option.field(a)); };
+  problem::each(problem::attention_options, [&](auto option) {
+    if (option.json == problem::InJson::always) write(option);
+  });
+  json["dtype"] = problem::name(a.dtype);
   if (a.is_packed()) json["cu_seqlens"] = a.cu_seqlens;
   if (a.dropout > 0) json["dropout"] = {{"of_256", a.dropout}, {"seed", a.dropout_seed}};
   if (a.sparse) {
@@ -83,6 +80,9 @@ nlohmann::ordered_json attention_json(const problem::Attention& a) {
       json["sparse"]["head_types"].push_back(problem::to_string(static_cast<problem::HeadType>(type)));
     }
   }
+  problem::each(problem::attention_options, [&](auto option) {
+    if (option.json == problem::InJson::if_on && option.is_on(a)) write(option);
+  });
   return json;
 }
 

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <string_view>
 
+#include "common/problem/attention_options.h"
 #include "common/run/family/attention_files.h"
 #include "common/run/harness/files.h"
 
@@ -12,17 +13,41 @@ namespace run {
 namespace {
 
 using problem::Attention;
+using problem::OptionKind;
 
 constexpr std::uint64_t default_dropout_seed = 1;
 constexpr int default_block = 128;  // of a sparse mask
 
 // A probability as kernels have it: so many of 256.
-int of_256(float probability) {
-  if (!(probability >= 0 && probability <= 1)) throw InputError("--dropout: it must be a probability, from 0 to less than 1");
+int of_256(const std::string& flag, float probability) {
+  if (!(probability >= 0 && probability <= 1)) throw InputError(flag + ": it must be a probability, from 0 to less than 1");
   const int n = static_cast<int>(std::lround(probability * 256));
-  if (n == 0 && probability > 0) throw InputError("--dropout: it rounds to 0 of 256; the least is 1/512");
-  if (n == 256) throw InputError("--dropout: 256 of 256 pairs would be left out, and nothing would be left");
+  if (n == 0 && probability > 0) throw InputError(flag + ": it rounds to 0 of 256; the least is 1/512");
+  if (n == 256) throw InputError(flag + ": 256 of 256 pairs would be left out, and nothing would be left");
   return n;
+}
+
+template <class Option>
+bool is_given(const AttentionFlags& flags, Option option) {
+  if constexpr (option.kind == OptionKind::on_off) return option.field(flags.options);
+  return std::find(flags.given.begin(), flags.given.end(), option.name) != flags.given.end();
+}
+
+template <class Option>
+void add_flag_of(CLI::App& app, Option option, AttentionFlags& flags) {
+  const std::string flag = problem::flag_of(option);
+  const auto take = [&flags, option](auto value) {
+    option.field(flags.options) = value;
+    flags.given.push_back(option.name);
+  };
+  if constexpr (option.kind == OptionKind::on_off) app.add_flag(flag, option.field(flags.options), option.help);
+  if constexpr (option.kind == OptionKind::whole_number) add_whole_number(app, flag, take, 1, option.help);
+  if constexpr (option.kind == OptionKind::number) add_number(app, flag, take, option.help);
+  if constexpr (option.kind == OptionKind::seed) add_seed(app, flag, take, option.help);
+  if constexpr (option.kind == OptionKind::of_256) {
+    add_number(
+        app, flag, [take, flag](float probability) { take(of_256(flag, probability)); }, option.help);
+  }
 }
 
 std::vector<std::int32_t> read_sums(const std::filesystem::path& file) {
@@ -38,13 +63,14 @@ std::vector<std::int32_t> read_sums(const std::filesystem::path& file) {
 
 // The options that no file fixes.
 Attention with_options(Attention shape, const AttentionFlags& flags) {
-  shape.causal = shape.causal || flags.causal;
-  shape.window = flags.window.value_or(shape.window);
-  if (flags.scale) shape.scale = flags.scale;
+  problem::each(problem::attention_options, [&](auto option) {
+    if (is_given(flags, option)) option.field(shape) = option.field(flags.options);
+  });
+  const bool has_seed = is_given(flags, problem::dropout_seed_option);
+  if (has_seed && !is_given(flags, problem::dropout_option)) throw InputError("--dropout-seed: there is no --dropout");
+  if (!has_seed) shape.dropout_seed = default_dropout_seed;
+  if (shape.dropout == 0) shape.dropout_seed = 0;
   shape.dtype = flags.dtype.value_or(shape.dtype);
-  if (flags.dropout) shape.dropout = of_256(*flags.dropout);
-  if (flags.dropout_seed && !flags.dropout) throw InputError("--dropout-seed: there is no --dropout");
-  shape.dropout_seed = shape.dropout > 0 ? flags.dropout_seed.value_or(default_dropout_seed) : 0;
   if (flags.cu_seqlens) shape.cu_seqlens = read_sums(*flags.cu_seqlens);
   return shape;
 }
@@ -86,10 +112,12 @@ AttentionRequest from_layer(const AttentionFlags& flags, const CommonOptions& op
   if (options.input) throw InputError("--input contradicts --layer: either has inputs of its own");
   if (options.seed) throw InputError("--seed contradicts --layer: the inputs come from files");
   if (flags.cu_seqlens) throw InputError("--cu-seqlens contradicts --layer: a layer has whole batch entries");
-  if (flags.dropout || flags.dropout_seed) throw InputError("--dropout contradicts --layer: a layer has none");
   if (flags.pattern || flags.block_q || flags.block_k)
     throw InputError("--pattern contradicts --layer: a layer has no sparse mask");
-  if (flags.window || flags.scale) throw InputError("--window and --scale contradict --layer: a layer has neither");
+  problem::each(problem::attention_options, [&](auto option) {
+    if (option.name == problem::causal_option.name || !is_given(flags, option)) return;
+    throw InputError(problem::flag_of(option) + " contradicts --layer: a layer has none");
+  });
   if (flags.dtype.value_or(problem::Dtype::fp32) != problem::Dtype::fp32) throw InputError("--layer computes in fp32");
   require_folder("--layer", folder);
   LayerInputs in = read_layer_inputs(folder);
@@ -107,7 +135,7 @@ AttentionRequest from_layer(const AttentionFlags& flags, const CommonOptions& op
   shape.seq_q = fixed_by_file("--seq-q", flags.seq_q, x[1], folder);
   shape.seq_k = fixed_by_file("--seq-k", flags.seq_k, x[1], folder);
   shape.dim = fixed_by_file("--dim", flags.dim, x[2] / shape.heads, folder);
-  shape.causal = flags.causal;
+  shape.causal = flags.options.causal;
   return {.shape = problem::resolve(shape), .seed = {}, .folder = folder, .inputs = {}, .layer = std::move(in)};
 }
 
@@ -120,13 +148,12 @@ void add_shape_flags(CLI::App& app, AttentionFlags& flags) {
   add_whole_number(app, "--seq-q", flags.seq_q, 1, "queries");
   add_whole_number(app, "--seq-k", flags.seq_k, 1, "keys (default: as many as queries)");
   add_whole_number(app, "--dim", flags.dim, 1, "dimensions of a head");
-  app.add_flag("--causal", flags.causal, "query i sees the keys j ≤ i + seq_k − seq_q");
-  add_whole_number(app, "--window", flags.window, 1, "query i sees the keys j with |i + seq_k − seq_q − j| < N");
+  const auto add = [&](auto option) { add_flag_of(app, option, flags); };
+  problem::each(problem::visibility_options, add);
   app.add_option("--cu-seqlens", flags.cu_seqlens,
                  "packed sequences: sums of their lengths, [0, …, seq_q], integers in an .npy file")
       ->type_name("FILE");
-  add_number(app, "--dropout", flags.dropout, "leave out a pair of a query and a key with this probability, rounded to n/256");
-  add_seed(app, "--dropout-seed", flags.dropout_seed, "of dropout: which pairs (default 1)");
+  problem::each(problem::dropout_options, add);
   app.add_option(
          "--pattern", flags.pattern,
          "a sparse mask: band:N, sink:S+local:L, random:P, vertical-slash:V+S, …, or several with commas for the heads by "
@@ -134,7 +161,7 @@ void add_shape_flags(CLI::App& app, AttentionFlags& flags) {
       ->type_name("NAME:ARGS");
   add_whole_number(app, "--block-q", flags.block_q, 1, "queries of a block of a sparse mask (default 128)");
   add_whole_number(app, "--block-k", flags.block_k, 1, "keys of a block of a sparse mask (default 128)");
-  add_number(app, "--scale", flags.scale, "factor on Q·Kᵀ (default: 1/√dim)");
+  problem::each(problem::score_options, add);
   add_dtype(app, flags.dtype);
 }
 

@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <nlohmann/json_fwd.hpp>
 #include <optional>
+#include <string_view>
 #include <vector>
 
 #include "common/problem/attention.h"
@@ -16,11 +17,10 @@ namespace run {
 nlohmann::ordered_json attention_json(const problem::Attention& shape);  // as docs/result.schema.json has it
 
 struct AttentionFlags {
-  std::optional<int> batch, heads, kv_heads, seq_q, seq_k, dim, window;
-  std::optional<float> scale, dropout;
-  std::optional<std::uint64_t> dropout_seed;
+  std::optional<int> batch, heads, kv_heads, seq_q, seq_k, dim;
   std::optional<problem::Dtype> dtype;
-  bool causal = false;
+  problem::Attention options;           // the options that have a row (attention_options.h), as far as they are given
+  std::vector<std::string_view> given;  // names of these, but for those that are a switch
   std::optional<std::filesystem::path> layer, cu_seqlens;
   std::optional<std::string> pattern;
   std::optional<int> block_q, block_k;
