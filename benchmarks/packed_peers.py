@@ -25,9 +25,9 @@ from peers import (
     WIDTH,
     Gpu,
     Gradients,
-    Problem,
     claims_of,
     first_line,
+    problem_at,
     run_both_passes,
     sampled_rows,
     tensor_of,
@@ -78,12 +78,7 @@ CELLS = [Cell(backward, lengths, dim, causal) for backward in (False, True) for 
 
 def problem_of(cell, q, k, v, o, lse, sums=None, on_device=None):
     """[batch, heads, seq, dim] tensors; `sums` of packed ones are a ctypes array and a tensor, which must live as long as the problem."""
-    batch, heads, seq, dim = q.shape
-    problem = Problem(
-        *(0, batch, heads, heads, seq, seq, dim, int(cell.causal), 0, math.nan, b"fp16"),
-        *(tensor_of(data) for data in (q, k, v, o)),
-        lse.data_ptr(),
-    )
+    problem = problem_at(q.shape, "fp16", map(tensor_of, (q, k, v, o)), lse.data_ptr(), causal=int(cell.causal))
     if sums is not None:
         problem.cu_seqlens, problem.cu_seqlens_host = on_device.data_ptr(), ctypes.addressof(sums)
         problem.cu_seqlens_count = len(sums)

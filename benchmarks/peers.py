@@ -21,6 +21,7 @@ import itertools
 import json
 import math
 import random
+import re
 import subprocess
 import sys
 import time
@@ -85,37 +86,21 @@ class Cell:
 # ---- our side ----
 
 
-class Tensor(ctypes.Structure):
-    """As in library/attention_library.h, and so are the others."""
-
-    _fields_ = [("data", ctypes.c_void_p), *((f"{name}_stride", ctypes.c_int64) for name in ("batch", "head", "row"))]
-
-
-class Problem(ctypes.Structure):
-    _fields_ = [
-        *((name, ctypes.c_int) for name in ("device", "batch", "heads", "kv_heads", "seq_q", "seq_k", "dim", "causal", "window")),
-        ("scale", ctypes.c_float),
-        ("dtype", ctypes.c_char_p),
-        *((name, Tensor) for name in "qkvo"),
-        ("lse", ctypes.c_void_p),
-        ("cu_seqlens", ctypes.c_void_p),
-        ("cu_seqlens_host", ctypes.c_void_p),
-        ("cu_seqlens_count", ctypes.c_int),
-        ("dropout", ctypes.c_int),
-        ("dropout_seed", ctypes.c_uint64),
-        ("sparse", ctypes.c_void_p),
-    ]
+def _structures():
+    """Those of library/attention_library.h, as ctypes has them, by their names without "Attention"."""
+    header = re.sub(r"//.*", "", (ROOT / "library" / "attention_library.h").read_text())
+    types = {"int": ctypes.c_int, "int64_t": ctypes.c_int64, "uint64_t": ctypes.c_uint64, "float": ctypes.c_float}
+    for name, body in re.findall(r"struct Attention(\w+) \{(.*?)\n\};", header, re.DOTALL):
+        fields = []
+        for declaration in filter(None, map(str.strip, body.split(";"))):
+            type_, names = re.fullmatch(r"(?:const )?(?:struct Attention)?(\w+)\s*(.*)", declaration, re.DOTALL).groups()
+            pointer = ctypes.c_char_p if type_ == "char" else ctypes.c_void_p
+            fields += [(field.strip("* \n"), pointer if "*" in field else types[type_]) for field in names.split(",")]
+        types[name] = type(name, (ctypes.Structure,), {"_fields_": fields})
+    return types
 
 
-class Sparse(ctypes.Structure):
-    _fields_ = [
-        *((name, ctypes.c_int) for name in ("block_q", "block_k", "batches")),
-        *((name, ctypes.c_void_p) for name in ("head_type", "head_type_host", "streaming", "streaming_host", "block_mask", "block_mask_host")),
-    ]
-
-
-class Gradients(ctypes.Structure):
-    _fields_ = [(name, Tensor) for name in ("d_o", "dq", "dk", "dv")]
+Tensor, Sparse, Problem, Gradients = map(_structures().get, ("Tensor", "Sparse", "Problem", "Gradients"))
 
 
 class Refused(Exception):
@@ -184,13 +169,16 @@ def tensor_of(data):
     return Tensor(data.data_ptr(), *data.stride()[:3])
 
 
+def problem_at(shape, dtype, tensors=(), lse=None, **others):
+    """A problem of [batch, heads, seq, dim] with these tensors (q, k, v, o), and by name what else it has: options, or sizes that differ."""
+    batch, heads, seq, dim = shape
+    fields = {"batch": batch, "heads": heads, "kv_heads": heads, "seq_q": seq, "seq_k": seq, "dim": dim, "dtype": dtype.encode(), "lse": lse}
+    return Problem(**fields | {"scale": math.nan} | dict(zip("qkvo", tensors, strict=False)) | others)
+
+
 def problem_of(cell, q, k, v, o, lse):
     """The cell's problem with its tensors."""
-    return Problem(
-        *(0, cell.batch, cell.heads, cell.heads, cell.seq, cell.seq, cell.dim, int(cell.causal), 0, math.nan, cell.dtype.encode()),
-        *(tensor_of(data) for data in (q, k, v, o)),
-        lse.data_ptr(),
-    )
+    return problem_at(cell.shape, cell.dtype, map(tensor_of, (q, k, v, o)), lse.data_ptr(), causal=int(cell.causal))
 
 
 # ---- the other side ----

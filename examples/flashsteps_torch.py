@@ -32,7 +32,7 @@ FORWARD, BACKWARD = "05_flash_v2", "06_backward"
 SIMULATOR, NOTHING = threading.Lock(), contextlib.nullcontext()  # the simulator runs one launch at a time
 NO_GRADIENTS = (None,) * 4  # addresses of d_o, dq, dk and dv
 INTEGER, REAL = (int, numbers.Integral), (float, int, numbers.Real)  # the builtin types first: the others are found slowly
-MAX_FP32 = (2 - 2**-23) * 2.0**127
+C_TYPES = {"int32": ctypes.c_int32, "float32": ctypes.c_float, "uint64": ctypes.c_uint64}  # of an option
 DTYPES = {torch.float32: b"fp32", torch.float16: b"fp16", torch.bfloat16: b"bf16"}
 
 
@@ -42,20 +42,18 @@ class _Tensor(ctypes.Structure):
     _fields_ = [("data", ctypes.c_void_p), *((f"{name}_stride", ctypes.c_int64) for name in ("batch", "head", "row"))]
 
 
-class _Problem(ctypes.Structure):
-    _fields_ = [
-        *((name, ctypes.c_int) for name in ("device", "batch", "heads", "kv_heads", "seq_q", "seq_k", "dim", "causal", "window")),
-        ("scale", ctypes.c_float),
+def _problem(options):
+    """The structure of a problem, whose last fields are the options that a library describes."""
+    fields = [
+        *((name, ctypes.c_int) for name in ("device", "batch", "heads", "kv_heads", "seq_q", "seq_k", "dim")),
         ("dtype", ctypes.c_char_p),
         *((name, _Tensor) for name in "qkvo"),
-        ("lse", ctypes.c_void_p),
-        ("cu_seqlens", ctypes.c_void_p),
-        ("cu_seqlens_host", ctypes.c_void_p),
+        *((name, ctypes.c_void_p) for name in ("lse", "cu_seqlens", "cu_seqlens_host")),
         ("cu_seqlens_count", ctypes.c_int),
-        ("dropout", ctypes.c_int),
-        ("dropout_seed", ctypes.c_uint64),
         ("sparse", ctypes.c_void_p),
+        *((row["name"], C_TYPES[row["type"]]) for row in sorted(options, key=lambda row: row["offset"])),
     ]
+    return type("_Problem", (ctypes.Structure,), {"_fields_": fields})
 
 
 class _Gradients(ctypes.Structure):
@@ -87,8 +85,8 @@ class _Library:
         pointer, text = ctypes.c_void_p, ctypes.c_char_p
         for name, result, arguments in [
             ("describe", text, []),
-            ("prepare", pointer, [text, ctypes.POINTER(_Problem)]),
-            ("prepare_backward", pointer, [text, ctypes.POINTER(_Problem), ctypes.POINTER(_Gradients)]),
+            ("prepare", pointer, [text, pointer]),
+            ("prepare_backward", pointer, [text, pointer, pointer]),
             ("scratch_bytes", ctypes.c_size_t, [pointer]),
             ("launch_on", ctypes.c_bool, [pointer, ctypes.POINTER(_Addresses), pointer, pointer]),
             ("release", None, [pointer]),
@@ -98,6 +96,8 @@ class _Library:
             function.restype, function.argtypes = result, arguments
         described = json.loads(self._c.attention_describe())
         self.step, self.variants = described["step"], {v["name"]: v for v in described["variants"]}
+        self.options = [(row["name"], KINDS[row["kind"]](row)) for row in described["options"]]
+        self.Problem = _problem(described["options"])
         self.best = described["best"]  # the first one that takes a problem, and runs on its device, serves it
         self.program = functools.lru_cache(maxsize=256)(self._program)
 
@@ -109,9 +109,9 @@ class _Library:
             names = [name for name in names if self.variants[name]["deterministic"]]
         for name in names:
             if gradients is None:
-                handle = self._c.attention_prepare(name.encode(), problem)
+                handle = self._c.attention_prepare(name.encode(), ctypes.addressof(problem))
             else:
-                handle = self._c.attention_prepare_backward(name.encode(), problem, gradients)
+                handle = self._c.attention_prepare_backward(name.encode(), ctypes.addressof(problem), ctypes.addressof(gradients))
             if handle:
                 return name, _Program(self._c, handle)
             reasons.append(self._error())
@@ -121,7 +121,7 @@ class _Library:
         raise ValueError(text)
 
     # [doc: program]
-    def _program(self, device, dtype, q_shape, k_shape, strides, starts, count, sums, causal, window, scale, dropout, wanted, same_bits):
+    def _program(self, device, dtype, q_shape, k_shape, strides, starts, count, sums, options, wanted, same_bits):
         """Prepares for all tensors that begin at the same place within 16 bytes. `self.program` is the same, and remembers."""
         (batch, heads, seq_q, dim), (_, kv_heads, seq_k, _) = q_shape, k_shape
         shapes = (q_shape, k_shape, k_shape, q_shape, q_shape, q_shape, k_shape, k_shape)  # of q, k, v, o, d_o, dq, dk, dv
@@ -130,11 +130,12 @@ class _Library:
             _Tensor(start, *(stride if size > 1 else 0 for size, stride in zip(shape[:3], strides_, strict=False)))
             for shape, strides_, start in zip(shapes, strides, starts, strict=False)
         ]
-        problem = _Problem(
-            *(device, batch, heads, kv_heads, seq_q, seq_k, dim, causal, window),
-            *(math.nan if scale is None else scale, DTYPES[dtype], *tensors[:4], lse),
-            *(256 if count else None, ctypes.cast(sums, ctypes.c_void_p), count, dropout),
-        )
+        problem = self.Problem(
+            device=device, batch=batch, heads=heads, kv_heads=kv_heads, seq_q=seq_q, seq_k=seq_k, dim=dim, dtype=DTYPES[dtype],
+            **dict(zip("qkvo", tensors, strict=False)), lse=lse,
+            cu_seqlens=256 if count else None, cu_seqlens_host=ctypes.cast(sums, ctypes.c_void_p), cu_seqlens_count=count,
+            **{name: math.nan if value is None else value for name, value in options},
+        )  # fmt: skip
         return self.prepare(problem, _Gradients(*tensors[4:]) if tensors[4:] else None, wanted, same_bits)[1]
     # [/doc: program]
 
@@ -198,7 +199,7 @@ def _run(step, options, tensors, cu_seqlens, checked, gradients=(), determinism=
     """tensors: q, k, v, o [batch, heads, seq, dim], lse [batch, heads, seq]; gradients: d_o, dq, dk, dv, or none. Without `launches` it only
     finds out whether it could."""
     q, k, v, o, lse = tensors
-    *others, seed, variants = options
+    options, seed, variants = options
     device = q.device
     library = _library(step, device.type)
     lse_at, *places = [x.data_ptr() for x in (lse, q, k, v, o, *gradients)]  # the tensors must live on until the launch
@@ -208,7 +209,7 @@ def _run(step, options, tensors, cu_seqlens, checked, gradients=(), determinism=
     if cu_seqlens is not None:
         count, sums_at = len(cu_seqlens), (cu_seqlens.data_ptr(), None if checked is None else checked.data_ptr())
         sums = None if checked is None else ctypes.string_at(sums_at[1], 4 * count)
-    key = (device.index or 0, q.dtype, q.shape, k.shape, strides, starts, count, sums, *others, variants[step == BACKWARD])
+    key = (device.index or 0, q.dtype, q.shape, k.shape, strides, starts, count, sums, options, variants[step == BACKWARD])
     with NOTHING if device.type == "cuda" else SIMULATOR:
         program = library.program(*key, False) if determinism is None else _as_deterministic(determinism, functools.partial(library.program, *key))
         if launches:
@@ -335,26 +336,78 @@ def _number(name, value, kind, wanted):
     return value
 
 
-def _scalars(causal, window, scale, dropout, seed):
-    """causal, window, scale, n of 256, seed or None: as the library takes them."""
-    if not isinstance(causal, bool):
-        raise TypeError(f"causal is {_kind(causal)}; it must be True or False, and other masks are not taken")
-    if not 0 <= _number("window", window, INTEGER, "an int, 0 (none) to 2^31 - 1") < 2**31:
-        raise ValueError(f"window is {window}; it must be 0 (none) to 2^31 - 1")
-    if scale is not None and not abs(_number("scale", scale, REAL, "a number, no tensor, or None (1/sqrt(dim))")) <= MAX_FP32:
-        raise ValueError(f"scale is {scale}; it must be a finite number in fp32")
-    if not 0 <= _number("dropout", dropout, REAL, "a number, no tensor: 0 or more, and less than 1") < 1:
-        raise ValueError(f"dropout is {dropout}; it must be 0 or more, and less than 1")
-    n = round(float(dropout) * 256)
-    if dropout > 0 and not 0 < n < 256:
-        raise ValueError(f"dropout is {dropout}, which rounds to {n} of 256; it must be 1 to 255 of 256, or 0")
-    if seed is not None and not 0 <= _number("dropout_seed", seed, INTEGER, "an int, no tensor, or None") < 2**64:
-        raise ValueError(f"dropout_seed is {seed}; it must be 0 to 2^64 - 1")
-    return causal, int(window), None if scale is None else float(scale), n, None if seed is None else int(seed)
+# What makes of a row, as a library describes an option, the function that checks a value and returns it as the library takes it.
+def _switch(row):
+    def take(value):
+        if not isinstance(value, bool):
+            raise TypeError(f"{row['name']} is {_kind(value)}; it must be True or False, and other masks are not taken")
+        return value
+
+    return take
 
 
-def _options(q, causal, window, scale, dropout, seed, variants):
-    *others, n, seed = _scalars(causal, window, scale, dropout, seed)
+def _whole_number(row):
+    name, least, most, wanted = row["name"], row["least"], row["most"], f"an int, {row['range']}"
+
+    def take(value):
+        if not least <= _number(name, value, INTEGER, wanted) <= most:
+            raise ValueError(f"{name} is {value}; it must be {row['range']}")
+        return int(value)
+
+    return take
+
+
+def _real(row):
+    name, least, most = row["name"], row["least"], row["most"]
+
+    def take(value):
+        if value is None:  # the library's default
+            return None
+        if not least <= _number(name, value, REAL, "a number, no tensor, or None (the default)") <= most:
+            raise ValueError(f"{name} is {value}; it must be {row['range']}")
+        return float(value)
+
+    return take
+
+
+def _of_256(row):
+    name = row["name"]
+
+    def take(value):
+        if not 0 <= _number(name, value, REAL, "a number, no tensor: 0 or more, and less than 1") < 1:
+            raise ValueError(f"{name} is {value}; it must be 0 or more, and less than 1")
+        n = round(float(value) * 256)
+        if value > 0 and not 0 < n < 256:
+            raise ValueError(f"{name} is {value}, which rounds to {n} of 256; it must be 1 to 255 of 256, or 0")
+        return n
+
+    return take
+
+
+def _seed(row):
+    name = row["name"]
+
+    def take(value):
+        if value is None:  # a random one
+            return None
+        if not 0 <= _number(name, value, INTEGER, "an int, no tensor, or None") < 2**64:
+            raise ValueError(f"{name} is {value}; it must be 0 to 2^64 - 1")
+        return int(value)
+
+    return take
+
+
+KINDS = {"on_off": _switch, "whole_number": _whole_number, "number": _real, "of_256": _of_256, "seed": _seed}
+
+
+def _scalars(options, given):
+    """The options by name, as the library takes them; None is a default, or a seed that is not given. options: those of a _Library."""
+    return {name: take(given[name]) for name, take in options}
+
+
+def _options(q, given, variants):
+    """(pairs of an option's name and value, the seed of dropout, variants): what a program depends on, and what comes with a launch."""
+    options = _scalars(_library(FORWARD, q.device.type).options, given)
     for step, variant in zip((FORWARD, BACKWARD), variants, strict=True):
         if variant is None:
             continue
@@ -362,9 +415,12 @@ def _options(q, causal, window, scale, dropout, seed, variants):
             raise TypeError(f"a variant of {step} is {_kind(variant)}; it must be a name, or None (the best)")
         if variant not in _library(step, q.device.type).variants:
             raise ValueError(f"{step} has no variant {variant!r}")
-    if n > 0 and seed is None:
+    seed = options.pop("dropout_seed")
+    if options["dropout"] == 0:
+        seed = 0
+    elif seed is None:
         seed = torch.randint(2**63 - 1, (), device="cpu").item()  # torch.manual_seed sets it
-    return *others, n, seed if n > 0 else 0, variants
+    return tuple(options.items()), seed, variants
 
 
 def attention(q, k, v, *, causal=False, window=0, scale=None, dropout=0.0, dropout_seed=None, variant=None, backward_variant=None):
@@ -383,7 +439,8 @@ def attention(q, k, v, *, causal=False, window=0, scale=None, dropout=0.0, dropo
     RuntimeError for a failed launch, and for a second derivative; FileNotFoundError without libraries.
     """
     q, k, v = _check({"q": q, "k": k, "v": v}, 4)
-    options = _options(q, causal, window, scale, dropout, dropout_seed, (variant, backward_variant))
+    given = {"causal": causal, "window": window, "scale": scale, "dropout": dropout, "dropout_seed": dropout_seed}
+    options = _options(q, given, (variant, backward_variant))
     return _attend(q, k, v, None, None, options)
 
 
@@ -398,7 +455,8 @@ def attention_varlen(q, k, v, cu_seqlens, *, causal=False, window=0, scale=None,
     """
     q, k, v = _check({"q": q, "k": k, "v": v}, 3)
     _check_sums(cu_seqlens, q.device)
-    options = _options(q, causal, window, scale, dropout, dropout_seed, (variant, backward_variant))
+    given = {"causal": causal, "window": window, "scale": scale, "dropout": dropout, "dropout_seed": dropout_seed}
+    options = _options(q, given, (variant, backward_variant))
     cu_seqlens = cu_seqlens.resolve_neg().contiguous()
     checked = cu_seqlens if cu_seqlens.device.type == "cpu" else None
     as_heads = [x.transpose(0, 1)[None] for x in (q, k, v)]

@@ -11,6 +11,7 @@
 #include <type_traits>
 #include <utility>
 
+#include "common/problem/attention_options.h"
 #include "common/problem/require.h"
 #include "common/run/cli/command.h"
 #include "common/run/family/any_step.h"
@@ -82,6 +83,19 @@ std::shared_ptr<const problem::SparseMask> sparse_mask(const AttentionSparse& s,
   return std::make_shared<const problem::SparseMask>(std::move(mask));
 }
 
+// An option, as C has it: an int for a bool, and NaN for a number that is not given.
+template <class Value, class Given>
+void set(Value& value, Given given) {
+  if constexpr (std::is_same_v<Value, bool>) {
+    value = given != 0;
+  } else if constexpr (std::is_same_v<Value, std::optional<Given>>) {
+    if (!std::isnan(given)) value = given;
+  } else {
+    static_assert(std::is_same_v<Value, Given>);
+    value = given;
+  }
+}
+
 template <class Problem>  // problem::Attention or problem::Backward
 Problem shape_of(const AttentionProblem& p) {
   Problem shape;
@@ -91,12 +105,8 @@ Problem shape_of(const AttentionProblem& p) {
   shape.seq_q = p.seq_q;
   shape.seq_k = p.seq_k;
   shape.dim = p.dim;
-  shape.causal = p.causal != 0;
-  shape.window = p.window;
-  if (!std::isnan(p.scale)) shape.scale = p.scale;
   shape.dtype = parse_dtype(p.dtype);
-  shape.dropout = p.dropout;
-  shape.dropout_seed = p.dropout_seed;
+  problem::each(problem::attention_options, [&](auto option) { set(option.field(shape), option.field(p)); });
   if ((p.cu_seqlens == nullptr) != (p.cu_seqlens_count == 0) || (p.cu_seqlens_host && !p.cu_seqlens)) {
     throw std::invalid_argument("cu_seqlens and its count: one is missing");
   }
@@ -401,6 +411,26 @@ nlohmann::ordered_json describe(const Step& step) {
   return json;
 }
 
+const char* type_of(int) { return "int32"; }
+const char* type_of(float) { return "float32"; }
+const char* type_of(std::uint64_t) { return "uint64"; }
+
+constexpr const char* kinds[] = {"on_off", "whole_number", "number", "of_256", "seed"};  // OptionKind
+
+nlohmann::ordered_json describe_options() {
+  nlohmann::ordered_json options = nlohmann::ordered_json::array();
+  const AttentionProblem p{};
+  problem::each(problem::attention_options, [&](auto option) {
+    const auto& field = option.field(p);
+    options.push_back({{"name", option.name},
+                       {"kind", kinds[static_cast<int>(option.kind)]},
+                       {"type", type_of(field)},
+                       {"offset", reinterpret_cast<const char*>(&field) - reinterpret_cast<const char*>(&p)}});
+    if (option.range) options.back().update({{"least", option.least}, {"most", option.most}, {"range", option.range}});
+  });
+  return options;
+}
+
 }  // namespace
 
 AttentionProgram* library::guarded(const std::function<AttentionProgram*()>& make) {
@@ -408,7 +438,13 @@ AttentionProgram* library::guarded(const std::function<AttentionProgram*()>& mak
 }
 
 const char* attention_describe() {
-  static const std::string text = std::visit([](const auto* step) { return describe(*step).dump(); }, run::this_step());
+  static const std::string text = std::visit(
+      [](const auto* step) {
+        nlohmann::ordered_json json = describe(*step);
+        json["options"] = describe_options();
+        return json.dump();
+      },
+      run::this_step());
   return text.c_str();
 }
 

@@ -52,9 +52,6 @@ struct AttentionSparse {
 struct AttentionProblem {
   int device;  // its number; the calling thread's current one stays as it is. The simulator has number 0 alone
   int batch, heads, kv_heads, seq_q, seq_k, dim;
-  int causal;                // 0 or 1: query i sees the keys j ≤ i + seq_k − seq_q
-  int window;                // query i sees the keys j with |i + seq_k − seq_q − j| < window; 0: none
-  float scale;               // NaN: 1/√dim
   const char* dtype;         // "fp32", "fp16", "bf16"
   struct AttentionTensor q;  // [batch, heads, seq_q, dim]
   struct AttentionTensor k;  // [batch, kv_heads, seq_k, dim]
@@ -68,10 +65,14 @@ struct AttentionProblem {
   const int* cu_seqlens;
   const int* cu_seqlens_host;
   int cu_seqlens_count;
+  const struct AttentionSparse* sparse;  // null: every head is dense
+  // Options (attention_describe() lists them).
+  int causal;  // 0 or 1: query i sees the keys j ≤ i + seq_k − seq_q
+  int window;  // query i sees the keys j with |i + seq_k − seq_q − j| < window; 0: none
   // A pair of a query and a key is left out with probability dropout / 256, from 0 (none) to 255; the seed says which.
   int dropout;
   uint64_t dropout_seed;
-  const struct AttentionSparse* sparse;  // null: every head is dense
+  float scale;  // NaN: 1/√dim
 };
 
 // What the backward pass adds to a problem, whose O and LSE, of a forward pass of the same problem, it then reads.
@@ -100,7 +101,8 @@ struct AttentionProgram;
 // JSON: the step, its default variant, the best ones in the order in which to try them where the device does not run the
 // default or it does not take a problem, its variants with what they support, the compute capability that they need (at least,
 // or alone) and whether they give the same bits in every run, and the toolkit that built it; of a step with both passes that is
-// its forward pass, and `backward` has the same of the other one. Needs no GPU.
+// its forward pass, and `backward` has the same of the other one. `options` are the last fields of AttentionProblem: name,
+// type, place in bytes, what kind of value it is, and the range where the type's is larger. Needs no GPU.
 const char* attention_describe(void);
 
 // A library has one of the two passes, and refuses the other; or it has both.

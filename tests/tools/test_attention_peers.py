@@ -283,11 +283,11 @@ def test_a_library_tells_its_variants_and_refuses_by_name():
     about = library.describe()
     assert about["default"] in [variant["name"] for variant in about["variants"]]
     for name, dtype, heads, reason in [
-        ("nothing", b"fp32", 1, "has no variant 'nothing'"),
-        (about["default"], b"fp8", 1, "'fp8', which is none of"),
-        (about["default"], b"fp32", 0, "heads"),
+        ("nothing", "fp32", 1, "has no variant 'nothing'"),
+        (about["default"], "fp8", 1, "'fp8', which is none of"),
+        (about["default"], "fp32", 0, "heads"),
     ]:
-        problem = peers.Problem(0, 1, heads, heads, 16, 16, 32, 0, 0, 0.0, dtype)
+        problem = peers.problem_at((1, heads, 16, 32), dtype)
         with pytest.raises(peers.Refused, match=reason), library.variant(name, problem):
             pass
 
@@ -296,7 +296,7 @@ def test_a_library_has_one_of_the_two_passes():
     found = {path.stem: path for path in LIBRARIES}
     if not {"libattention_05_flash_v2", "libattention_06_backward"} <= set(found):
         pytest.skip(f"{BIN.parent}/lib does not hold both")
-    problem = peers.Problem(0, 1, 1, 1, 16, 16, 32, 0, 0, 0.0, b"fp16")
+    problem = peers.problem_at((1, 1, 16, 32), "fp16")
     for step, gradients, pass_ in [("05_flash_v2", peers.Gradients(), "backward"), ("06_backward", None, "forward")]:
         library = peers.Library(found[f"libattention_{step}"])
         with pytest.raises(peers.Refused, match=f"{step} has no {pass_} pass"), library.variant("tuned", problem, gradients):

@@ -68,7 +68,7 @@ def outcome(library, variant, arguments, made, expected):
 def test_every_variant_serves_rows_far_apart_or_refuses_them(room, dim, stride):
     tensors = tensors_in(room, dim, stride)
     expected, lse = truth(tensors), torch.empty(1, 1, ROWS, device="cuda")
-    problem = peers.Problem(*(0, 1, 1, 1, ROWS, ROWS, dim, 1, 0, float("nan"), b"fp16"), *(peers.tensor_of(tensors[name]) for name in "qkvo"), lse.data_ptr())
+    problem = peers.problem_at((1, 1, ROWS, dim), "fp16", [peers.tensor_of(tensors[name]) for name in "qkvo"], lse.data_ptr(), causal=1)
     gradients = peers.Gradients(*(peers.tensor_of(tensors[name]) for name in ("d_o", "dq", "dk", "dv")))
     served = []
     for path in sorted((BIN.parent / "lib").glob("libattention_*.so")):

@@ -2,9 +2,11 @@
 memory of its own. The judge is NumPy. On a GPU test_flashsteps_torch.py does the same through PyTorch.
 """
 
+import ast
 import ctypes
 import importlib.util
 import itertools
+import json
 import math
 import re
 import subprocess
@@ -22,7 +24,7 @@ import peers
 from test_cli_backward import gradients, problem
 from test_cli_dropout import mask
 
-TYPES = {np.float32: b"fp32", np.float16: b"fp16"}
+TYPES = {np.float32: "fp32", np.float16: "fp16"}
 FORWARD, BACKWARD, SPARSE = "05_flash_v2", "06_backward", "07_block_sparse"
 
 
@@ -41,15 +43,12 @@ def tensor(array):
 
 def described(q, k, v, o, lse, causal=False, window=0, scale=math.nan, sums=None, checked=True, dropout=0, seed=0):
     """An AttentionProblem. `sums`: an int32 array, checked by the library or not."""
-    made = peers.Problem(
-        *(0, q.shape[0], q.shape[1], k.shape[1], q.shape[2], k.shape[2], q.shape[3], int(causal), window, scale, TYPES[q.dtype.type]),
-        *(tensor(x) for x in (q, k, v, o)),
-        lse.ctypes.data,
-    )
+    options = {"causal": int(causal), "window": window, "scale": scale, "dropout": dropout, "dropout_seed": seed}
+    sizes = {"kv_heads": k.shape[1], "seq_k": k.shape[2]}
+    made = peers.problem_at(q.shape, TYPES[q.dtype.type], map(tensor, (q, k, v, o)), lse.ctypes.data, **sizes, **options)
     if sums is not None:
         made.cu_seqlens, made.cu_seqlens_count = sums.ctypes.data, len(sums)
         made.cu_seqlens_host = sums.ctypes.data if checked else None
-    made.dropout, made.dropout_seed = dropout, seed
     return made
 
 
@@ -459,17 +458,17 @@ def test_each_thread_has_its_own_error(libraries, c):
     errors = {}
 
     def fail(dtype):
-        assert c.attention_prepare(b"tuned", ctypes.byref(peers.Problem(0, 1, 1, 1, 8, 8, 32, 0, 0, 0.0, dtype))) is None
+        assert c.attention_prepare(b"tuned", ctypes.byref(peers.problem_at((1, 1, 8, 32), dtype))) is None
         barrier.wait(timeout=10)
         errors[dtype] = c.attention_error().decode()
 
     barrier = threading.Barrier(2)
-    threads = [threading.Thread(target=fail, args=(dtype,)) for dtype in (b"int4", b"int8")]
+    threads = [threading.Thread(target=fail, args=(dtype,)) for dtype in ("int4", "int8")]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    assert all(dtype.decode() in text for dtype, text in errors.items()) and len(errors) == 2
+    assert all(dtype in text for dtype, text in errors.items()) and len(errors) == 2
 
 
 @pytest.fixture(scope="module")
@@ -490,7 +489,12 @@ def example():
     return module
 
 
-RIGHT = {"causal": False, "window": 0, "scale": None, "dropout": 0.0, "seed": None}
+def options_of(example, libraries):
+    del libraries  # built, and the simulator's
+    return example._Library(BIN.parent / "lib" / f"libattention_{FORWARD}.so").options
+
+
+RIGHT = {"causal": False, "window": 0, "scale": None, "dropout": 0.0, "dropout_seed": None}
 
 
 @pytest.mark.parametrize(
@@ -512,7 +516,7 @@ RIGHT = {"causal": False, "window": 0, "scale": None, "dropout": 0.0, "seed": No
         ({"scale": True}, TypeError, "scale is of type bool"),
         ({"scale": math.nan}, ValueError, "scale is nan"),
         ({"scale": -math.inf}, ValueError, "scale is -inf"),
-        ({"scale": 10**400}, ValueError, "it must be a finite number in fp32"),
+        ({"scale": 10**400}, ValueError, "it must be a number from −2^127 to 2^127"),
         ({"scale": 1e39}, ValueError, "scale is 1e+39"),
         ({"dropout": "0.1"}, TypeError, "dropout is of type str; it must be a number, no tensor"),
         ({"dropout": np.array(0.1)}, TypeError, "dropout is of type ndarray"),
@@ -523,21 +527,24 @@ RIGHT = {"causal": False, "window": 0, "scale": None, "dropout": 0.0, "seed": No
         ({"dropout": math.nan}, ValueError, "dropout is nan"),
         ({"dropout": 0.001}, ValueError, "rounds to 0 of 256"),
         ({"dropout": 0.999}, ValueError, "rounds to 256 of 256"),
-        ({"seed": 1.0}, TypeError, "dropout_seed is of type float; it must be an int"),
-        ({"seed": True}, TypeError, "dropout_seed is of type bool"),
-        ({"seed": -1}, ValueError, "dropout_seed is -1"),
-        ({"seed": 2**64}, ValueError, "dropout_seed is 18446744073709551616"),
+        ({"dropout_seed": 1.0}, TypeError, "dropout_seed is of type float; it must be an int"),
+        ({"dropout_seed": True}, TypeError, "dropout_seed is of type bool"),
+        ({"dropout_seed": -1}, ValueError, "dropout_seed is -1"),
+        ({"dropout_seed": 2**64}, ValueError, "dropout_seed is 18446744073709551616"),
     ],
 )
-def test_wrong_arguments_of_the_example_are_refused_with_what_is_taken(example, wrong, kind, reason):
+def test_wrong_arguments_of_the_example_are_refused_with_what_is_taken(example, libraries, wrong, kind, reason):
     with pytest.raises(kind, match=re.escape(reason)):
-        example._scalars(**RIGHT | wrong)
+        example._scalars(options_of(example, libraries), RIGHT | wrong)
 
 
-def test_numbers_of_numpy_are_numbers_to_the_example(example):
-    assert example._scalars(**RIGHT) == (False, 0, None, 0, None)
-    made = example._scalars(True, np.int64(3), np.float32(0.5), np.float16(0.25), np.uint64(2**64 - 1))
-    assert made == (True, 3, 0.5, 64, 2**64 - 1) and [type(x) for x in made] == [bool, int, float, int, int]
+def test_numbers_of_numpy_are_numbers_to_the_example(example, libraries):
+    rows = options_of(example, libraries)
+    assert example._scalars(rows, RIGHT) == RIGHT | {"dropout": 0}
+    given = {"causal": True, "window": np.int64(3), "scale": np.float32(0.5), "dropout": np.float16(0.25), "dropout_seed": np.uint64(2**64 - 1)}
+    made = example._scalars(rows, given)
+    assert made == {"causal": True, "window": 3, "scale": 0.5, "dropout": 64, "dropout_seed": 2**64 - 1}
+    assert {name: type(x) for name, x in made.items()} == {"causal": bool, "window": int, "scale": float, "dropout": int, "dropout_seed": int}
 
 
 def choice(example, libraries, determinism, dtype=np.float16, dim=64, wanted=None, odd=False, **options):
@@ -546,8 +553,8 @@ def choice(example, libraries, determinism, dtype=np.float16, dim=64, wanted=Non
     library = example._Library(BIN.parent / "lib" / f"libattention_{BACKWARD}.so")
     q = np.empty((1, 2, 20, dim + odd), dtype)[..., :dim]
     tensors = [np.empty_like(q) for _ in range(4)]
-    made = described(q, *tensors[:3], np.empty((1, 2, 20), np.float32), **options)
-    made = example._Problem.from_buffer_copy(made)
+    original = described(q, *tensors[:3], np.empty((1, 2, 20), np.float32), **options)  # it keeps what the copy points to
+    made = library.Problem.from_buffer_copy(original)
     given = example._Gradients.from_buffer_copy(peers.Gradients(*(tensor(x) for x in tensors)))
     return example._as_deterministic(determinism, lambda same_bits: library.prepare(made, given, wanted, same_bits))[0]
 
@@ -587,7 +594,7 @@ def test_the_example_keeps_256_programs_and_releases_the_others(example, librari
     monkeypatch.setattr(library._c, "attention_release", lambda program: released.append(program) or release(program))
 
     def program(seq):
-        return library.program(0, None, (1, 1, seq, 32), (1, 1, seq, 32), ((0, 0, 32, 1),) * 4, (0,) * 5, 0, None, False, 0, None, 0, None, False)
+        return library.program(0, None, (1, 1, seq, 32), (1, 1, seq, 32), ((0, 0, 32, 1),) * 4, (0,) * 5, 0, None, (("window", 0),), None, False)
 
     held = program(1)
     for seq in range(2, 301):
@@ -606,18 +613,30 @@ def test_the_description_says_which_variants_give_the_same_bits(libraries):
     assert all(v["deterministic"] for step in (FORWARD, SPARSE) for v in libraries[step].describe()["variants"])
 
 
-def test_all_sides_of_the_interface_have_the_same_fields(example):
+def test_all_sides_of_the_interface_have_the_same_fields(example, libraries):
+    """peers reads the header; the example repeats it, but for the options, which it takes from the library."""
     header = (ROOT / "library" / "attention_library.h").read_text()
-    for name in ("Tensor", "Sparse", "Problem", "Gradients", "Addresses"):
-        body = re.sub(r"//.*", "", re.search(rf"struct Attention{name} \{{(.*?)\n\}};", header, re.DOTALL)[1])
-        fields = [field for declaration in body.split(";") for field in re.findall(r"(\w+)\s*(?:,|$)", declaration.strip())]
-        # The benchmarks launch for the same tensors again and again; PyTorch's users have no sparse masks yet.
-        sides = [getattr(module, side) for module, side in ((peers, name), (example, f"_{name}")) if hasattr(module, side)]
-        assert len(sides) == (1 if name in ("Sparse", "Addresses") else 2)
-        for side in sides:
-            assert fields == [field for field, _ in side._fields_] and ctypes.sizeof(side) == ctypes.sizeof(sides[0])
+    fields = lambda structure: {name: (getattr(structure, name).offset, getattr(structure, name).size) for name, _ in structure._fields_}
+    of_header = peers._structures()
+    assert all(of_header[name]._fields_ for name in ("Tensor", "Sparse", "Problem", "Gradients", "Addresses"))
+    for path in (BIN.parent / "lib").glob("libattention_*.so"):
+        problem, options = example._Library(path).Problem, peers.Library(path).describe()["options"]
+        assert fields(problem) == fields(peers.Problem) and ctypes.sizeof(problem) == ctypes.sizeof(peers.Problem)
+        assert {row["name"]: row["offset"] for row in options} == {row["name"]: fields(peers.Problem)[row["name"]][0] for row in options}
+    for name in ("Tensor", "Gradients", "Addresses"):
+        assert fields(getattr(example, f"_{name}")) == fields(of_header[name])
     for function in ("describe", "prepare", "prepare_backward", "scratch_bytes", "operations", "launch", "launch_on", "release", "error"):
         assert re.search(rf"\battention_{function}\(", header)
+
+
+def test_every_option_has_its_argument_in_python_and_its_place_in_the_schema(libraries):
+    rows = libraries[FORWARD].describe()["options"]
+    tree = ast.parse((ROOT / "examples" / "flashsteps_torch.py").read_text())
+    schema = json.loads((ROOT / "docs" / "result.schema.json").read_text())["$defs"]["attention"]["properties"]
+    for name in ("attention", "attention_varlen"):
+        arguments = next(f for f in tree.body if isinstance(f, ast.FunctionDef) and f.name == name).args.kwonlyargs
+        assert {row["name"] for row in rows} <= {argument.arg for argument in arguments}
+    assert {row["name"] for row in rows} - set(schema) == {"dropout_seed"}, "which is in dropout's entry"
 
 
 def test_a_c_compiler_reads_the_header_as_the_ctypes_structures_do(tmp_path):

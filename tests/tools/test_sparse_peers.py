@@ -295,7 +295,7 @@ def test_the_librarys_sparse_passes_agree_with_numpy(kind, causal):
     tensor = lambda x: peers.Tensor(x.ctypes.data, *(s // x.itemsize for s in x.strides[:3]))
     words, types = sparse_peers.bits(live), np.ones(2, np.int32)
     sparse = peers.Sparse(128, 128, 1, types.ctypes.data, types.ctypes.data, None, None, words.ctypes.data, words.ctypes.data)
-    described = peers.Problem(0, 1, 2, 2, 384, 384, 64, int(causal), 0, float("nan"), b"fp16", *map(tensor, (q, k, v, o)), lse.ctypes.data)
+    described = peers.problem_at(q.shape, "fp16", map(tensor, (q, k, v, o)), lse.ctypes.data, causal=int(causal))
     described.sparse = ctypes.addressof(sparse)
     for backward, given in ((False, None), (True, peers.Gradients(*map(tensor, (d_o, *made))))):
         with library.variant(sparse_peers.VARIANTS[backward], described, given) as (launch, operations):
