@@ -451,7 +451,7 @@ TEST_CASE("rows are lost where a score is rounded by more than 1/4 and P may be 
 // ---- the problem ----
 
 TEST_CASE("the problem: 2.5 times the FLOPs of the forward pass, its Q, K and V, and a dO of its own") {
-  const problem::Attention forward{2, 4, 2, 50, 70, 16, true};
+  const problem::Attention forward{.batch = 2, .heads = 4, .kv_heads = 2, .seq_q = 50, .seq_k = 70, .dim = 16, .causal = true};
   problem::Backward shape{forward};
   CHECK(shape.flops() == 10.0 * 16 * static_cast<double>(forward.dense_pairs()) * 4 * 2);
   shape.dtype = problem::Dtype::bf16;

@@ -290,7 +290,7 @@ TEST_CASE("attention with inputs scaled by a million: zeros, constants, V's mean
                                                                      {1, 1, 12, 50, 2, false}}) {
       for (const Scaling& scaling : scalings) {
         if (dtype == Dtype::fp16 && !scaling.fp16) continue;
-        Attention a{1, heads, kv_heads, seq_q, seq_k, dim, causal};
+        Attention a{.heads = heads, .kv_heads = kv_heads, .seq_q = seq_q, .seq_k = seq_k, .dim = dim, .causal = causal};
         a.dtype = dtype;
         a = problem::resolve(a);
         AttentionInputs in = problem::make_inputs(a, 3);

@@ -98,8 +98,18 @@ double largest_size(const Tensor& tensor) {
 }  // namespace
 
 reference::AttentionSpec spec_of(const problem::Attention& a) {
-  reference::AttentionSpec spec{a.batch,  a.heads,  a.kv_heads, a.seq_q,      a.seq_k,   a.dim,
-                                a.causal, a.window, *a.scale,   a.cu_seqlens, a.dropout, a.dropout_seed};
+  reference::AttentionSpec spec{.batch = a.batch,
+                                .heads = a.heads,
+                                .kv_heads = a.kv_heads,
+                                .seq_q = a.seq_q,
+                                .seq_k = a.seq_k,
+                                .dim = a.dim,
+                                .causal = a.causal,
+                                .window = a.window,
+                                .scale = *a.scale,
+                                .cu_seqlens = a.cu_seqlens,
+                                .dropout = a.dropout,
+                                .dropout_seed = a.dropout_seed};
   if (a.sparse) {
     spec.sees = [a](int batch, int head, int query, int key) { return problem::sees(*a.sparse, a, batch, head, query, key); };
   }

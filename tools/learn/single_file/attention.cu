@@ -15,10 +15,7 @@ struct AttentionLaunch {
   const DeviceArrays& arrays;  // scratch memory
   // [end]
 
-  device::AttentionShape device_shape() const {
-    const Attention& a = shape;
-    return {a.batch, a.heads, a.kv_heads, a.seq_q, a.seq_k, a.dim, a.causal, a.scale(), a.window};
-  }
+  device::AttentionShape device_shape() const { return shape_on_device(shape); }
 };
 
 }  // namespace host
@@ -29,16 +26,7 @@ namespace host {
 
 bool run(int argc, char** argv) {
   CommandLine line(argc, argv);
-  Attention a{};
-  a.batch = line.number("--batch", 1);
-  a.heads = line.number("--heads", 16);
-  a.kv_heads = line.number("--kv-heads", a.heads);
-  a.seq_q = line.number("--seq-q", 2048);
-  a.seq_k = line.number("--seq-k", a.seq_q);
-  a.dim = line.number("--dim", 64);
-  a.causal = line.number("--causal", 0, 0) != 0;
-  a.window = line.number("--window", 0, 0);
-  a.dtype = line.dtype(supports.dtypes);
+  Attention a = asked_shape(line, supports, 2048);
   // [if sparse]
   SparseMask mask;
   mask.block_q = line.number("--block-q", 128);
@@ -55,8 +43,7 @@ bool run(int argc, char** argv) {
   a.sparse = &mask;
   // [end]
   require_supported(supports, a);
-  std::printf("%s: batch %d, heads %d over %d, %d x %d, dim %d, causal %d, window %d, %s\n", variant_name, a.batch, a.heads,
-              a.kv_heads, a.seq_q, a.seq_k, a.dim, a.causal, a.window, name(a.dtype));
+  print_shape(variant_name, a);
   // [if sparse]
   std::printf("%s, in blocks of %d x %d\n", pattern.c_str(), mask.block_q, mask.block_k);
   // [end]

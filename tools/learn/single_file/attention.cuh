@@ -87,6 +87,40 @@ inline void require_supported(const AttentionSupport& supports, const Attention&
   require(a.batch <= supports.max_batch && a.heads <= supports.max_heads, "too many batch entries or heads for this kernel");
 }
 
+// What the command line asks for, of as many queries unless it says how many.
+inline Attention asked_shape(CommandLine& line, const AttentionSupport& supports, int queries) {
+  const std::vector<int>& dims = supports.dims;
+  Attention a{};
+  a.batch = line.number("--batch", 1);
+  a.heads = line.number("--heads", 16);
+  a.kv_heads = line.number("--kv-heads", a.heads);
+  a.seq_q = line.number("--seq-q", queries);
+  a.seq_k = line.number("--seq-k", a.seq_q);
+  a.dim = line.number("--dim", dims.empty() || std::count(dims.begin(), dims.end(), 64) > 0 ? 64 : dims.front());
+  a.causal = line.number("--causal", 0, 0) != 0;
+  a.window = line.number("--window", 0, 0);
+  a.dtype = line.dtype(supports.dtypes);
+  return a;
+}
+
+inline void print_shape(const char* variant, const Attention& a) {
+  std::printf("%s: batch %d, heads %d over %d, %d x %d, dim %d, causal %d, window %d, %s\n", variant, a.batch, a.heads,
+              a.kv_heads, a.seq_q, a.seq_k, a.dim, a.causal, a.window, name(a.dtype));
+}
+
+// As kernels take it.
+inline device::AttentionShape shape_on_device(const Attention& a) {
+  return {.batch = a.batch,
+          .heads = a.heads,
+          .kv_heads = a.kv_heads,
+          .seq_q = a.seq_q,
+          .seq_k = a.seq_k,
+          .dim = a.dim,
+          .causal = a.causal,
+          .scale = a.scale(),
+          .window = a.window};
+}
+
 // A dense [batch, heads, rows, dim] array.
 template <bool Const>
 device::AnyHeads<Const> view(const DeviceArray& array, std::int64_t heads, std::int64_t rows, std::int64_t dim) {

@@ -23,10 +23,7 @@ struct BackwardLaunch {
   const DeviceArrays& arrays;  // scratch memory
   // [end]
 
-  device::AttentionShape device_shape() const {
-    const Attention& a = shape;
-    return {a.batch, a.heads, a.kv_heads, a.seq_q, a.seq_k, a.dim, a.causal, a.scale(), a.window};
-  }
+  device::AttentionShape device_shape() const { return shape_on_device(shape); }
 };
 
 }  // namespace host
@@ -79,17 +76,7 @@ struct Reference {
 
 bool run(int argc, char** argv) {
   CommandLine line(argc, argv);
-  Backward a{};
-  const std::vector<int>& dims = supports.dims;
-  a.batch = line.number("--batch", 1);
-  a.heads = line.number("--heads", 16);
-  a.kv_heads = line.number("--kv-heads", a.heads);
-  a.seq_q = line.number("--seq-q", 1024);
-  a.seq_k = line.number("--seq-k", a.seq_q);
-  a.dim = line.number("--dim", dims.empty() || std::count(dims.begin(), dims.end(), 64) > 0 ? 64 : dims.front());
-  a.causal = line.number("--causal", 0, 0) != 0;
-  a.window = line.number("--window", 0, 0);
-  a.dtype = line.dtype(supports.dtypes);
+  Backward a{asked_shape(line, supports, 1024)};
   // [if sparse]
   SparseMask mask;
   mask.block_q = line.number("--block-q", 128);
@@ -106,8 +93,7 @@ bool run(int argc, char** argv) {
   a.sparse = &mask;
   // [end]
   require_supported(supports, a);
-  std::printf("%s: batch %d, heads %d over %d, %d x %d, dim %d, causal %d, window %d, %s\n", variant_name, a.batch, a.heads,
-              a.kv_heads, a.seq_q, a.seq_k, a.dim, a.causal, a.window, name(a.dtype));
+  print_shape(variant_name, a);
   // [if sparse]
   std::printf("%s, in blocks of %d x %d\n", pattern.c_str(), mask.block_q, mask.block_k);
   // [end]
