@@ -55,7 +55,7 @@ struct Option : OptionWords {
 };
 
 template <OptionKind Kind, TakenBy By, class Field>
-consteval Option<Kind, By, Field> option(const OptionWords& words, Field field) {
+constexpr Option<Kind, By, Field> option(const OptionWords& words, Field field) {
   // A row that lacks its words is no constant, and does not compile.
   if (Kind != OptionKind::on_off && Kind != OptionKind::seed && words.range == nullptr) throw "its range is missing";
   if (By == TakenBy::some_variants && words.refused == nullptr) throw "what a variant does not support is missing";
