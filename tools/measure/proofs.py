@@ -6,7 +6,8 @@
 
 A record, results/proofs/NAME.json, says what the test read while it ran: strace sees every file that the test, its programs and the
 compilers that it starts open. A program of the build stands for all sources and headers from which ninja makes it. Of a copy of the
-project that the test made, what it read there counts, and not what it copied. The record's key is a SHA-256 over the contents of these files, the names in the folders that were listed, the build's own files and the compilers' versions.
+project that the test made, what it read there counts, and not what it copied. The record's key is a SHA-256 over the contents of these
+files, the names in the folders that were listed, the build's own files and the compilers' versions.
 `make test-all` never looks at records: it runs everything.
 
 `make sass` counts as a long test of each step, sass_NN_name. A step's test reads other steps only through what is built from them: that
