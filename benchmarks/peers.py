@@ -121,6 +121,10 @@ class Library:
             ("scratch_bytes", ctypes.c_size_t, [pointer]),
             ("operations", ctypes.c_double, [pointer]),
             ("launch", ctypes.c_bool, [pointer, pointer, pointer]),
+            ("plan_bytes", ctypes.c_size_t, [pointer]),
+            ("plan", ctypes.c_bool, [pointer, pointer, pointer, pointer]),
+            ("planned_scratch_bytes", ctypes.c_size_t, [pointer]),
+            ("launch_planned", ctypes.c_bool, [pointer, pointer, pointer, pointer, pointer]),
             ("release", None, [pointer]),
             ("error", text, []),
         ]:
@@ -128,38 +132,56 @@ class Library:
             if function is None:
                 continue  # the simulator's libraries have no roof
             function.restype, function.argtypes = result, arguments
+        self._on_gpu = hasattr(self._c, "attention_prepare_roof")
 
     def describe(self):
         """The step, its default variant, its variants, and the toolkit that built it."""
         return json.loads(self._c.attention_describe())
 
+    def _memory(self, size):
+        """(what holds it, its address), at a multiple of 256 bytes."""
+        if not size:
+            return None, None
+        if self._on_gpu:
+            held = import_torch().empty(size, dtype=import_torch().uint8, device="cuda")
+            return held, held.data_ptr()
+        held = ctypes.create_string_buffer(size + 255)
+        return held, ctypes.addressof(held) + -ctypes.addressof(held) % 256
+
     @contextlib.contextmanager
-    def _program(self, handle):
-        """(launch, operations of a launch)."""
+    def _program(self, handle, keep_plan=False):
+        """(launch, operations of a launch). With `keep_plan` the plan is made now, and launches have it."""
         if not handle:
             raise Refused(self._error())
 
-        def launch():
-            if not self._c.attention_launch(handle, address, None):
+        def called(name, *arguments):
+            if not getattr(self._c, f"attention_{name}")(handle, *arguments):
                 raise RuntimeError(self._error())
 
+        def launch():
+            if keep_plan:
+                called("launch_planned", None, plan, scratch, None)
+            else:
+                called("launch", scratch, None)
+
         try:
-            scratch, address = None, None
-            if size := self._c.attention_scratch_bytes(handle):
-                scratch = import_torch().empty(size, dtype=import_torch().uint8, device="cuda")
-                address = scratch.data_ptr()
+            held_plan, plan = self._memory(self._c.attention_plan_bytes(handle) if keep_plan else 0)
+            held_scratch, scratch = self._memory((self._c.attention_planned_scratch_bytes if keep_plan else self._c.attention_scratch_bytes)(handle))
+            if keep_plan:
+                called("plan", None, plan, None)
             yield launch, self._c.attention_operations(handle)
         finally:
+            del held_plan, held_scratch
             self._c.attention_release(handle)
 
     def _error(self):
         return self._c.attention_error().decode()
 
-    def variant(self, name, problem, gradients=None):
+    def variant(self, name, problem, gradients=None, keep_plan=False):
         """A variant of the forward pass; with gradients, of the backward pass."""
         if gradients is None:
-            return self._program(self._c.attention_prepare(name.encode(), ctypes.byref(problem)))
-        return self._program(self._c.attention_prepare_backward(name.encode(), ctypes.byref(problem), ctypes.byref(gradients)))
+            return self._program(self._c.attention_prepare(name.encode(), ctypes.byref(problem)), keep_plan)
+        return self._program(self._c.attention_prepare_backward(name.encode(), ctypes.byref(problem), ctypes.byref(gradients)), keep_plan)
 
     def roof(self, dtype, operations):
         return self._program(self._c.attention_prepare_roof(dtype.encode(), operations))

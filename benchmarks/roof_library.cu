@@ -4,7 +4,6 @@
 
 #include "benchmarks/mma_roof.cuh"
 #include "benchmarks/roof_library.h"
-#include "library/borrowed.h"
 #include "library/program.h"
 
 AttentionProgram* attention_prepare_roof(const char* dtype, double operations) {
@@ -13,9 +12,10 @@ AttentionProgram* attention_prepare_roof(const char* dtype, double operations) {
     if (name != "fp16" && name != "bf16") throw std::invalid_argument("mma.sync.m16n8k16 multiplies fp16 or bf16, not " + name);
     const auto roof =
         std::make_shared<const benchmarks::MmaRoof>(name == "fp16" ? problem::Dtype::fp16 : problem::Dtype::bf16, operations);
-    return new AttentionProgram{roof->operations(), 0, [roof](const AttentionAddresses*, void*, void* stream) {
-                                  const library::Borrowed memory(0, stream);
-                                  roof->launch();
-                                }};
+    const auto launch = [roof](const AttentionAddresses*, const library::Memory&, void* stream) {
+      const library::Borrowed memory(0, stream);
+      roof->launch();
+    };
+    return new AttentionProgram{.operations = roof->operations(), .bytes = {}, .has_plan = false, .launch = launch};
   });
 }

@@ -4,7 +4,8 @@
 
 One sequence of 16384 tokens, fp16, blocks of 128 × 128. A cell is a pass, a head dim, causal or not, and a share p of live blocks; its
 masks are of several kinds, and all of its contenders take turns. p of a mask is counted in the tiles that our kernels visit: of 128
-queries × 64 keys forward, 64 × 128 backward. Our times include the plan; its own kernels are timed apart, by PyTorch's profiler.
+queries × 64 keys forward, 64 × 128 backward. Our times include the plan, whose kernels are timed apart, too, by PyTorch's profiler. A second contender keeps
+the plan from one launch to the next, as FlexAttention keeps its BlockMask.
 FlexAttention gets the same blocks as a BlockMask, made before all times; only blocks on the diagonal of a causal mask are partial
 there. Random masks run a second time "by mask_mod": the same blocks, but the mask_mod, which every BlockMask has for its partial blocks,
 looks pairs up in a table, as one writes it who has a mask of blocks. Triton makes a slower kernel of it, though no full block calls it. Operations are those of pairs that are seen.
@@ -50,6 +51,7 @@ from turns import Contender, entry, measure, ratios, spread
 
 BLOCK = 128
 OURS, FLEX, UNSPLIT = "ours", "FlexAttention", "ours without splitting"
+KEPT = "ours with its plan kept"
 BY_MOD = "FlexAttention by mask_mod"  # the same blocks; its mask_mod looks each pair up in a table, as users write it
 VARIANTS = {False: "balanced", True: "backward"}  # of step 07: by pass
 UNSPLIT_VARIANT = "tokens"  # the rung before `balanced`
@@ -391,20 +393,20 @@ def measure_cell(torch, libraries, flex, lookup, cell, options, seed):
     with contextlib.ExitStack() as held:
         held.callback(used.clear)  # only then may this memory serve others
 
-        def ours(step, variant, mask=None):
+        def ours(step, variant, mask=None, keep_plan=False):
             """A launch of a variant; its O and LSE, for the backward pass, are those of a forward pass with the same mask."""
             o, lse = results if not cell.backward else (torch.empty_like(q), torch.empty(cell.shape[:3], device="cuda"))
             of_cell = (cell, q, k, v, o, lse)
             problem = mask.problem(*of_cell) if mask else problem_of(*of_cell)
             used.extend((o, lse, mask))
             if not cell.backward:
-                return held.enter_context(libraries[step].variant(variant, problem))[0]
+                return held.enter_context(libraries[step].variant(variant, problem, keep_plan=keep_plan))[0]
             before = (STEP, VARIANTS[False]) if mask else (DENSE_STEPS[False], "tuned")
             with libraries[before[0]].variant(before[1], problem) as (launch, _):
                 launch()
                 torch.cuda.synchronize()
             gradients = Gradients(*(tensor_of(x) for x in (d_o, *results)))
-            return held.enter_context(libraries[step].variant(variant, problem, gradients))[0]
+            return held.enter_context(libraries[step].variant(variant, problem, gradients, keep_plan))[0]
 
         def checked(launch, truth):
             for result in results:
@@ -440,6 +442,8 @@ def measure_cell(torch, libraries, flex, lookup, cell, options, seed):
                 "plan_ms": plan_ms(torch, launch),
             }
             of_ours = [x.clone() for x in results if x.dim() == 4]
+            launch = ours(STEP, VARIANTS[cell.backward], mask, keep_plan=True)
+            turns.enter(KEPT, pairs, launch, checked(launch, truth), kind)
             for name in (FLEX, BY_MOD) if kind in ("random", "all") else (FLEX,):
                 try:
                     before = time.monotonic()
@@ -516,6 +520,8 @@ def rules():
         made("backward, all live: time over dense, the most", "at most", 1.04, both(of(True), is_kind("all")), time_over_dense),
         made("forward, one full row a head: time over dense, less p, the most", "at most", 0.05, both(of(False), is_kind(FULL_ROW)), excess),
         made("the same without splitting", "at most", None, both(of(False), is_kind(FULL_ROW)), excess, UNSPLIT),
+        made("forward, plan kept: time over dense, less p, the most", "at most", None, both(of(False), each_kind), excess, KEPT),
+        made("backward, plan kept: time over dense, less p, the most", "at most", None, both(of(True), each_kind), excess, KEPT),
         made("backward, one full row a head: the same", "at most", None, both(of(True), is_kind(FULL_ROW)), excess),
         made("backward, one full column a head: the same", "at most", None, both(of(True), is_kind(FULL_COLUMN)), excess),
         made("forward, d 64: speed over FlexAttention's, the least", "at least", 1.30, both(of(False, 64)), of_flex),

@@ -319,10 +319,15 @@ struct Prepared {
   Tensors tensors;
   std::shared_ptr<const run::Arrays> arrays;  // of scratch memory, and of what describes the problem
 
-  void launch(const Tensors& t, void* scratch, void* stream) const {
+  void launch(const Tensors& t, const library::Memory& given, void* stream) const {
     library::Borrowed memory(t.p.device, stream);
     const run::DeviceArrays on_device =
-        memory.arrays(arrays, scratch, [&](const run::Array& array) { return t.given(array.name); });
+        memory.arrays(arrays, given, [&](const run::Array& array) { return t.given(array.name); });
+    if (given.work == library::Work::plan) {  // which has nothing to do with tensors
+      variant.plan(bind(
+          t, shape, on_device, [](const Named& x, bool) { return x.tensor.data; }, [&](bool) -> void* { return t.p.lse; }));
+      return memory.finish();
+    }
     auto l = bind(
         t, shape, on_device,
         [&](const Named& x, bool written) {
@@ -331,16 +336,17 @@ struct Prepared {
         [&](bool written) { return written ? memory.output("lse", t.lse()) : memory.input("lse", t.lse()); });
     l.shape.dropout_seed = t.p.dropout_seed;
     refuse(variant, run::refusal(variant.supports, l));  // other addresses may be at other multiples of 16 bytes
+    if (given.work == library::Work::all && variant.plan) variant.plan(l);
     variant.launch(l);
     memory.finish();
   }
 
-  void operator()(const AttentionAddresses* addresses, void* scratch, void* stream) const {
-    if (addresses == nullptr) return launch(tensors, scratch, stream);
+  void operator()(const AttentionAddresses* addresses, const library::Memory& memory, void* stream) const {
+    if (addresses == nullptr) return launch(tensors, memory, stream);
     const Tensors others = tensors.at(*addresses);
     others.require_addresses();
     if (tensors.p.cu_seqlens_host) require_same_sums(addresses->cu_seqlens_host);
-    launch(others, scratch, stream);
+    launch(others, memory, stream);
   }
   // Scratch memory may have been counted by them.
   void require_same_sums(const int* sums) const {
@@ -375,15 +381,24 @@ AttentionProgram* prepare(const Step& step, const char* name, const AttentionPro
   const bool unknown = (problem->cu_seqlens && !problem->cu_seqlens_host) ||
                        (shape.sparse && !shape.sparse->live.empty() && !problem->sparse->block_mask_host);
   return new AttentionProgram{
-      unknown ? std::numeric_limits<double>::quiet_NaN() : shape.flops(), library::scratch_bytes(arrays),
-      Prepared<Problem, std::decay_t<decltype(variant)>>{variant, shape, tensors, run::DeviceArrays::listed(arrays)}};
+      .operations = unknown ? std::numeric_limits<double>::quiet_NaN() : shape.flops(),
+      .bytes = library::sizes_of(arrays),
+      .has_plan = variant.plan != nullptr,
+      .launch = Prepared<Problem, std::decay_t<decltype(variant)>>{variant, shape, tensors, run::DeviceArrays::listed(arrays)}};
 }
 
 // Addresses: null for those that it was prepared with.
-bool launch(const AttentionProgram* program, const AttentionAddresses* addresses, void* scratch, void* stream) {
+bool work(const AttentionProgram* program, const AttentionAddresses* addresses, const library::Memory& memory, void* stream) {
   if (program == nullptr) throw std::invalid_argument("program is null");
-  if (program->scratch_bytes > 0) require_array("scratch", scratch, 256);
-  program->launch(addresses, scratch, stream);
+  if (memory.work == library::Work::all) {
+    if (program->bytes.scratch > 0) require_array("scratch", memory.scratch, 256);
+  } else {
+    if (!program->has_plan) throw std::invalid_argument("the variant makes no plan");
+    require_array("plan", memory.plan, 256);
+  }
+  if (memory.work == library::Work::planned && program->bytes.planned_scratch > 0)
+    require_array("scratch", memory.scratch, 256);
+  program->launch(addresses, memory, stream);
   return true;
 }
 
@@ -462,20 +477,37 @@ AttentionProgram* attention_prepare_backward(const char* variant, const Attentio
   });
 }
 
-std::size_t attention_scratch_bytes(const AttentionProgram* program) { return program ? program->scratch_bytes : 0; }
+std::size_t attention_scratch_bytes(const AttentionProgram* program) { return program ? program->bytes.scratch : 0; }
+std::size_t attention_planned_scratch_bytes(const AttentionProgram* program) {
+  return program ? program->bytes.planned_scratch : 0;
+}
+std::size_t attention_plan_bytes(const AttentionProgram* program) {
+  return program && program->has_plan ? program->bytes.plan : 0;
+}
 
 double attention_operations(const AttentionProgram* program) {
   return program ? program->operations : std::numeric_limits<double>::quiet_NaN();
 }
 
 bool attention_launch(const AttentionProgram* program, void* scratch, void* stream) {
-  return checked(false, [&] { return launch(program, nullptr, scratch, stream); });
+  return checked(false, [&] { return work(program, nullptr, {library::Work::all, nullptr, scratch}, stream); });
 }
 
 bool attention_launch_on(const AttentionProgram* program, const AttentionAddresses* addresses, void* scratch, void* stream) {
   return checked(false, [&] {
     if (addresses == nullptr) throw std::invalid_argument("addresses is null");
-    return launch(program, addresses, scratch, stream);
+    return work(program, addresses, {library::Work::all, nullptr, scratch}, stream);
+  });
+}
+
+bool attention_plan(const AttentionProgram* program, const AttentionAddresses* addresses, void* plan, void* stream) {
+  return checked(false, [&] { return work(program, addresses, {library::Work::plan, plan, nullptr}, stream); });
+}
+
+bool attention_launch_planned(const AttentionProgram* program, const AttentionAddresses* addresses, const void* plan,
+                              void* scratch, void* stream) {
+  return checked(false, [&] {
+    return work(program, addresses, {library::Work::planned, const_cast<void*>(plan), scratch}, stream);
   });
 }
 

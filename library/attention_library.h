@@ -8,6 +8,9 @@
 //     attention_launch_on(program, &addresses, scratch, stream);    the same for tensors that lie elsewhere
 //     attention_release(program);
 //
+// A step whose launches make a plan of the mask first (07) may keep it: attention_plan makes it, attention_launch_planned uses
+// it.
+//
 // On a GPU all pointers but those named so are of the device's memory. attention_launch puts kernels into the stream, and
 // nothing else: it does not wait, allocates nothing, and may be recorded into a CUDA graph. The CUDA runtime inside is the
 // library's own; it shares the device's primary context with whatever else runs there. The simulator's library (build/sim/lib)
@@ -110,8 +113,8 @@ struct AttentionProgram* attention_prepare(const char* variant, const struct Att
 struct AttentionProgram* attention_prepare_backward(const char* variant, const struct AttentionProblem* problem,
                                                     const struct AttentionGradients* gradients);
 
-// Device memory that a launch needs for itself, at a multiple of 256 bytes; 0: none. Two launches that may run at once need
-// two of it.
+// Device memory that a launch needs for itself, its plan among it, at a multiple of 256 bytes; 0: none. Two launches that may
+// run at once need two of it.
 size_t attention_scratch_bytes(const struct AttentionProgram* program);
 
 // Of one launch: 4 · dim · visible pairs, of the backward pass 10 · dim · visible pairs. NaN where cu_seqlens_host or
@@ -127,6 +130,20 @@ bool attention_launch(const struct AttentionProgram* program, void* scratch, voi
 // refuses addresses that `prepare` would refuse: a null, or rows that do not begin where the variant needs them.
 bool attention_launch_on(const struct AttentionProgram* program, const struct AttentionAddresses* addresses, void* scratch,
                          void* stream);
+
+// Device memory of a plan, at a multiple of 256 bytes; 0: the variant makes none.
+size_t attention_plan_bytes(const struct AttentionProgram* program);
+
+// Makes the plan, once, from what the mask holds then (and cu_seqlens of the addresses, which may be null). It serves launches
+// of this program as long as these values stay as they are. `scratch` is not touched.
+bool attention_plan(const struct AttentionProgram* program, const struct AttentionAddresses* addresses, void* plan,
+                    void* stream);
+
+// attention_launch_on with a plan, which the launch only reads: several may use it at once. Its addresses may be null, too. It
+// needs less scratch memory, since the plan lies elsewhere.
+size_t attention_planned_scratch_bytes(const struct AttentionProgram* program);
+bool attention_launch_planned(const struct AttentionProgram* program, const struct AttentionAddresses* addresses,
+                              const void* plan, void* scratch, void* stream);
 
 void attention_release(struct AttentionProgram* program);
 

@@ -28,6 +28,25 @@ struct Rows {
 // Where the caller has an array that is not scratch memory, on the device; null: nowhere.
 using Given = std::function<const void*(const run::Array&)>;
 
+// What a call does: a launch that makes its plan itself, the plan alone, or a launch with a plan that somebody keeps.
+enum class Work { all, plan, planned };
+
+// Of the caller's, on the device: where the plan's arrays lie, and those of scratch memory. Of a launch that makes its plan
+// itself, `plan` is null, and its arrays lie behind the others.
+struct Memory {
+  Work work;
+  void* plan;
+  void* scratch;
+};
+
+// What of it a program needs, in bytes. The simulator has scratch memory of its own.
+struct Sizes {
+  std::size_t plan;
+  std::size_t scratch;          // of a launch that makes its plan itself
+  std::size_t planned_scratch;  // of one whose plan lies elsewhere
+};
+Sizes sizes_of(const run::Arrays& arrays);
+
 class Borrowed {
  public:
   // Makes the device current, and the stream that of launches, until the end of this object. Throws runtime::Error.
@@ -39,8 +58,8 @@ class Borrowed {
   // Where kernels find these rows. What stands in `output` comes back to the caller in finish().
   void* input(const char* name, const Rows& rows);
   void* output(const char* name, const Rows& rows);
-  // Where kernels find these arrays: those of scratch memory lie one behind the other, from `scratch` on.
-  run::DeviceArrays arrays(const std::shared_ptr<const run::Arrays>& arrays, void* scratch, const Given& given);
+  // Where kernels find these arrays: those of scratch memory, and those of a plan, lie one behind the other.
+  run::DeviceArrays arrays(const std::shared_ptr<const run::Arrays>& arrays, const Memory& memory, const Given& given);
   // Throws runtime::Error for what the simulator found; a GPU's launches go on.
   void finish();
 
@@ -57,9 +76,6 @@ class Borrowed {
   void* stream_before_ = nullptr;
   int device_before_ = 0;
 };
-
-// Of the caller's, for one launch; the simulator has its own.
-std::size_t scratch_bytes(const run::Arrays& arrays);
 
 // Of a device by its number. Throws std::invalid_argument where there is none of that number, runtime::Error.
 runtime::Properties properties_of(int device);

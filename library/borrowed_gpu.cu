@@ -12,6 +12,16 @@ std::size_t padded_bytes(const run::Array& array) { return (run::bytes(array) + 
 
 }  // namespace
 
+Sizes sizes_of(const run::Arrays& arrays) {
+  Sizes sizes{};
+  for (const run::Array& array : arrays) {
+    if (array.role == run::Role::plan) sizes.plan += padded_bytes(array);
+    if (array.role == run::Role::scratch) sizes.planned_scratch += padded_bytes(array);
+  }
+  sizes.scratch = sizes.plan + sizes.planned_scratch;
+  return sizes;
+}
+
 Borrowed::Borrowed(int device, void* stream) : stream_before_(runtime::launch_stream) {
   CUDA_CHECK(cudaGetDevice(&device_before_));
   if (device != device_before_) CUDA_CHECK(cudaSetDevice(device));
@@ -26,10 +36,12 @@ Borrowed::~Borrowed() {
 void* Borrowed::input(const char*, const Rows& rows) { return rows.data; }
 void* Borrowed::output(const char*, const Rows& rows) { return rows.data; }
 
-run::DeviceArrays Borrowed::arrays(const std::shared_ptr<const run::Arrays>& arrays, void* scratch, const Given& given) {
-  auto* next = static_cast<char*>(scratch);
+run::DeviceArrays Borrowed::arrays(const std::shared_ptr<const run::Arrays>& arrays, const Memory& memory, const Given& given) {
+  auto* next_of_scratch = static_cast<char*>(memory.scratch);
+  auto* next_of_plan = memory.plan ? static_cast<char*>(memory.plan) : next_of_scratch + sizes_of(*arrays).planned_scratch;
   return run::DeviceArrays(arrays, [&](const run::Array& array) -> void* {
-    if (array.role != run::Role::scratch) return const_cast<void*>(given(array));
+    if (!run::is_internal(array)) return const_cast<void*>(given(array));
+    char*& next = array.role == run::Role::plan ? next_of_plan : next_of_scratch;
     void* data = next;
     next += padded_bytes(array);
     return data;
@@ -37,14 +49,6 @@ run::DeviceArrays Borrowed::arrays(const std::shared_ptr<const run::Arrays>& arr
 }
 
 void Borrowed::finish() {}
-
-std::size_t scratch_bytes(const run::Arrays& arrays) {
-  std::size_t total = 0;
-  for (const run::Array& array : arrays) {
-    if (array.role == run::Role::scratch) total += padded_bytes(array);
-  }
-  return total;
-}
 
 runtime::Properties properties_of(int device) {
   int count = 0;

@@ -9,6 +9,8 @@ namespace {
 
 constexpr std::uintptr_t alignment = 256;  // a copy begins where the original does, modulo this
 
+std::size_t padded_bytes(const run::Array& array) { return (run::bytes(array) + alignment - 1) / alignment * alignment; }
+
 // visit(offset): of each row, from the first one.
 template <class Visit>
 void for_each_row(const Rows& r, const Visit& visit) {
@@ -44,14 +46,20 @@ void* Borrowed::copy(const char* name, const Rows& rows, bool comes_back) {
 void* Borrowed::input(const char* name, const Rows& rows) { return copy(name, rows, false); }
 void* Borrowed::output(const char* name, const Rows& rows) { return copy(name, rows, true); }
 
-run::DeviceArrays Borrowed::arrays(const std::shared_ptr<const run::Arrays>& arrays, void*, const Given& given) {
+run::DeviceArrays Borrowed::arrays(const std::shared_ptr<const run::Arrays>& arrays, const Memory& memory, const Given& given) {
+  auto* next_of_plan = static_cast<char*>(memory.plan);
   return run::DeviceArrays(arrays, [&](const run::Array& array) -> void* {
     const auto bytes = static_cast<std::int64_t>(run::bytes(array));
-    if (array.role != run::Role::scratch) {
-      void* data = const_cast<void*>(given(array));
-      return data ? input(array.name.c_str(), {data, 1, 1, 1, bytes, bytes, bytes, bytes}) : nullptr;
+    const auto all = [&](void* data) { return Rows{data, 1, 1, 1, bytes, bytes, bytes, bytes}; };
+    const char* name = array.name.c_str();
+    if (array.role == run::Role::plan && memory.plan) {
+      void* data = next_of_plan;
+      next_of_plan += padded_bytes(array);
+      return memory.work == Work::plan ? output(name, all(data)) : input(name, all(data));
     }
-    return output(array.name.c_str(), {nullptr, 1, 1, 1, bytes, bytes, bytes, bytes});
+    if (run::is_internal(array)) return output(name, all(nullptr));
+    void* data = const_cast<void*>(given(array));
+    return data ? input(name, all(data)) : nullptr;
   });
 }
 
@@ -67,7 +75,11 @@ void Borrowed::finish() {
   }
 }
 
-std::size_t scratch_bytes(const run::Arrays&) { return 0; }
+Sizes sizes_of(const run::Arrays& arrays) {
+  Sizes sizes{};
+  for (const run::Array& array : arrays) sizes.plan += array.role == run::Role::plan ? padded_bytes(array) : 0;
+  return sizes;
+}
 
 runtime::Properties properties_of(int device) {
   if (device != 0) {

@@ -5,12 +5,14 @@
 #include <functional>
 
 #include "library/attention_library.h"
+#include "library/borrowed.h"
 
 struct AttentionProgram {
   double operations;
-  std::size_t scratch_bytes;
+  library::Sizes bytes;
+  bool has_plan;
   // Addresses: null for those that it was prepared with.
-  std::function<void(const AttentionAddresses* addresses, void* scratch, void* stream)> launch;
+  std::function<void(const AttentionAddresses* addresses, const library::Memory& memory, void* stream)> launch;
 };
 
 namespace library {

@@ -6,6 +6,7 @@
 
 namespace block_sparse {
 
+void plan_backward(const run::BackwardLaunch& l);
 void launch_backward(const run::BackwardLaunch& l);
 run::Arrays backward_arrays(const problem::Backward& a);
 std::size_t backward_bytes(const problem::Backward& a);

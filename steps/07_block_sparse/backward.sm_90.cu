@@ -30,8 +30,7 @@ void launch_dims(const run::BackwardLaunch& l) {
   const PlanSizes sizes = sizes_of(l.shape);
   const Mask mask = device_mask(l);
   const KeyParts parts{l.arrays.get<float>("part_dk"), l.arrays.get<float>("part_dv")};
-  run::with_device_shape(l, [&]<class Shape>(const Shape& shape) {
-    launch_plan<KeyRow>(l, sizes, mask, without_dropout(shape));
+  run::with_found_shape(l, [&]<class Shape>(const Shape& shape) {
     device::with_16_bit_type(l.shape.dtype, [&]<class T>(T) {
       float* dq_sums = l.arrays.get<float>("dq_sums");
       launch_prepare_chunks<T>(l, dq_sums);
@@ -57,6 +56,7 @@ void launch_dims(const run::BackwardLaunch& l) {
 
 }  // namespace
 
+void plan_backward(const run::BackwardLaunch& l) { make_plan<KeyRow>(l, sizes_of(l.shape)); }
 void launch_backward(const run::BackwardLaunch& l) {
   if (l.shape.dim <= 64) return launch_dims<Backward64, 32, 64>(l);
   launch_dims<Backward128, 96, 128>(l);

@@ -12,8 +12,7 @@ void launch_tiled(const AttentionLaunch& l) {
   const PlanSizes sizes = sizes_of(a, true);
   const Mask mask = device_mask(l);
   const Parts parts{l.arrays.get<float>("part_o"), l.arrays.get<SoftmaxState>("part_states")};
-  run::with_device_shape(l, [&]<class Shape>(const Shape& shape) {
-    launch_plan<QueryRow>(l, sizes, mask, without_dropout(shape));
+  run::with_found_shape(l, [&]<class Shape>(const Shape& shape) {
     with_16_bit_type(a.dtype, [&]<class T>(T) {
       with_at_least<32, 64, 96, 128>(a.dim, [&](auto dim) {
         using OneTile = Tile<dim, Shape>;
@@ -32,6 +31,7 @@ void launch_tiled(const AttentionLaunch& l) {
 
 }  // namespace
 
+void plan_balanced(const AttentionLaunch& l) { make_plan<QueryRow>(l, sizes_of(l.shape, true)); }
 void launch_balanced(const AttentionLaunch& l) {
   if (tile_queries(l.shape) == 64) return launch_tiled<Tile64>(l);
   launch_tiled<Tile128>(l);

@@ -61,7 +61,7 @@ inline PlanSizes key_sizes(const problem::Attention& a, int tile_queries, int ti
 inline run::Arrays plan_arrays(const PlanSizes& sizes, const problem::Attention& a) {
   const auto live_tiles = static_cast<std::int64_t>(most_live_tiles(a, sizes.tile_queries, sizes.tile_keys));
   const auto integers = [](std::string name, std::vector<std::int64_t> shape) {
-    return run::scratch(std::move(name), run::Element::int32(), std::move(shape));
+    return run::of_plan(std::move(name), run::Element::int32(), std::move(shape));
   };
   run::Arrays arrays = {integers("tiles", {std::max<std::int64_t>(live_tiles, 1)}),
                         integers("lists", {sizes.rows, 4}),
@@ -71,16 +71,6 @@ inline run::Arrays plan_arrays(const PlanSizes& sizes, const problem::Attention&
                         integers("orders", {sizes.places(), 4})};
   if (sizes.splits) arrays.push_back(integers("split_rows", {sizes.most_splits()}));
   return arrays;
-}
-
-// Of a shape for the plan: which tiles are live does not depend on dropout, so these kernels need not be made for it.
-template <class Shape>
-const Shape& without_dropout(const Shape& shape) {
-  return shape;
-}
-template <class Shape>
-const Shape& without_dropout(const device::Dropped<Shape>& shape) {
-  return shape;
 }
 
 // The whole plan, or its lists alone.
@@ -98,6 +88,13 @@ void launch_plan(const Launch& l, const PlanSizes& sizes, const Mask& mask, cons
   WorkItem* work = with_order ? l.arrays.template get<WorkItem>("work") : nullptr;
   runtime::launch(write_lists<Row, Shape>, {.grid = by_warps, .block = 32 * count_warps}, shape, mask, sizes, sizes.places(),
                   lists, counts, ranks, orders, tiles, work);
+}
+
+// The plan of a variant that takes packed sequences. Which tiles are live does not depend on dropout.
+template <template <class> class Row, class Launch>
+void make_plan(const Launch& l, const PlanSizes& sizes) {
+  run::find_sequences(l);
+  run::with_sequences(l, [&](const auto& shape) { launch_plan<Row>(l, sizes, device_mask(l), shape); });
 }
 
 }  // namespace block_sparse

@@ -36,14 +36,17 @@ inline Plan plan_of(const AttentionLaunch& l) {
 
 enum class Needs { mask, lists, order, order_and_mask };  // what a rung's kernel is given
 
-void launch_test_per_block(const AttentionLaunch& l);  // rungs.cu
+void plan_lists(const AttentionLaunch& l);  // rungs.cu
+void plan_order(const AttentionLaunch& l);
+void launch_test_per_block(const AttentionLaunch& l);
 void launch_list(const AttentionLaunch& l);
 void launch_two_loops(const AttentionLaunch& l);
 void launch_prefetch(const AttentionLaunch& l);
 void launch_ordered(const AttentionLaunch& l);
 void launch_tokens(const AttentionLaunch& l);
 
-void launch_balanced(const AttentionLaunch& l);  // balanced.cu
+void plan_balanced(const AttentionLaunch& l);  // balanced.cu
+void launch_balanced(const AttentionLaunch& l);
 
 inline std::size_t shared_bytes(const Attention& a) {  // of each of them, at most
   return with_at_least<32, 64, 96, 128>(a.dim,

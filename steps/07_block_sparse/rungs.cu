@@ -37,7 +37,6 @@ void launch_rung(const AttentionLaunch& l) {
   const PlanSizes sizes = sizes_of(l.shape, false);
   const Mask mask = device_mask(l);
   const AttentionShape shape = l.device_shape();
-  if (needs != Needs::mask) launch_plan<QueryRow>(l, sizes, mask, shape, needs >= Needs::order);
   with_16_bit_type(l.shape.dtype, [&]<class T>(T) {
     with_at_least<64, 128>(l.shape.dim, [&](auto dim) {
       constexpr std::size_t shared_bytes = sizeof(SparseSmem<T, Tile128<dim, AttentionShape>>);
@@ -62,6 +61,13 @@ void launch_rung(const AttentionLaunch& l) {
 }
 
 }  // namespace
+
+void plan_lists(const AttentionLaunch& l) {
+  launch_plan<QueryRow>(l, sizes_of(l.shape, false), device_mask(l), l.device_shape(), false);
+}
+void plan_order(const AttentionLaunch& l) {
+  launch_plan<QueryRow>(l, sizes_of(l.shape, false), device_mask(l), l.device_shape());
+}
 
 void launch_test_per_block(const AttentionLaunch& l) { launch_rung<TestPerBlock, Needs::mask>(l); }
 void launch_list(const AttentionLaunch& l) { launch_rung<List, Needs::lists>(l); }

@@ -47,12 +47,12 @@ const AttentionSupport any_16_bit = {.dtypes = {Dtype::fp16, Dtype::bf16},
                                      .sparse_tokens = true,
                                      .row_alignment = 16};
 
+const std::vector<problem::KernelCost> plan_costs = {{"count_tiles"}, {"add_up"}, {"write_lists"}};
+
 std::vector<problem::KernelCost> costs(const Attention& a, Needs needs, const std::string& kernel) {
-  std::vector<problem::KernelCost> all;
-  if (needs != Needs::mask) all = {{"count_tiles"}, {"add_up"}, {"write_lists"}};
-  all.push_back(problem::flash_cost(a, kernel));
+  std::vector<problem::KernelCost> all = {problem::flash_cost(a, kernel)};
   if (kernel == "sparse_balanced") all.push_back({"merge_parts"});
-  return run::with_options(a, all);
+  return run::with_options(a, all, needs == Needs::mask ? std::vector<problem::KernelCost>{} : plan_costs);
 }
 
 AttentionVariant rung(const std::string& name, std::string idea, const AttentionSupport& supports, Needs needs,
@@ -63,6 +63,9 @@ AttentionVariant rung(const std::string& name, std::string idea, const Attention
           .shared_bytes = shared_bytes,
           .scratch = needs == Needs::mask ? nullptr : scratch_arrays<false>,
           .cost = [=](const Attention& a) { return costs(a, needs, "sparse_" + name); },
+          .plan = needs == Needs::mask    ? nullptr
+                  : needs == Needs::lists ? plan_lists
+                                          : plan_order,
           .launch = launch};
 }
 
@@ -81,6 +84,7 @@ const std::vector<AttentionVariant> variants = {
      .shared_bytes = shared_bytes,
      .scratch = scratch_arrays<true>,
      .cost = [](const Attention& a) { return costs(a, Needs::order, "sparse_balanced"); },
+     .plan = plan_balanced,
      .launch = launch_balanced},
 };
 
@@ -89,14 +93,12 @@ const Attention default_shape{.heads = 4, .kv_heads = 4, .seq_q = 256, .seq_k = 
 std::vector<problem::KernelCost> backward_costs(const problem::Backward& a) {
   const char* kernel = a.dim <= 64 ? "sparse_backward_64" : "sparse_backward_128";
   return run::with_options(a,
-                           std::vector<problem::KernelCost>{{"count_tiles"},
-                                                            {"add_up"},
-                                                            {"write_lists"},
-                                                            problem::prepare_cost(a, true, "prepare_chunks"),
+                           std::vector<problem::KernelCost>{problem::prepare_cost(a, true, "prepare_chunks"),
                                                             problem::backward_cost(a, kernel, 5, problem::BackwardResult::all),
                                                             {"merge_columns"},
                                                             problem::convert_cost(a, "convert_blocks"),
-                                                            {"repair_rows"}});
+                                                            {"repair_rows"}},
+                           plan_costs);
 }
 
 const std::vector<run::BackwardVariant> backward_variants = {
@@ -107,6 +109,7 @@ const std::vector<run::BackwardVariant> backward_variants = {
      .shared_bytes = backward_bytes,
      .scratch = backward_arrays,
      .cost = backward_costs,
+     .plan = plan_backward,
      .launch = launch_backward,
      .deterministic = false},
 };

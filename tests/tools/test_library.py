@@ -320,6 +320,63 @@ def test_bits_are_those_of_the_launch_and_operations_are_unknown_without_the_hos
         np.testing.assert_allclose(one, right, rtol=0, atol=2.0**-7)
 
 
+def test_a_plan_is_made_once_and_serves_launches_until_the_mask_changes(libraries):
+    library, mask, tensors = libraries[SPARSE], Mask(), problem(1, 5, 5, 300, 400, 64)
+    o, lse, made = np.empty_like(tensors[0]), np.empty((1, 5, 300), np.float32), [np.empty_like(x) for x in tensors[:3]]
+    gradients_ = peers.Gradients(*(tensor(x) for x in (tensors[3], *made)))
+    sparse = mask.sparse(block_mask_host=None)
+    before = mask.bits.copy()
+    for variant, given, results in (("balanced", None, (o, lse)), ("ordered", None, (o, lse)), ("backward", gradients_, made)):
+        if variant == "ordered":  # it takes no heads that stream by token
+            mask.types[3], mask.live[3] = 0, True
+        mask.bits[...] = before
+        described_ = sparse_problem(tensors, o, lse, sparse)
+        with library.variant(variant, described_, given) as (launch, _), library.variant(variant, described_, given, keep_plan=True) as (planned, _):
+            launch()
+            right = [x.copy() for x in results]
+            mask.bits[...] = 2**7 - 1
+            for _ in range(2):
+                for x in results:
+                    x[...] = -1
+                planned()  # as the mask was
+                assert all(np.array_equal(x, y) for x, y in zip(results, right, strict=True)) or variant == "backward"
+                np.testing.assert_allclose(results[0], right[0], rtol=0, atol=2.0**-8)
+            launch()  # as it is
+            assert not np.allclose(results[0], right[0], rtol=0, atol=2.0**-4)
+        if variant == "ordered":
+            mask.types[3] = 3
+
+
+def test_a_plan_serves_the_same_packed_sequences_at_other_addresses(libraries):
+    library, sums = libraries[SPARSE], np.array([0, 140, 200], np.int32)
+    tensors = problem(1, 2, 2, 200, 200, 64)
+    o, lse = np.empty_like(tensors[0]), np.empty((1, 2, 200), np.float32)
+    with library.variant("balanced", described(*tensors[:3], o, lse, sums=sums), keep_plan=True) as (planned, _):
+        sums[1] = 10  # nobody looks at them again
+        tensors[2][...] = np.flip(tensors[2], 1).copy()
+        planned()
+    for a, b in ((0, 140), (140, 200)):
+        assert_o_and_lse([o[:, :, a:b], lse[:, :, a:b]], gradients(*(x[:, :, a:b] for x in tensors))[:2])
+
+
+def test_a_variant_without_a_plan_refuses_to_make_one(libraries):
+    q, k, v, _ = problem(1, 1, 1, 128, 128, 64)
+    o, lse = np.empty_like(q), np.empty(q.shape[:3], np.float32)
+    for step, variant in ((SPARSE, "test_per_block"), (FORWARD, "tuned")):
+        with pytest.raises(RuntimeError, match="the variant makes no plan"), libraries[step].variant(variant, described(q, k, v, o, lse), keep_plan=True):
+            pass
+    sparse = ctypes.CDLL(str(BIN.parent / "lib" / f"libattention_{SPARSE}.so"))
+    sparse.attention_prepare.restype = ctypes.c_void_p
+    sparse.attention_error.restype = ctypes.c_char_p
+    program = ctypes.c_void_p(sparse.attention_prepare(b"balanced", ctypes.byref(described(q, k, v, o, lse))))
+    assert not sparse.attention_plan(program, None, None, None) & 1 and sparse.attention_error() == b"plan is null"
+    assert not sparse.attention_launch_planned(program, None, ctypes.c_void_p(128), None, None) & 1
+    assert sparse.attention_error() == b"plan does not begin at a multiple of 256 bytes"
+    assert not sparse.attention_plan(None, None, None, None) & 1 and sparse.attention_error() == b"program is null"
+    assert sparse.attention_plan_bytes(None) == sparse.attention_planned_scratch_bytes(None) == 0
+    sparse.attention_release(program)
+
+
 @pytest.mark.parametrize(
     ("changes", "reason"),
     [
@@ -625,7 +682,8 @@ def test_all_sides_of_the_interface_have_the_same_fields(example, libraries):
         assert {row["name"]: row["offset"] for row in options} == {row["name"]: fields(peers.Problem)[row["name"]][0] for row in options}
     for name in ("Tensor", "Gradients", "Addresses"):
         assert fields(getattr(example, f"_{name}")) == fields(of_header[name])
-    for function in ("describe", "prepare", "prepare_backward", "scratch_bytes", "operations", "launch", "launch_on", "release", "error"):
+    for function in ("describe", "prepare", "prepare_backward", "scratch_bytes", "operations", "launch", "launch_on", "plan_bytes", "plan",
+                     "planned_scratch_bytes", "launch_planned", "release", "error"):
         assert re.search(rf"\battention_{function}\(", header)
 
 

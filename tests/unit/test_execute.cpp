@@ -242,6 +242,27 @@ TEST_CASE("outputs are judged by name, in whatever order they come, and each of 
   CHECK_THROWS_AS(judged({}), std::logic_error);
 }
 
+TEST_CASE("a plan is made before each launch of a run, in memory of its own, and never without one") {
+  const Attention a = shape();
+  const auto inputs = problem::make_inputs(a, 1);
+  int plans = 0, launches = 0;
+  run::AttentionVariant variant = right;
+  variant.scratch = [](const Attention& shape) {
+    return right.scratch_of(shape) + run::Arrays{run::of_plan("numbers", run::Element::int32(), {3})};
+  };
+  variant.plan = [&](const run::AttentionLaunch& l) {
+    CHECK(l.arrays.get<int>("numbers") != nullptr);
+    CHECK(plans++ == launches);
+  };
+  variant.launch = [&](const run::AttentionLaunch& l) {
+    CHECK(++launches == plans);
+    right.launch(l);
+  };
+  CHECK(run::execute(variant, a, inputs).pass());
+  CHECK(plans == 2);  // the second run is for bits
+  CHECK(run::scratch_bytes(variant.scratch_of(a)) == run::scratch_bytes(right.scratch_of(a)) + 12);
+}
+
 TEST_CASE("a mask of dropout that was asked for and is not there is no pass") {
   Attention a = shape();
   a.dropout = 26;

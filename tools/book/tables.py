@@ -375,12 +375,13 @@ def sparse_peers_table(root, which, dim):
     if not cells:
         return ""
     rows = []
+    any_kept = any(name.startswith("ours with its plan kept") for cell in cells.values() for name in cell)
     for name, measured in read_json(root, f"{RESULTS}/sparse_peers.json")["cells"].items():
         problem = measured["problem"]
         if (problem["backward"], problem["dim"]) != (which == "backward", int(dim)):
             continue
         for kind, mask in measured["masks"].items():
-            ours, flex = (cells[name].get(f"{contender}, {kind}") for contender in ("ours", "FlexAttention"))
+            ours, kept, flex = (cells[name].get(f"{contender}, {kind}") for contender in ("ours", "ours with its plan kept", "FlexAttention"))
             if ours is None:
                 continue
             dense = ours["time_over"].get("dense, ours")
@@ -390,13 +391,14 @@ def sparse_peers_table(root, which, dim):
                     f"{mask['p']:.3f}",
                     f"{ours['burst_ms']['median']:.3f}",
                     f"{mask['plan_ms']:.3f}" if mask["plan_ms"] else "-",
+                    *([f"{kept['burst_ms']['median']:.3f}" if kept else "-"] if any_kept else []),
                     f"{dense['median']:.3f} ({dense['min']:.3f}–{dense['max']:.3f})" if dense else "-",
                     f"{dense['median'] - mask['p']:+.3f}" if dense else "-",
                     f"{flex['burst_ms']['median']:.3f}" if flex else "-",
                     over(ours, f"FlexAttention, {kind}"),
                 ]
             )
-    names = ["p", "ms", "plan's kernels, ms", "time over dense", "less p", "FlexAttention, ms", "of FlexAttention"]
+    names = ["p", "ms", "plan's kernels, ms", *(["with the plan kept, ms"] if any_kept else []), "time over dense", "less p", "FlexAttention, ms", "of FlexAttention"]
     return markdown([f"{which}, d {dim}", *names], rows, "l" + "r" * len(names))
 
 

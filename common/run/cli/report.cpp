@@ -88,26 +88,28 @@ Json arrays_json(const Arrays& arrays) {
 
 double tflops(const Result& result) { return result.predicted.flops / (result.outcome.times->median * 1e-3) / 1e12; }
 
+Json times_json(const std::optional<Times>& t) {
+  if (!t) return {};
+  return {{"median", t->median}, {"min", t->min}, {"max", t->max}, {"repetitions", t->repetitions}, {"launches", t->launches}};
+}
+
 Json result_json(const Report& report, const Result& result, const CommonOptions& options) {
   const Outcome& outcome = result.outcome;
-  Json times;
-  if (const auto& t = outcome.times) {
-    times = {
-        {"median", t->median}, {"min", t->min}, {"max", t->max}, {"repetitions", t->repetitions}, {"launches", t->launches}};
-  }
-  return {{"variant", result.variant},
-          {"problem", report.problem},
-          {"input", report.input},
-          {"verdict", verdict_json(outcome.verdict)},
-          {"times_ms", times},
-          {"host_seconds", simulated ? Json(outcome.host_seconds) : Json()},
-          {"tflops", outcome.times ? Json(tflops(result)) : Json()},
-          {"kernels", kernels_json(result.predicted.kernels)},
-          {"arrays", arrays_json(result.arrays)},
-          {"shared_bytes", result.predicted.shared_bytes},
-          {"scratch_bytes", result.predicted.scratch_bytes},
-          {"counters", options.counters ? counters_json(outcome.counters, report.estimates) : Json()},
-          {"findings", findings_json(outcome.findings)}};
+  Json json = {{"variant", result.variant},
+               {"problem", report.problem},
+               {"input", report.input},
+               {"verdict", verdict_json(outcome.verdict)},
+               {"times_ms", times_json(outcome.times)}};
+  if (outcome.plan_times) json["plan_times_ms"] = times_json(outcome.plan_times);
+  json.update({{"host_seconds", simulated ? Json(outcome.host_seconds) : Json()},
+               {"tflops", outcome.times ? Json(tflops(result)) : Json()},
+               {"kernels", kernels_json(result.predicted.kernels)},
+               {"arrays", arrays_json(result.arrays)},
+               {"shared_bytes", result.predicted.shared_bytes},
+               {"scratch_bytes", result.predicted.scratch_bytes},
+               {"counters", options.counters ? counters_json(outcome.counters, report.estimates) : Json()},
+               {"findings", findings_json(outcome.findings)}});
+  return json;
 }
 
 Json report_json(const Report& report, const CommonOptions& options) {
@@ -222,6 +224,12 @@ void print_results(const Report& report, bool timed) {
   if (timed) {
     std::cout << "GPU ms: of one launch, from 5 to " << bench_repetitions
               << " samples; a sample is so many launches, back to back\n";
+    for (const Result& result : report.results) {
+      if (const auto& t = result.outcome.plan_times) {
+        std::cout << "plan of " << result.variant << ": " << fixed(t->median, 4)
+                  << " ms of that; it may be made once for a mask\n";
+      }
+    }
   }
   for (const Skipped& skipped : report.skipped) std::cout << skipped.variant << "  skipped: " << skipped.reason << '\n';
 }

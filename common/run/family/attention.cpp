@@ -125,7 +125,7 @@ std::optional<std::string> refusal(const AttentionSupport& supports, const Atten
 Arrays packed_arrays(const problem::Attention& a) {
   if (!a.is_packed()) return {};
   return {input("cu_seqlens", Element::int32(), {static_cast<std::int64_t>(a.cu_seqlens.size())}),
-          scratch("first_token", Element::int32(), {a.seq_q}), scratch("end_token", Element::int32(), {a.seq_q})};
+          of_plan("first_token", Element::int32(), {a.seq_q}), of_plan("end_token", Element::int32(), {a.seq_q})};
 }
 
 std::vector<Given> given_packed(const problem::Attention& a) {
@@ -238,18 +238,18 @@ Program layer_program(const AttentionStep& step, const AttentionVariant& variant
                               {"out_proj_weight", &inputs.out_proj_weight},
                               {"out_proj_bias", &inputs.out_proj_bias}};
   };
-  const auto bind = [&step, &variant, a, tokens, width](const DeviceArrays& on_device) -> std::function<void()> {
+  const auto bind = [&step, &variant, a, tokens, width](const DeviceArrays& on_device) -> Launches {
     const AttentionLaunch attention = AttentionFamily::bind(a, on_device);
     require_supported(variant, attention);
     const auto get = [&](const char* name) { return on_device.get<float>(name); };
     const int rows = static_cast<int>(tokens), e = static_cast<int>(width);
     const LinearLaunch in{rows, e, 3 * e, get("x"), get("in_proj_weight"), get("in_proj_bias"), get("qkv")};
     const LinearLaunch out{rows, e, e, get("o"), get("out_proj_weight"), get("out_proj_bias"), get("y")};
-    return [&step, &variant, attention, in, out] {
-      step.linear(in);
-      variant.launch(attention);
-      step.linear(out);
-    };
+    return {.plan = nullptr, .launch = [&step, &variant, attention, in, out] {
+              step.linear(in);
+              variant.launch(attention);
+              step.linear(out);
+            }};
   };
   return {arrays + variant.scratch_of(a), given, bind, variant.deterministic};
 }

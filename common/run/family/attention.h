@@ -66,7 +66,7 @@ struct AttentionLaunch {
 std::optional<std::string> refusal_of_rows(const AttentionSupport& supports, bool aligned, std::int64_t row_stride);
 std::optional<std::string> refusal(const AttentionSupport& supports, const AttentionLaunch& launch);
 
-// Of packed sequences: cu_seqlens [sequences + 1], and scratch memory for the ends of each token's sequence [seq_q].
+// Of packed sequences: cu_seqlens [sequences + 1], and the ends of each token's sequence [seq_q].
 Arrays packed_arrays(const problem::Attention& a);
 std::vector<Given> given_packed(const problem::Attention& a);
 

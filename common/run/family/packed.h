@@ -31,18 +31,36 @@ void with_dropout(const Launch& l, const Shape& shape, F f) {
   f(device::Dropped<Shape>{shape, dropout});
 }
 
-// Calls f with the shape as kernels take it. For packed sequences that is a PackedShape, which a kernel fills in first; for
-// dropout a Dropped of either.
-template <class Launch, class F>
-void with_device_shape(const Launch& l, F f) {
-  if (!l.shape.is_packed()) return with_dropout(l, l.device_shape(), f);
-  int *first_token = l.arrays.template get<int>("first_token"), *end_token = l.arrays.template get<int>("end_token");
+// The ends of each token's sequence, where sequences are packed.
+template <class Launch>
+void find_sequences(const Launch& l) {
+  if (!l.shape.is_packed()) return;
   runtime::launch(
       device::find_sequences<device::find_threads>,
       {.grid = static_cast<unsigned>(device::ceil_div(l.shape.seq_q, device::find_threads)), .block = device::find_threads},
-      l.arrays.template get<int>("cu_seqlens"), static_cast<int>(l.shape.cu_seqlens.size()) - 1, l.shape.seq_q, first_token,
-      end_token);
-  with_dropout(l, device::PackedShape{l.device_shape(), first_token, end_token}, f);
+      l.arrays.template get<int>("cu_seqlens"), static_cast<int>(l.shape.cu_seqlens.size()) - 1, l.shape.seq_q,
+      l.arrays.template get<int>("first_token"), l.arrays.template get<int>("end_token"));
+}
+
+// Calls f with the shape as kernels take it that do not care for dropout: a PackedShape, once its sequences are found, or an
+// AttentionShape.
+template <class Launch, class F>
+void with_sequences(const Launch& l, F f) {
+  if (!l.shape.is_packed()) return f(l.device_shape());
+  f(device::PackedShape{l.device_shape(), l.arrays.template get<int>("first_token"), l.arrays.template get<int>("end_token")});
+}
+
+// Calls f with the shape as kernels take it: the same, or with dropout a Dropped of it. Sequences are found before.
+template <class Launch, class F>
+void with_found_shape(const Launch& l, F f) {
+  with_sequences(l, [&](const auto& shape) { with_dropout(l, shape, f); });
+}
+
+// The same, of a launch that finds the sequences itself.
+template <class Launch, class F>
+void with_device_shape(const Launch& l, F f) {
+  find_sequences(l);
+  with_found_shape(l, f);
 }
 
 // Calls f with the kernel of a rung K for that shape: K::kernel, K::packed or K::dropped. A variant without the second or the
@@ -58,10 +76,11 @@ void with_kernel(const Shape&, F f) {
   throw std::logic_error("a variant was launched with an option for which it has no kernel");
 }
 
-// The costs of a variant's kernels; those of find_sequences and write_mask come first, where they are launched.
+// The costs of a variant's kernels; those of find_sequences, of a plan and of write_mask come first, where they are launched.
 template <class Costs>
-Costs with_options(const problem::Attention& a, Costs costs) {
+Costs with_options(const problem::Attention& a, Costs costs, const Costs& plan = {}) {
   if (a.writes_mask) costs.insert(costs.begin(), problem::mask_cost(a));
+  costs.insert(costs.begin(), plan.begin(), plan.end());
   if (a.is_packed()) costs.insert(costs.begin(), problem::find_sequences_cost(a));
   return costs;
 }

@@ -26,7 +26,7 @@ void require_part(const Array& view, const Array& whole) {
 }  // namespace
 
 std::string_view name(Role role) {
-  constexpr std::string_view names[] = {"input", "optional input", "output", "both", "scratch"};
+  constexpr std::string_view names[] = {"input", "optional input", "output", "both", "scratch", "plan"};
   return names[static_cast<int>(role)];
 }
 
@@ -53,6 +53,9 @@ Array both(std::string name, Element element, std::vector<std::int64_t> shape) {
 Array scratch(std::string name, Element element, std::vector<std::int64_t> shape) {
   return {.name = std::move(name), .role = Role::scratch, .element = element, .shape = std::move(shape)};
 }
+Array of_plan(std::string name, Element element, std::vector<std::int64_t> shape) {
+  return {.name = std::move(name), .role = Role::plan, .element = element, .shape = std::move(shape)};
+}
 Array view(std::string name, const Array& whole, std::int64_t offset, std::vector<std::int64_t> shape,
            std::vector<std::int64_t> strides) {
   return {.name = std::move(name),
@@ -68,9 +71,11 @@ std::size_t bytes(const Array& array) {
   return array.within.empty() ? RowsBuffer::bytes(array.shape, array.strides, array.element) : 0;
 }
 
+bool is_internal(const Array& array) { return array.role == Role::scratch || array.role == Role::plan; }
+
 std::size_t scratch_bytes(const Arrays& arrays) {
   std::size_t total = 0;
-  for (const Array& array : arrays) total += array.role == Role::scratch ? bytes(array) : 0;
+  for (const Array& array : arrays) total += is_internal(array) ? bytes(array) : 0;
   return total;
 }
 
@@ -139,9 +144,8 @@ DeviceArrays::DeviceArrays(std::shared_ptr<const Arrays> list, const std::functi
 
 void DeviceArrays::prepare() {
   for (Placed& placed : placed_) {
-    if (placed.array->within.empty() && (placed.array->role == Role::output || placed.array->role == Role::scratch)) {
-      placed.buffer.poison();
-    }
+    const Array& array = *placed.array;
+    if (array.within.empty() && (array.role == Role::output || is_internal(array))) placed.buffer.poison();
   }
   for (const Given& given : given_again_) {
     const auto is_its = [&](const Placed& placed) { return placed.array->name == given.name; };

@@ -25,6 +25,7 @@ enum class Role {
   output,          // poisoned before each launch, downloaded, written to a file
   both,            // uploaded before each launch, downloaded after it
   scratch,         // poisoned before each launch: kernels of one program pass values on in it
+  plan,            // the same, but written once for a mask, and only read by launches (Variant::plan)
 };
 std::string_view name(Role role);  // "optional input"
 
@@ -45,11 +46,13 @@ Array optional_input(std::string name, Element element, std::vector<std::int64_t
 Array output(std::string name, Element element, std::vector<std::int64_t> shape, std::vector<std::int64_t> strides = {});
 Array both(std::string name, Element element, std::vector<std::int64_t> shape);
 Array scratch(std::string name, Element element, std::vector<std::int64_t> shape);
+Array of_plan(std::string name, Element element, std::vector<std::int64_t> shape);
 Array view(std::string name, const Array& whole, std::int64_t offset, std::vector<std::int64_t> shape,
            std::vector<std::int64_t> strides);
 
-std::size_t bytes(const Array& array);  // of device memory; 0 for a view
-std::size_t scratch_bytes(const Arrays& arrays);
+std::size_t bytes(const Array& array);            // of device memory; 0 for a view
+bool is_internal(const Array& array);             // scratch memory, or a plan's: nobody gives or takes its values
+std::size_t scratch_bytes(const Arrays& arrays);  // of all these
 Arrays operator+(Arrays arrays, const Arrays& more);
 
 struct NamedTensor {
@@ -75,7 +78,7 @@ class DeviceArrays {
   // The list with the strides of every array. Throws std::logic_error for one that cannot be, as above.
   static std::shared_ptr<const Arrays> listed(Arrays arrays);
 
-  // Outputs and scratch memory are poisoned, arrays that are both are uploaded again.
+  // Outputs, scratch memory and plans are poisoned, arrays that are both are uploaded again.
   void prepare();
   std::vector<NamedTensor> download() const;  // outputs, in the order of the list; dense
   bool surroundings_intact() const;           // nothing was written around an array nor, since prepare(), into an output's gaps

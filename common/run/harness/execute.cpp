@@ -33,12 +33,12 @@ void require_all_judged(const std::vector<NamedTensor>& outputs, const std::vect
 
 Outcome run_program(const Program& program, const Judge& judge, const ExecuteOptions& options) {
   DeviceArrays arrays(program.arrays, program.given());
-  const std::function<void()> launch = program.bind(arrays);
+  const Launches launches = program.bind(arrays);
   runtime::take_findings();  // those of earlier work
   const auto run = [&] {
     arrays.prepare();
     const auto start = std::chrono::steady_clock::now();
-    launch();
+    launches();
     runtime::synchronize();
     return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   };
@@ -75,7 +75,10 @@ Outcome run_program(const Program& program, const Judge& judge, const ExecuteOpt
       outcome.findings = runtime::take_findings();
     }
   }
-  if (options.repetitions > 0) outcome.times = measure(launch, options.repetitions);
+  if (options.repetitions > 0) {
+    outcome.times = measure(launches, options.repetitions);
+    if (launches.plan) outcome.plan_times = measure(launches.plan, options.repetitions);
+  }
   return outcome;
 }
 

@@ -29,18 +29,30 @@ struct Outcome {
   std::vector<runtime::Finding> findings;         // of the simulator
   std::vector<runtime::KernelCounters> counters;  // of the first run, where the simulator was told to count
   std::vector<runtime::KernelTrace> traces;       // and to trace
-  std::optional<Times> times;
-  double host_seconds = 0;  // the first launch and the wait for its end, by the host's clock
+  std::optional<Times> times;                     // of a launch, and its plan
+  std::optional<Times> plan_times;                // of the plan alone, where the variant has one
+  double host_seconds = 0;                        // the first launch and the wait for its end, by the host's clock
 
   bool pass() const { return findings.empty() && (!verdict || verdict->pass()); }
   const problem::Tensor& output(std::string_view name) const { return tensor_of(outputs, name); }
+};
+
+// What puts a variant's kernels to work on arrays of the device.
+struct Launches {
+  std::function<void()> plan;  // once for a mask; none: there is nothing to plan
+  std::function<void()> launch;
+
+  void operator()() const {  // both
+    if (plan) plan();
+    launch();
+  }
 };
 
 // A variant with a problem: its arrays, and how it is launched once they are on the device.
 struct Program {
   Arrays arrays;
   std::function<std::vector<Given>()> given;  // the inputs
-  std::function<std::function<void()>(const DeviceArrays&)> bind;
+  std::function<Launches(const DeviceArrays&)> bind;
   bool deterministic = true;
 };
 
@@ -60,10 +72,12 @@ void require_supported(const Variant<Family>& variant, const Request& request) {
 template <class Family>
 Program program_of(const Variant<Family>& variant, const typename Family::Problem& shape,
                    std::function<std::vector<Given>()> given, Layout layout = {}) {
-  const auto bind = [&variant, shape](const DeviceArrays& arrays) -> std::function<void()> {
+  const auto bind = [&variant, shape](const DeviceArrays& arrays) {
     const typename Family::Launch launch = Family::bind(shape, arrays);
     if constexpr (requires { refusal(variant.supports, launch); }) require_supported(variant, launch);
-    return [&variant, launch] { variant.launch(launch); };
+    Launches launches{.plan = nullptr, .launch = [&variant, launch] { variant.launch(launch); }};
+    if (variant.plan) launches.plan = [&variant, launch] { variant.plan(launch); };
+    return launches;
   };
   return {Family::arrays(shape, layout) + variant.scratch_of(shape), std::move(given), bind, variant.deterministic};
 }

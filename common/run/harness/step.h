@@ -56,6 +56,8 @@ struct Variant {
   std::function<std::size_t(const Problem&)> shared_bytes = {};          // at most, a block; none: 0
   std::function<Arrays(const Problem&)> scratch = {};                    // none: no arrays
   std::function<std::vector<problem::KernelCost>(const Problem&)> cost;  // one entry per kernel, in launch order
+  // What a launch needs of the mask alone: made before the first launch, and kept for all others. None: nothing.
+  std::function<void(const typename Family::Launch&)> plan = {};
   std::function<void(const typename Family::Launch&)> launch;
   bool deterministic = true;       // two runs give the same bits
   std::string demonstration = {};  // why "all" leaves it out: it is there to be rejected. Empty for all others
