@@ -88,23 +88,15 @@ static void launch_convert_blocks(const run::BackwardLaunch& l) {
                    .block = convert_threads},
                   l.device_shape(), l.arrays.get<float>("dq_sums"), statistics_of(l), l.dq.as<T>());
 }
-// Behind the others: computes rows again that are not finite, though nothing they depend on is. dims: it is compiled for so
-// many columns.
-template <class T, int... dims, class Pairs>
+// Behind the others: computes rows again that are not finite, though nothing they depend on is.
+template <class T, class Pairs>
 static void launch_repair(const run::BackwardLaunch& l, const device::AnyShape& shape, const Pairs& pairs) {
-  const problem::Attention& a = l.shape;
-  const std::int64_t words = std::int64_t{a.batch} *
-                             (std::int64_t{a.kv_heads} * ceil_div(a.seq_k, 32) + std::int64_t{a.heads} * ceil_div(a.seq_q, 32));
-  // Each warp has two words, or more where that would take more than four blocks for each of an H100's multiprocessors.
-  const std::int64_t blocks = std::min(ceil_div(words, std::int64_t{2 * repair_warps}), std::int64_t{4 * 132});
-  device::with_at_least<dims...>(a.dim, [&](auto dim) {
-    constexpr int columns = dim / 32;  // of a lane
-    runtime::launch(
-        repair_rows<T, columns, Pairs>,
-        {.grid = static_cast<unsigned>(blocks), .block = 32 * repair_warps, .shared_bytes = sizeof(RepairSmem<columns>)}, shape,
-        pairs, l.q.as<const T>(), l.k.as<const T>(), l.v.as<const T>(), l.d_o.as<const T>(), statistics_of(l), l.dq.as<T>(),
-        l.dk.as<T>(), l.dv.as<T>());
-  });
+  const std::int64_t chunks = std::int64_t{shape.batch} * shape.kv_heads * RowsOfHead::chunks(shape);
+  // At most four blocks for each of an H100's multiprocessors.
+  const auto blocks = static_cast<unsigned>(std::min(chunks, std::int64_t{4 * 132}));
+  const RepairInputs<T> in{l.q.as<const T>(), l.k.as<const T>(), l.v.as<const T>(), l.d_o.as<const T>(), statistics_of(l)};
+  runtime::launch(repair_rows<T, Pairs>, {.grid = blocks, .block = 32 * repair_warps, .shared_bytes = sizeof(RepairSmem)},
+                  shape, pairs, in, l.dq.as<T>(), l.dk.as<T>(), l.dv.as<T>());
 }
 
 }  // namespace backward

@@ -4,7 +4,7 @@
 namespace backward {
 
 void repair(const run::BackwardLaunch& l, const device::AnyShape& shape) {
-  with_16_bit_type(l.shape.dtype, [&]<class T>(T) { launch_repair<T, 64, 128, 256>(l, shape, AllPairs{}); });
+  with_16_bit_type(l.shape.dtype, [&]<class T>(T) { launch_repair<T>(l, shape, AllPairs{}); });
 }
 
 }  // namespace backward

@@ -5,7 +5,7 @@
 // can see that something may have happened: where dQ, dK or dV is not finite, it raises a flag for the key/value head. One more
 // kernel looks at the flags. Nearly always all are 0, and it ends at once. Otherwise it reads dQ, dK and dV of those heads. An
 // element that is not finite is right if something explains it, which is a question to the inputs alone. A row with an element
-// that nothing explains is computed again, pair by pair, without the masked ones.
+// that nothing explains is computed again, without the masked pairs (repair_tile.cuh).
 //
 // So one ∞ costs the look, and beside it the rows of the tiles that it fell into. What explains an element, where query i sees
 // key j (a NaN in LSE is one in a score; D = dO · O has what is not finite in dO, in O, and so in V):
@@ -15,19 +15,12 @@
 //   dV[j][t]   LSE[i] is NaN; or dO[i][t] is not finite
 #pragma once
 
-#include "common/device/any_shape.h"
-#include "common/device/backward/scalar_tile.cuh"
+#include "common/device/backward/repair_tile.cuh"
 #include "common/device/bits.cuh"
 
 namespace backward {
 
-using device::AnyShape;
-
-constexpr int repair_warps = 8;
 constexpr int row_words = 8;  // of 32 columns: head dims up to 256
-
-__device__ inline bool is_finite(float x) { return fabsf(x) < INFINITY; }
-__device__ inline bool is_nan(float x) { return !(x == x); }
 
 // Which pairs a sparse mask leaves, beside causal masks, windows and sequences: here all.
 struct AllPairs {
@@ -104,9 +97,8 @@ __device__ bool any_partner(std::uint32_t of, int first, int begin, int end, con
 
 // The keys of a warp: true in the lanes whose key has an element of dK or dV that nothing explains.
 template <class T, class Pairs>
-__device__ bool is_spoiled_key(const AnyShape& shape, const Pairs& pairs, const Heads<const T>& q, const Heads<const T>& d_o,
-                               const RowStatistics& rows, const Heads<T>& dk, const Heads<T>& dv, int batch, int kv_head,
-                               const WarpRows& keys) {
+__device__ bool is_spoiled_key(const AnyShape& shape, const Pairs& pairs, const RepairInputs<T>& in, const Heads<T>& dk,
+                               const Heads<T>& dv, int batch, int kv_head, const WarpRows& keys) {
   OddColumns of_dk(dk, batch, kv_head, keys, shape.dim), of_dv(dv, batch, kv_head, keys, shape.dim);
   const int lane = threadIdx.x % 32, group = shape.heads / shape.kv_heads, j = keys.of(lane);
   const int begin = shape.first_query(j), end = shape.end_query(j);
@@ -121,9 +113,9 @@ __device__ bool is_spoiled_key(const AnyShape& shape, const Pairs& pairs, const 
       float lse2[look_at / 32], minus_delta[look_at / 32];  // of queries beyond the last, too: +∞, and 0
 #pragma unroll
       for (int n = 0; n < look_at / 32; ++n) {
-        const std::int64_t at = rows.at(shape, batch, head, first + 32 * n + lane);
-        lse2[n] = load(&rows.lse2[at]);
-        minus_delta[n] = load(&rows.minus_delta[at]);
+        const std::int64_t at = in.statistics.at(shape, batch, head, first + 32 * n + lane);
+        lse2[n] = load(&in.statistics.lse2[at]);
+        minus_delta[n] = load(&in.statistics.minus_delta[at]);
       }
 #pragma unroll
       for (int n = 0; n < look_at / 32; ++n) {
@@ -141,8 +133,8 @@ __device__ bool is_spoiled_key(const AnyShape& shape, const Pairs& pairs, const 
             columns.clear_if(i >= begin && i < end && sees(i), x.row(batch, head, i), shape.dim);
           }
         };
-        by_columns(of_dv, odd_d, d_o);
-        by_columns(of_dk, empty, q);
+        by_columns(of_dv, odd_d, in.d_o);
+        by_columns(of_dk, empty, in.q);
       }
     }
   }
@@ -151,12 +143,13 @@ __device__ bool is_spoiled_key(const AnyShape& shape, const Pairs& pairs, const 
 
 // The same of queries and dQ. A row is spoiled if K explains not even its first odd column, so columns are looked at in turn.
 template <class T, class Pairs>
-__device__ bool is_spoiled_query(const AnyShape& shape, const Pairs& pairs, const Heads<const T>& k, const RowStatistics& rows,
-                                 const Heads<T>& dq, int batch, int head, const WarpRows& queries) {
+__device__ bool is_spoiled_query(const AnyShape& shape, const Pairs& pairs, const RepairInputs<T>& in, const Heads<T>& dq,
+                                 int batch, int head, const WarpRows& queries) {
   OddColumns of_dq(dq, batch, head, queries, shape.dim);
   const int lane = threadIdx.x % 32, kv_head = shape.kv_head(head), i = queries.of(lane);
-  const std::int64_t at = rows.at(shape, batch, head, i);
-  of_dq.clear_if(is_nan(load(&rows.lse2[at])) || !is_finite(load(&rows.minus_delta[at])) || !queries.has(lane));
+  const std::int64_t at = in.statistics.at(shape, batch, head, i);
+  of_dq.clear_if(is_nan(load(&in.statistics.lse2[at])) || !is_finite(load(&in.statistics.minus_delta[at])) ||
+                 !queries.has(lane));
   const int begin = shape.first_key(i), end = shape.end_key(i);
   const int begin_all = shape.first_key(queries.of(0)) / look_at * look_at, end_all = shape.end_key(queries.of(31));
   const auto is_seen = [&](int j) { return pairs.has(shape, batch, head, i, j); };
@@ -176,7 +169,7 @@ __device__ bool is_spoiled_query(const AnyShape& shape, const Pairs& pairs, cons
 #pragma unroll
         for (int n = 0; n < look_at / 32; ++n) {
           const int j = first + 32 * n + lane;
-          odd[n] = j < shape.seq_k && !is_finite(to_float(load(&k.row(batch, kv_head, min(j, shape.seq_k - 1))[t])));
+          odd[n] = j < shape.seq_k && !is_finite(to_float(load(&in.k.row(batch, kv_head, min(j, shape.seq_k - 1))[t])));
         }
 #pragma unroll
         for (int n = 0; n < look_at / 32; ++n) {
@@ -191,172 +184,74 @@ __device__ bool is_spoiled_query(const AnyShape& shape, const Pairs& pairs, cons
   return spoiled;
 }
 
-// A row in the registers of a warp: a lane has every 32nd column.
-template <int columns>
-struct RowColumns {
-  float at[columns];
-  template <class T>
-  __device__ RowColumns(const T* row, int dim) {
-#pragma unroll
-    for (int c = 0; c < columns; ++c) {
-      const int t = 32 * c + threadIdx.x % 32;
-      at[c] = t < dim ? to_float(load(&row[t])) : 0.0f;
-    }
-  }
-};
-template <int columns>
-__device__ float dot(const RowColumns<columns>& a, const RowColumns<columns>& b) {
-  float sum = 0.0f;
-#pragma unroll
-  for (int c = 0; c < columns; ++c) sum += a.at[c] * b.at[c];
-  return warp_sum(sum);
-}
-template <int columns>
-__device__ void add_columns(float (&sums)[columns], float factor, const RowColumns<columns>& row) {
-#pragma unroll
-  for (int c = 0; c < columns; ++c) sums[c] += factor * row.at[c];
-}
-
-// P and dS of a pair, the same in all lanes. `kept`: what dropout multiplies P by.
-struct Pair {
-  float p, ds;
-  template <int columns>
-  __device__ Pair(float scale, const RowColumns<columns>& q, const RowColumns<columns>& k, const RowColumns<columns>& v,
-                  const RowColumns<columns>& d_o, float lse2, float minus_delta, float kept) {
-    p = device::exp2_fast(dot(q, k) * (scale * device::log2_e) - lse2);
-    ds = p * (kept * dot(d_o, v) + minus_delta);
-    p *= kept;
-  }
-};
-
-template <int columns>
-struct RepairSmem {
-  float sums[repair_warps][32 * columns];
-  std::uint32_t spoiled[2][repair_warps];  // of each warp's rows, in this turn and in the one before
-};
-
-// row = factor · the sum of what all warps have found; a thread has a column.
-template <class T, int columns>
-__device__ void store_sums(RepairSmem<columns>& smem, T* row, float factor, const float (&sums)[columns], int dim) {
-  __syncthreads();  // everyone has read the sums of the row before
-#pragma unroll
-  for (int c = 0; c < columns; ++c) smem.sums[threadIdx.x / 32][32 * c + threadIdx.x % 32] = sums[c];
-  __syncthreads();  // the sums of all warps are there
-  const int t = threadIdx.x;
-  if (t >= dim) return;
-  float sum = 0.0f;
-#pragma unroll
-  for (int warp = 0; warp < repair_warps; ++warp) sum += smem.sums[warp][t];
-  store(&row[t], from_float<T>(factor * sum));
-}
-
-// dQ of a query, by a block: a warp has every repair_warps-th of its pairs.
-template <class T, int columns, class Pairs>
-__device__ void repair_query(RepairSmem<columns>& smem, const AnyShape& shape, const Pairs& pairs, const Heads<const T>& q,
-                             const Heads<const T>& k, const Heads<const T>& v, const Heads<const T>& d_o,
-                             const RowStatistics& rows, const Heads<T>& dq, int batch, int head, int i) {
-  const int kv_head = shape.kv_head(head), dim = shape.dim;
-  const std::int64_t at = rows.at(shape, batch, head, i);
-  const float lse2 = load(&rows.lse2[at]), minus_delta = load(&rows.minus_delta[at]);
-  const RowColumns<columns> query(q.row(batch, head, i), dim), of_d_o(d_o.row(batch, head, i), dim);
-  float sums[columns] = {};
-#pragma unroll(8 / columns)
-  for (int j = shape.first_key(i) + threadIdx.x / 32; j < shape.end_key(i); j += repair_warps) {
-    if (!pairs.has(shape, batch, head, i, j)) continue;
-    const RowColumns<columns> key(k.row(batch, kv_head, j), dim), value(v.row(batch, kv_head, j), dim);
-    const Pair of(shape.scale, query, key, value, of_d_o, lse2, minus_delta, shape.kept(batch, head, i, j));
-    add_columns(sums, of.ds, key);
-  }
-  store_sums(smem, dq.row(batch, head, i), shape.scale, sums, dim);
-}
-
-// dK and dV of a key.
-template <class T, int columns, class Pairs>
-__device__ void repair_key(RepairSmem<columns>& smem, const AnyShape& shape, const Pairs& pairs, const Heads<const T>& q,
-                           const Heads<const T>& k, const Heads<const T>& v, const Heads<const T>& d_o,
-                           const RowStatistics& rows, const Heads<T>& dk, const Heads<T>& dv, int batch, int kv_head, int j) {
-  const int group = shape.heads / shape.kv_heads, dim = shape.dim;
-  const RowColumns<columns> key(k.row(batch, kv_head, j), dim), value(v.row(batch, kv_head, j), dim);
-  float sums_dk[columns] = {}, sums_dv[columns] = {};
-  for (int head = kv_head * group; head < (kv_head + 1) * group; ++head) {
-#pragma unroll(8 / columns)
-    for (int i = shape.first_query(j) + threadIdx.x / 32; i < shape.end_query(j); i += repair_warps) {
-      if (!pairs.has(shape, batch, head, i, j)) continue;
-      const std::int64_t at = rows.at(shape, batch, head, i);
-      const RowColumns<columns> query(q.row(batch, head, i), dim), of_d_o(d_o.row(batch, head, i), dim);
-      const Pair of(shape.scale, query, key, value, of_d_o, load(&rows.lse2[at]), load(&rows.minus_delta[at]),
-                    shape.kept(batch, head, i, j));
-      add_columns(sums_dk, of.ds, query);
-      add_columns(sums_dv, of.p, of_d_o);
-    }
-  }
-  store_sums(smem, dk.row(batch, kv_head, j), shape.scale, sums_dk, dim);
-  store_sums(smem, dv.row(batch, kv_head, j), 1.0f, sums_dv, dim);
-}
-
-// The n-th word of 32 rows: those of the keys of a key/value head, then those of the queries of each head that shares it.
+// The n-th chunk of rows, a word of 32 for each warp: of the keys of a key/value head, or of the queries of one of its heads.
 struct RowsOfHead {
   int batch, kv_head, head;  // head: −1 for keys
-  WarpRows rows;
+  int first_word, rows;
 
-  __device__ static int words(const AttentionShape& shape) {  // of a key/value head
-    return ceil_div(shape.seq_k, 32) + shape.heads / shape.kv_heads * ceil_div(shape.seq_q, 32);
+  __host__ __device__ static int chunks_of(int rows) { return ceil_div(rows, 32 * repair_warps); }
+  __host__ __device__ static int chunks(const AttentionShape& shape) {  // of a key/value head
+    return chunks_of(shape.seq_k) + shape.heads / shape.kv_heads * chunks_of(shape.seq_q);
   }
   __device__ static RowsOfHead at(const AttentionShape& shape, std::int64_t n) {
-    const int heads = static_cast<int>(n / words(shape)), word = static_cast<int>(n % words(shape));
+    const int heads = static_cast<int>(n / chunks(shape)), rest = static_cast<int>(n % chunks(shape));
     const int batch = heads / shape.kv_heads, kv_head = heads % shape.kv_heads;
-    const int of_keys = ceil_div(shape.seq_k, 32), of_queries = ceil_div(shape.seq_q, 32);
-    if (word < of_keys) return {batch, kv_head, -1, WarpRows(word, shape.seq_k)};
-    const int head = kv_head * (shape.heads / shape.kv_heads) + (word - of_keys) / of_queries;
-    return {batch, kv_head, head, WarpRows((word - of_keys) % of_queries, shape.seq_q)};
+    const int of_keys = chunks_of(shape.seq_k), of_queries = chunks_of(shape.seq_q);
+    if (rest < of_keys) return {batch, kv_head, -1, rest * repair_warps, shape.seq_k};
+    const int head = kv_head * (shape.heads / shape.kv_heads) + (rest - of_keys) / of_queries;
+    return {batch, kv_head, head, (rest - of_keys) % of_queries * repair_warps, shape.seq_q};
   }
+  __device__ bool has_word(int warp) const { return first_word + warp < ceil_div(rows, 32); }
+  __device__ WarpRows of(int warp) const { return WarpRows(first_word + warp, rows); }
 };
 
-// A warp looks at 32 rows at a time; then the block repairs what its warps have found. Grid: x, as many blocks as are worth
-// while. Blocks of repair_warps. dim: at most 32 · columns.
-template <class T, int columns, class Pairs>
-__global__ void __launch_bounds__(32 * repair_warps) repair_rows(AnyShape shape, Pairs pairs,
-                                                                 Heads<const T> q,    // [batch, heads, seq_q, dim]
-                                                                 Heads<const T> k,    // [batch, kv_heads, seq_k, dim]
-                                                                 Heads<const T> v,    // [batch, kv_heads, seq_k, dim]
-                                                                 Heads<const T> d_o,  // [batch, heads, seq_q, dim]
-                                                                 RowStatistics rows,
-                                                                 Heads<T> dq,    // [batch, heads, seq_q, dim]
-                                                                 Heads<T> dk,    // [batch, kv_heads, seq_k, dim]
-                                                                 Heads<T> dv) {  // [batch, kv_heads, seq_k, dim]
+// A warp looks at 32 rows at a time; then the block repairs what its warps have found, 16 rows at a time. Grid: x, as many
+// blocks as are worth while. Blocks of repair_warps.
+template <class T, class Pairs>
+__global__ void __launch_bounds__(32 * repair_warps, 2) repair_rows(AnyShape shape, Pairs pairs, RepairInputs<T> in,
+                                                                    Heads<T> dq,    // [batch, heads, seq_q, dim]
+                                                                    Heads<T> dk,    // [batch, kv_heads, seq_k, dim]
+                                                                    Heads<T> dv) {  // [batch, kv_heads, seq_k, dim]
   const int heads = shape.batch * shape.kv_heads;
   bool flag = false;  // of any head
 #pragma unroll 4
-  for (int head = threadIdx.x; head < heads; head += 32 * repair_warps) flag |= rows.not_finite[head] != 0.0f;
+  for (int head = threadIdx.x; head < heads; head += 32 * repair_warps) flag |= in.statistics.not_finite[head] != 0.0f;
   if (!__syncthreads_or(flag)) return;
 
-  auto& smem = device::shared_storage<RepairSmem<columns>>();
-  const int warp = threadIdx.x / 32;
-  const std::int64_t words = std::int64_t{heads} * RowsOfHead::words(shape);
-  int turn = 0;
-  for (std::int64_t first = blockIdx.x; first < words; first += std::int64_t{repair_warps} * gridDim.x, turn ^= 1) {
+  auto& smem = device::shared_storage<RepairSmem>();
+  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+  const std::int64_t chunks = std::int64_t{heads} * RowsOfHead::chunks(shape);
+  for (std::int64_t n = blockIdx.x; n < chunks; n += gridDim.x) {
+    const RowsOfHead of = RowsOfHead::at(shape, n);
+    if (load(in.statistics.flag(shape, of.batch, of.kv_head)) == 0.0f) continue;
     // ---- a warp looks for spoiled rows ----
-    bool spoiled = false;
-    if (const std::int64_t n = first + std::int64_t{warp} * gridDim.x; n < words) {
-      const RowsOfHead mine = RowsOfHead::at(shape, n);
-      if (load(rows.flag(shape, mine.batch, mine.kv_head)) != 0.0f) {
-        spoiled = mine.head < 0 ? is_spoiled_key(shape, pairs, q, d_o, rows, dk, dv, mine.batch, mine.kv_head, mine.rows)
-                                : is_spoiled_query(shape, pairs, k, rows, dq, mine.batch, mine.head, mine.rows);
-      }
+    bool is_spoiled = false;
+    int row = 0;
+    if (of.has_word(warp)) {
+      const WarpRows rows = of.of(warp);
+      row = rows.of(lane);
+      is_spoiled = of.head < 0 ? is_spoiled_key(shape, pairs, in, dk, dv, of.batch, of.kv_head, rows)
+                               : is_spoiled_query(shape, pairs, in, dq, of.batch, of.head, rows);
     }
-    const std::uint32_t of_lanes = __ballot_sync(all_lanes, spoiled);
-    if (threadIdx.x % 32 == 0) smem.spoiled[turn][warp] = of_lanes;
-    __syncthreads();  // all warps have found theirs, and have left the turn before
+    const std::uint32_t spoiled = __ballot_sync(all_lanes, is_spoiled);
+    if (lane == 0) smem.of_warps[warp] = __popc(spoiled);
+    __syncthreads();  // every warp has counted its own
+    // ---- a list of them ----
+    int count = 0, before = 0;
+#pragma unroll
+    for (int other = 0; other < repair_warps; ++other) {
+      before += other < warp ? smem.of_warps[other] : 0;
+      count += smem.of_warps[other];
+    }
+    if (is_spoiled) smem.rows[before + __popc(spoiled & device::bits_between(0, lane))] = row;
+    __syncthreads();  // the list is there, and the counts have been read
     // ---- the block repairs them ----
-    for (int found = 0; found < repair_warps; ++found) {
-      for (std::uint32_t left = smem.spoiled[turn][found]; left != 0; left &= left - 1) {
-        const RowsOfHead of = RowsOfHead::at(shape, first + std::int64_t{found} * gridDim.x);
-        const int row = of.rows.of(__ffs(static_cast<int>(left)) - 1);
-        if (of.head < 0) {
-          repair_key(smem, shape, pairs, q, k, v, d_o, rows, dk, dv, of.batch, of.kv_head, row);
-        } else {
-          repair_query(smem, shape, pairs, q, k, v, d_o, rows, dq, of.batch, of.head, row);
-        }
+    for (int from = 0; from < count; from += repaired_rows) {
+      const int of_tile = min(count - from, repaired_rows);
+      if (of.head < 0) {
+        repair_tile<true>(smem, shape, pairs, in, dk, dv, of.batch, of.kv_head, of.head, from, of_tile);
+      } else {
+        repair_tile<false>(smem, shape, pairs, in, dq, dv, of.batch, of.kv_head, of.head, from, of_tile);
       }
     }
   }

@@ -531,6 +531,25 @@ TEST_CASE("… with windows, empty rows and two heads that share keys", "[.long]
   suite::contains_nan(step(), of_tiles(), shape(1, 1, 1, 40, 70, 128, false, 20, Dtype::bf16), false);
 }
 
+TEST_CASE("a dS that fp16 does not hold spoils no row whose gradients it holds") {
+  const Backward a = suite::ready(step(), {shape(1, 1, 1, 4, 2, 32, false)}).shape;
+  problem::BackwardInputs inputs = suite::ready(step(), {a}).inputs;
+  const auto fill = [](problem::Tensor& x, float first_row, float others) {
+    std::fill(x.values.begin(), x.values.end(), others);
+    std::fill_n(x.values.begin(), 32, first_row);
+  };
+  fill(inputs.q, 0.01f, 0.01f);
+  fill(inputs.k, 0.05f, -0.05f);
+  fill(inputs.v, 0.5f, -0.5f);
+  fill(inputs.d_o, 12000, 12000);
+  const BackwardCase c = suite::ready(step(), a, inputs);
+  for (const run::BackwardVariant& variant : of_tiles()) {
+    INFO(variant.name);
+    const run::Outcome outcome = suite::clean(variant, c);
+    for (const float x : outcome.output("dq").values) CHECK(std::abs(x) > 1000);
+  }
+}
+
 TEST_CASE("dK and dV have the same bits twice, whatever dQ's sums do; a deterministic variant repeats dQ, too") {
   const BackwardCase c = suite::ready(step(), {shape(1, 2, 1, 70, 140, 32, true)}, 71);
   const BackwardCase longer_rows = suite::ready(step(), {shape(1, 2, 1, 70, 140, 128, true)}, 72);
