@@ -9,6 +9,7 @@
 #include "common/device/backward/sums_by_lane.cuh"
 #include "common/device/dispatch.h"
 #include "common/run/family/backward.h"
+#include "common/run/family/heads.h"
 #include "common/runtime/launch.h"
 
 namespace backward {
@@ -94,7 +95,10 @@ static void launch_repair(const run::BackwardLaunch& l, const device::AnyShape& 
   const std::int64_t chunks = std::int64_t{shape.batch} * shape.kv_heads * RowsOfHead::chunks(shape);
   // At most four blocks for each of an H100's multiprocessors.
   const auto blocks = static_cast<unsigned>(std::min(chunks, std::int64_t{4 * 132}));
-  const RepairInputs<T> in{l.q.as<const T>(), l.k.as<const T>(), l.v.as<const T>(), l.d_o.as<const T>(), statistics_of(l)};
+  const auto is_wide = [](const auto& x) { return run::has_rows_at(x, 16, sizeof(T)); };
+  const bool wide = shape.dim % 8 == 0 && is_wide(l.q) && is_wide(l.k) && is_wide(l.v) && is_wide(l.d_o);
+  const RepairInputs<T> in{l.q.as<const T>(),   l.k.as<const T>(), l.v.as<const T>(),
+                           l.d_o.as<const T>(), statistics_of(l),  wide};
   runtime::launch(repair_rows<T, Pairs>, {.grid = blocks, .block = 32 * repair_warps, .shared_bytes = sizeof(RepairSmem)},
                   shape, pairs, in, l.dq.as<T>(), l.dk.as<T>(), l.dv.as<T>());
 }
