@@ -24,6 +24,7 @@ UNEVEN = {  # lengths, and what they are compared with
     "powers of two": ((*(2**n for n in range(13, -1, -1)), 1), (5461,) * 3),
 }
 MASKS = ("one block", "block row", "block column")
+PLANNED = ((32, 128, 64, "all"), (32, 4096, 64, "random"), (32, 16_384, 64, "random"), (16, 16_384, 128, "random"))
 
 
 @dataclass(frozen=True)
@@ -41,6 +42,7 @@ class Case:
     lengths: tuple = ()  # of packed sequences: their sum is seq
     mask: str = ""  # of blocks: then step 07 serves, otherwise 05 or 06
     variant: str = ""  # of its own pass; without one, the best
+    keeps_plan: bool = False  # of the mask, from one launch to the next
 
     @property
     def pass_(self):
@@ -155,6 +157,12 @@ def mask_rows():
         yield Row("masks", f"{case.pass_}, {mask}", case, "dense", (replace(case, mask=""),))
 
 
+def plan_rows():
+    for backward, (heads, seq, dim, mask) in itertools.product((False, True), PLANNED):
+        case = Case(backward, heads=heads, seq=seq, dim=dim, mask=mask, keeps_plan=True)
+        yield Row("plans", case.name, case, "a plan at each launch", (replace(case, keeps_plan=False),))
+
+
 GROUPS = {
     "values": value_rows,
     "heads and batch": head_rows,
@@ -163,4 +171,5 @@ GROUPS = {
     "windows": window_rows,
     "uneven lengths": uneven_rows,
     "masks": mask_rows,
+    "plans": plan_rows,
 }

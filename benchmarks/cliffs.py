@@ -13,6 +13,7 @@ A row is a problem, its time, the time of what it is compared with, and the rati
     windows          4096 tokens, causal; the next larger window
     uneven lengths   packed sequences, one long and many short; by operation, equal sequences or one sequence
     masks            step 07 with one live block, block row or block column; dense attention
+    plans            step 07 with the plan kept from one launch to the next; a plan at each launch
     host             what a call costs the host through examples/flashsteps_torch.py; an empty function, and FlashAttention-2
 
 "By operation" means that the neighbour's time is scaled to the operations of the row's problem. Of the variants that a library calls
@@ -53,7 +54,7 @@ EXPLAINED = {
 }  # pattern of "group/row, over what": the page of the book that says why the ratio is above what is claimed
 
 MOST = 2.0  # no ratio is above it,
-MOST_OF = {"windows": 1.1, "masks": 0.25}  # but of these groups,
+MOST_OF = {"windows": 1.1, "masks": 0.25, "plans": 1.0}  # but of these groups,
 MOST_OVER = {("shared heads", FA2): 1.0, ("shared heads", WHOLE): 1.03}  # and over these others: there we are ahead, and splitting costs nothing
 MOST_UNTOUCHED = 1.5  # of `values`: where no product of tiles spreads NaN to rows that do not depend on it
 HOST_US = {"forward": 40, "forward and backward": 80}
@@ -96,13 +97,13 @@ class Tensors:
         return self.gradients if backward else [self.o, self.lse]
 
 
-def best(library, backward, tensors, held, variant=""):
+def best(library, backward, tensors, held, variant="", keep_plan=False):
     """(launch, operations) of the variant, or else of the first of the best ones that takes the problem."""
     described, reasons = library.describe(), []
     gradients = peers.Gradients(*(peers.tensor_of(x) for x in (tensors.d_o, *tensors.gradients))) if backward else None
     for name in [variant] if variant else (described.get("backward", described) if backward else described)["best"]:
         try:
-            return held.enter_context(library.variant(name, tensors.problem, gradients))
+            return held.enter_context(library.variant(name, tensors.problem, gradients, keep_plan))
         except Refused as error:
             reasons.append(str(error))
     raise Refused("; ".join(dict.fromkeys(reasons)))
@@ -111,10 +112,10 @@ def best(library, backward, tensors, held, variant=""):
 def serve(libraries, case, tensors, held):
     """(launch, operations) of the case, which has run once."""
     forward, step = case.steps
-    launch, operations = best(libraries[forward], False, tensors, held)
+    launch, operations = best(libraries[forward], False, tensors, held, keep_plan=case.keeps_plan)
     if case.backward:
         launch()
-        launch, operations = best(libraries[step], True, tensors, held, case.variant)
+        launch, operations = best(libraries[step], True, tensors, held, case.variant, case.keeps_plan)
     for result in tensors.results(case.backward):
         result.fill_(math.nan)
     launch()

@@ -38,6 +38,7 @@ def test_every_group_has_its_rows_and_no_row_stands_there_twice():
         "windows": 2 * 6,
         "uneven lengths": 2 * 2 * 4,
         "masks": 2 * 3,
+        "plans": 2 * 4,
     }
     for group, rows in ROWS.items():
         assert {row.group for row in rows} == {group}
@@ -129,6 +130,7 @@ def test_every_pattern_explains_a_row_and_names_a_page_that_is_there():
         ("dims", measured(), 2.0),
         ("windows", measured(), 1.1),
         ("masks", measured(), 0.25),
+        ("plans", measured(), 1.0),
         ("shared heads", measured(of="FlashAttention-2"), 1.0),
         ("shared heads", measured(of="32 key/value heads"), 2.0),
         ("values", measured(spread=True), 2.0),
