@@ -538,12 +538,13 @@ TEST_CASE("a dS that fp16 does not hold spoils no row whose gradients it holds")
     std::fill(x.values.begin(), x.values.end(), others);
     std::fill_n(x.values.begin(), 32, first_row);
   };
-  fill(inputs.q, 0.01f, 0.01f);
-  fill(inputs.k, 0.05f, -0.05f);
+  fill(inputs.q, 0x1p-6f, 0x1p-6f);
+  fill(inputs.k, 0x1p-4f, -0x1p-4f);
   fill(inputs.v, 0.5f, -0.5f);
   fill(inputs.d_o, 12000, 12000);
   const BackwardCase c = suite::ready(step(), a, inputs);
   for (const run::BackwardVariant& variant : of_tiles()) {
+    if (!takes(variant, a)) continue;
     INFO(variant.name);
     const run::Outcome outcome = suite::clean(variant, c);
     for (const float x : outcome.output("dq").values) CHECK(std::abs(x) > 1000);
