@@ -92,14 +92,15 @@ static void launch_convert_blocks(const run::BackwardLaunch& l) {
 // Behind the others: computes rows again that are not finite, though nothing they depend on is.
 template <class T, class Pairs>
 static void launch_repair(const run::BackwardLaunch& l, const device::AnyShape& shape, const Pairs& pairs) {
-  const std::int64_t chunks = std::int64_t{shape.batch} * shape.kv_heads * RowsOfHead::chunks(shape);
-  // At most four blocks for each of an H100's multiprocessors.
-  const auto blocks = static_cast<unsigned>(std::min(chunks, std::int64_t{4 * 132}));
+  const std::int64_t words = std::int64_t{shape.batch} * (std::int64_t{shape.kv_heads} * ceil_div(shape.seq_k, 32) +
+                                                          std::int64_t{shape.heads} * ceil_div(shape.seq_q, 32));
+  // Each warp has two words, or more where that would take more than four blocks for each of an H100's multiprocessors.
+  const auto blocks = static_cast<unsigned>(std::min(ceil_div(words, std::int64_t{2 * repair_warps}), std::int64_t{4 * 132}));
   const auto is_wide = [](const auto& x) { return run::has_rows_at(x, 16, sizeof(T)); };
   const bool wide = shape.dim % 8 == 0 && is_wide(l.q) && is_wide(l.k) && is_wide(l.v) && is_wide(l.d_o);
   const RepairInputs<T> in{l.q.as<const T>(),   l.k.as<const T>(), l.v.as<const T>(),
                            l.d_o.as<const T>(), statistics_of(l),  wide};
-  runtime::launch(repair_rows<T, Pairs>, {.grid = blocks, .block = 32 * repair_warps, .shared_bytes = sizeof(RepairSmem)},
+  runtime::launch(repair_rows<T, Pairs>, {.grid = blocks, .block = 32 * repair_warps, .shared_bytes = sizeof(RepairSmem<T>)},
                   shape, pairs, in, l.dq.as<T>(), l.dk.as<T>(), l.dv.as<T>());
 }
 

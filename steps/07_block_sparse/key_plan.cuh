@@ -128,13 +128,20 @@ __global__ void __launch_bounds__(merge_columns_threads)
   }
 }
 
-// The pairs that a mask leaves, for the kernels that repair rows. A call stays a call: in their unrolled loops, 16 copies of
-// the code would spill 3 kB of registers.
+// The pairs that a mask leaves, for the kernel that repairs rows (AllPairs). A block has a multiple of 32 queries and of 32
+// keys, so one look at its bit answers for a word. A call stays a call: the kernel has few registers.
 struct LivePairs {
   Mask mask;
-  __attribute__((noinline)) __device__ bool has(const AnyShape& shape, int batch, int head, int i, int j) const {
-    if (!seen_keys(shape, tokens_of(mask, head), i).has(j)) return false;
-    return TileStates<AnyShape>(shape, mask, batch, head, i, 1).of(j / state_keys) != dead;
+  __attribute__((noinline)) __device__ std::uint32_t queries(const AnyShape& shape, int batch, int head, int first,
+                                                             int j) const {
+    if (TileStates<AnyShape>(shape, mask, batch, head, first, 32).of(j / state_keys) == dead) return 0;
+    const SeeingQueries queries = seeing_queries(shape, tokens_of(mask, head), j);
+    return bits_between(queries.first - first, queries.end - first);
+  }
+  __attribute__((noinline)) __device__ std::uint32_t keys(const AnyShape& shape, int batch, int head, int i, int first) const {
+    if (TileStates<AnyShape>(shape, mask, batch, head, i, 1).of(first / state_keys) == dead) return 0;
+    const SeenKeys keys = seen_keys(shape, tokens_of(mask, head), i);
+    return bits_between(keys.first - first, keys.end - first) | bits_between(keys.sink_first - first, keys.sink_end - first);
   }
 };
 

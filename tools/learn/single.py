@@ -167,9 +167,9 @@ class Step:
 
 
 def chosen(expression):
-    """What `A::b == A::c ? one : other` stands for."""
-    question = re.match(r"(\w+::\w+) == (\w+::\w+) \? (.*?) : (.*)", expression.strip(), re.DOTALL)
-    return question[3 if question[1] == question[2] else 4] if question else expression
+    """What `A::b == A::c ? one : other` stands for; `other` may be a question, too."""
+    question = re.match(r"(\w+::\w+)\s*==\s*(\w+::\w+)\s*\?\s*(.*?)\s*:\s+(.*)", expression.strip(), re.DOTALL)
+    return chosen(question[3 if question[1] == question[2] else 4]) if question else expression
 
 
 def bound(parameters, arguments):
@@ -357,7 +357,7 @@ def initialiser(step, expression):
 def written(step, variant, root, device_includes, out):
     """The whole text."""
     values = variant.values
-    features = ["scratch"] * ("scratch" in values or step.sparse) + ["sparse"] * step.sparse
+    features = ["scratch"] * ("scratch" in values or step.sparse) + ["sparse"] * step.sparse + ["plan"] * ("plan" in values)
     family = preprocessed((root / PARTS / f"{variant.family}.cu").read_text(), features)
     if family.count(THE_STEP) != 1:
         raise UsageError(f"{PARTS}/{variant.family}.cu must have one line {THE_STEP}")
@@ -385,13 +385,13 @@ def written(step, variant, root, device_includes, out):
     code = [
         f'constexpr const char* variant_name = "{variant.step} {variant.name}";',
         f"const host::{type_of}Support supports = {plain(initialiser(step, values.get('supports', '{}')))};",
-        *([scratch_of(values, type_of)] if features else []),
-        call(plain(values["launch"]), (f"host::{type_of}Launch", "l"), "void launch_variant"),
+        *([scratch_of(values, type_of)] if "scratch" in features else []),
+        *[call(plain(values[key]), (f"host::{type_of}Launch", "l"), f"void {key}_variant") for key in ("plan", "launch") if key in values],
     ]
     own = parse("\n".join(["namespace {", *code, "}  // namespace"]), f"{THE_TABLE} of {step.path}")
     ordered = [*device, *kernels, *shared, types, *hosts, own, main]
     selection = Selection(ordered)
-    for key in ("launch", "scratch"):
+    for key in ("plan", "launch", "scratch"):
         function = re.match(r"\w+", values.get(key, ""))
         if function and function[0] not in selection.by_name:
             raise UsageError(f"{step.path}: the .{key} of {variant.name} is {function[0]}, which is not declared there")

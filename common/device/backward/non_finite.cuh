@@ -24,7 +24,10 @@ constexpr int row_words = 8;  // of 32 columns: head dims up to 256
 
 // Which pairs a sparse mask leaves, beside causal masks, windows and sequences: here all.
 struct AllPairs {
-  __device__ bool has(const AnyShape&, int /*batch*/, int /*head*/, int /*i*/, int /*j*/) const { return true; }
+  // Of queries first … first + 31 with key j, and of query i with keys first … first + 31, as bits; `first` is a multiple
+  // of 32.
+  __device__ std::uint32_t queries(const AnyShape&, int /*batch*/, int /*head*/, int /*first*/, int /*j*/) const { return ~0u; }
+  __device__ std::uint32_t keys(const AnyShape&, int /*batch*/, int /*head*/, int /*i*/, int /*first*/) const { return ~0u; }
 };
 
 // 32 rows of a head, one for each lane. What one odd element spoils are neighbours, so those of a warp lie far apart: the work
@@ -36,11 +39,31 @@ struct WarpRows {
   __device__ bool has(int lane) const { return lane < count; }
 };
 
-// Which of 32 columns of a row are not finite, for the whole warp.
-template <class T>
-__device__ std::uint32_t odd_columns(const T* row, int first, int dim) {
-  const int t = first + threadIdx.x % 32;
-  return __ballot_sync(all_lanes, t < dim && !is_finite(to_float(load(&row[min(t, dim - 1)]))));
+// So many rows at a time: their loads do not wait for each other.
+constexpr int rows_at_once = 4;
+constexpr int words_at_once = 4;
+
+// Which columns of some rows are not finite, for the whole warp. Calls f for each word of 32 columns, with a word for each row.
+template <class T, class F>
+__device__ void find_odd(const T* const (&rows)[rows_at_once], int dim, F f) {
+#pragma unroll
+  for (int first = 0; first < row_words; first += words_at_once) {
+    if (32 * first >= dim) continue;
+    T x[words_at_once][rows_at_once];
+#pragma unroll
+    for (int w = 0; w < words_at_once; ++w) {
+      const int t = 32 * (first + w) + threadIdx.x % 32;
+#pragma unroll
+      for (int n = 0; n < rows_at_once; ++n) x[w][n] = load_if(t < dim, &rows[n][t]);
+    }
+#pragma unroll
+    for (int w = 0; w < words_at_once; ++w) {
+      std::uint32_t odd[rows_at_once];
+#pragma unroll
+      for (int n = 0; n < rows_at_once; ++n) odd[n] = __ballot_sync(all_lanes, !is_finite(to_float(x[w][n])));
+      f(first + w, odd);
+    }
+  }
 }
 
 // The columns of a lane's row that are not finite, and that nothing has explained so far.
@@ -50,14 +73,15 @@ struct OddColumns {
   template <class T>
   __device__ OddColumns(const Heads<T>& x, int batch, int head, const WarpRows& rows, int dim) {
     const int lane = threadIdx.x % 32;
-#pragma unroll 4
-    for (int r = 0; r < rows.count; ++r) {
+#pragma unroll 1
+    for (int first = 0; first < rows.count; first += rows_at_once) {
+      const T* some[rows_at_once];
 #pragma unroll
-      for (int w = 0; w < row_words; ++w) {
-        if (32 * w >= dim) continue;
-        const std::uint32_t odd = odd_columns(x.row(batch, head, rows.of(r)), 32 * w, dim);
-        if (lane == r) words[w] = odd;
-      }
+      for (int n = 0; n < rows_at_once; ++n) some[n] = x.row(batch, head, rows.of(first + n));
+      find_odd(some, dim, [&](int w, const std::uint32_t(&odd)[rows_at_once]) {
+#pragma unroll
+        for (int n = 0; n < rows_at_once; ++n) words[w] = lane == first + n ? odd[n] : words[w];
+      });
     }
   }
   __device__ bool any() const {
@@ -66,34 +90,22 @@ struct OddColumns {
     for (const std::uint32_t word : words) columns |= word;
     return columns != 0;
   }
-  // All of them are explained, if so; or those that are odd in another row, of a partner.
+  // All of them are explained, if so; or those that are odd in other rows, of partners.
   __device__ void clear_if(bool explained) {
 #pragma unroll
     for (std::uint32_t& word : words) word = explained ? 0 : word;
   }
   template <class T>
-  __device__ void clear_if(bool depends, const T* partner, int dim) {
+  __device__ void clear_if(const bool (&depends)[rows_at_once], const T* const (&partners)[rows_at_once], int dim) {
+    find_odd(partners, dim, [&](int w, const std::uint32_t(&odd)[rows_at_once]) {
 #pragma unroll
-    for (int w = 0; w < row_words; ++w) {
-      if (32 * w >= dim) continue;
-      const std::uint32_t odd = odd_columns(partner, 32 * w, dim);
-      words[w] &= depends ? ~odd : ~0u;
-    }
+      for (int n = 0; n < rows_at_once; ++n) words[w] &= depends[n] ? ~odd[n] : ~0u;
+    });
   }
 };
 
 // So many partners at a time: their loads do not wait for each other.
 constexpr int look_at = 128;
-
-// Does one of `of`, as bits for partners first … first + 31, satisfy is_partner, among begin … end − 1?
-template <class IsPartner>
-__device__ bool any_partner(std::uint32_t of, int first, int begin, int end, const IsPartner& is_partner) {
-  std::uint32_t left = of & device::bits_between(begin - first, end - first);
-  for (; left != 0; left &= left - 1) {
-    if (is_partner(first + __ffs(static_cast<int>(left)) - 1)) return true;
-  }
-  return false;
-}
 
 // The keys of a warp: true in the lanes whose key has an element of dK or dV that nothing explains.
 template <class T, class Pairs>
@@ -104,7 +116,6 @@ __device__ bool is_spoiled_key(const AnyShape& shape, const Pairs& pairs, const 
   const int begin = shape.first_query(j), end = shape.end_query(j);
   const int begin_all = shape.first_query(keys.of(0)) / look_at * look_at, end_all = shape.end_query(keys.of(31));
   for (int head = kv_head * group; head < (kv_head + 1) * group; ++head) {
-    const auto sees = [&](int i) { return pairs.has(shape, batch, head, i, j); };
     // the last queries first: under a causal mask they see most keys
     for (int first = (end_all - 1) / look_at * look_at; first >= begin_all; first -= look_at) {
       // Those of a key that sees no more queries stay.
@@ -124,13 +135,22 @@ __device__ bool is_spoiled_key(const AnyShape& shape, const Pairs& pairs, const 
         const std::uint32_t odd_d = __ballot_sync(all_lanes, !is_finite(minus_delta[n]));
         const std::uint32_t empty = __ballot_sync(all_lanes, lse2[n] == INFINITY && from + lane < shape.seq_q);
         if ((odd_lse | odd_d | empty) == 0) continue;
-        of_dk.clear_if(any_partner(odd_lse | odd_d, from, begin, end, sees));
-        of_dv.clear_if(any_partner(odd_lse, from, begin, end, sees));
+        const std::uint32_t seen = device::bits_between(begin - from, end - from) & pairs.queries(shape, batch, head, from, j);
+        of_dk.clear_if((seen & (odd_lse | odd_d)) != 0);
+        of_dv.clear_if((seen & odd_lse) != 0);
         const auto by_columns = [&](OddColumns& columns, std::uint32_t queries, const Heads<const T>& x) {
-          for (; queries != 0; queries &= queries - 1) {
-            const int i = from + __ffs(static_cast<int>(queries)) - 1;
-            if (!__any_sync(all_lanes, i >= begin && columns.any())) continue;
-            columns.clear_if(i >= begin && i < end && sees(i), x.row(batch, head, i), shape.dim);
+          while (queries != 0) {
+            int i = 0;
+            bool depends[rows_at_once];
+            const T* some[rows_at_once];
+#pragma unroll
+            for (int m = 0; m < rows_at_once; ++m) {  // where there are no more, the last one again
+              i = queries != 0 ? __ffs(static_cast<int>(queries)) - 1 : i;
+              queries &= queries - 1;
+              depends[m] = (seen >> i & 1) != 0;
+              some[m] = x.row(batch, head, from + i);
+            }
+            if (__any_sync(all_lanes, from + i >= begin && columns.any())) columns.clear_if(depends, some, shape.dim);
           }
         };
         by_columns(of_dv, odd_d, in.d_o);
@@ -152,7 +172,6 @@ __device__ bool is_spoiled_query(const AnyShape& shape, const Pairs& pairs, cons
                  !queries.has(lane));
   const int begin = shape.first_key(i), end = shape.end_key(i);
   const int begin_all = shape.first_key(queries.of(0)) / look_at * look_at, end_all = shape.end_key(queries.of(31));
-  const auto is_seen = [&](int j) { return pairs.has(shape, batch, head, i, j); };
   bool spoiled = false;
 #pragma unroll
   for (int w = 0; w < row_words; ++w) {
@@ -173,8 +192,9 @@ __device__ bool is_spoiled_query(const AnyShape& shape, const Pairs& pairs, cons
         }
 #pragma unroll
         for (int n = 0; n < look_at / 32; ++n) {
-          const std::uint32_t keys = __ballot_sync(all_lanes, odd[n]);
-          explained = explained || any_partner(keys, first + 32 * n, begin, end, is_seen);
+          const int from = first + 32 * n;
+          const std::uint32_t keys = __ballot_sync(all_lanes, odd[n]) & device::bits_between(begin - from, end - from);
+          explained = explained || (keys != 0 && (keys & pairs.keys(shape, batch, head, i, from)) != 0);
         }
       }
       spoiled |= !explained;
@@ -184,12 +204,13 @@ __device__ bool is_spoiled_query(const AnyShape& shape, const Pairs& pairs, cons
   return spoiled;
 }
 
-// The n-th chunk of rows, a word of 32 for each warp: of the keys of a key/value head, or of the queries of one of its heads.
+// The n-th chunk of rows, two words of 32 for each warp: of the keys of a key/value head, or of the queries of one of its
+// heads.
 struct RowsOfHead {
   int batch, kv_head, head;  // head: −1 for keys
   int first_word, rows;
 
-  __host__ __device__ static int chunks_of(int rows) { return ceil_div(rows, 32 * repair_warps); }
+  __host__ __device__ static int chunks_of(int rows) { return ceil_div(rows, 32 * words_of_chunk); }
   __host__ __device__ static int chunks(const AttentionShape& shape) {  // of a key/value head
     return chunks_of(shape.seq_k) + shape.heads / shape.kv_heads * chunks_of(shape.seq_q);
   }
@@ -197,12 +218,12 @@ struct RowsOfHead {
     const int heads = static_cast<int>(n / chunks(shape)), rest = static_cast<int>(n % chunks(shape));
     const int batch = heads / shape.kv_heads, kv_head = heads % shape.kv_heads;
     const int of_keys = chunks_of(shape.seq_k), of_queries = chunks_of(shape.seq_q);
-    if (rest < of_keys) return {batch, kv_head, -1, rest * repair_warps, shape.seq_k};
+    if (rest < of_keys) return {batch, kv_head, -1, rest * words_of_chunk, shape.seq_k};
     const int head = kv_head * (shape.heads / shape.kv_heads) + (rest - of_keys) / of_queries;
-    return {batch, kv_head, head, (rest - of_keys) % of_queries * repair_warps, shape.seq_q};
+    return {batch, kv_head, head, (rest - of_keys) % of_queries * words_of_chunk, shape.seq_q};
   }
-  __device__ bool has_word(int warp) const { return first_word + warp < ceil_div(rows, 32); }
-  __device__ WarpRows of(int warp) const { return WarpRows(first_word + warp, rows); }
+  __device__ bool has_word(int n) const { return first_word + n < ceil_div(rows, 32); }
+  __device__ WarpRows of_word(int n) const { return WarpRows(first_word + n, rows); }
 };
 
 // A warp looks at 32 rows at a time; then the block repairs what its warps have found, 16 rows at a time. Grid: x, as many
@@ -218,33 +239,35 @@ __global__ void __launch_bounds__(32 * repair_warps, 2) repair_rows(AnyShape sha
   for (int head = threadIdx.x; head < heads; head += 32 * repair_warps) flag |= in.statistics.not_finite[head] != 0.0f;
   if (!__syncthreads_or(flag)) return;
 
-  auto& smem = device::shared_storage<RepairSmem>();
+  auto& smem = device::shared_storage<RepairSmem<T>>();
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
   const std::int64_t chunks = std::int64_t{heads} * RowsOfHead::chunks(shape);
   for (std::int64_t n = blockIdx.x; n < chunks; n += gridDim.x) {
     const RowsOfHead of = RowsOfHead::at(shape, n);
     if (load(in.statistics.flag(shape, of.batch, of.kv_head)) == 0.0f) continue;
-    // ---- a warp looks for spoiled rows ----
-    bool is_spoiled = false;
-    int row = 0;
-    if (of.has_word(warp)) {
-      const WarpRows rows = of.of(warp);
-      row = rows.of(lane);
-      is_spoiled = of.head < 0 ? is_spoiled_key(shape, pairs, in, dk, dv, of.batch, of.kv_head, rows)
-                               : is_spoiled_query(shape, pairs, in, dq, of.batch, of.head, rows);
+      // ---- each warp looks for spoiled rows ----
+#pragma unroll 1
+    for (int word = warp; word < words_of_chunk; word += repair_warps) {
+      bool is_spoiled = false;
+      if (of.has_word(word)) {
+        is_spoiled = of.head < 0 ? is_spoiled_key(shape, pairs, in, dk, dv, of.batch, of.kv_head, of.of_word(word))
+                                 : is_spoiled_query(shape, pairs, in, dq, of.batch, of.head, of.of_word(word));
+      }
+      const std::uint32_t spoiled = __ballot_sync(all_lanes, is_spoiled);
+      if (lane == 0) smem.spoiled[word] = spoiled;
     }
-    const std::uint32_t spoiled = __ballot_sync(all_lanes, is_spoiled);
-    if (lane == 0) smem.of_warps[warp] = __popc(spoiled);
-    __syncthreads();  // every warp has counted its own
+    __syncthreads();  // every warp has marked its own
     // ---- a list of them ----
-    int count = 0, before = 0;
-#pragma unroll
-    for (int other = 0; other < repair_warps; ++other) {
-      before += other < warp ? smem.of_warps[other] : 0;
-      count += smem.of_warps[other];
+    int count = 0;
+#pragma unroll 1
+    for (int word = 0; word < words_of_chunk; ++word) {
+      const std::uint32_t spoiled = smem.spoiled[word];
+      if (word % repair_warps == warp && (spoiled >> lane & 1) != 0) {
+        smem.rows[count + __popc(spoiled & device::bits_between(0, lane))] = of.of_word(word).of(lane);
+      }
+      count += __popc(spoiled);
     }
-    if (is_spoiled) smem.rows[before + __popc(spoiled & device::bits_between(0, lane))] = row;
-    __syncthreads();  // the list is there, and the counts have been read
+    __syncthreads();  // the list is there, and the marks have been read
     // ---- the block repairs them ----
     for (int from = 0; from < count; from += repaired_rows) {
       const int of_tile = min(count - from, repaired_rows);

@@ -5,9 +5,10 @@
 //   keys:     Sᵀ = K Qᵀ, dPᵀ = V dOᵀ;    dV += Pᵀ dO, dK += dSᵀ Q
 //   queries:  S = Q Kᵀ, dP = dO Vᵀ;      dQ += dS K
 //
-// The rows of a head lie anywhere, so operands come straight from device memory. A lane takes 8 neighbouring columns of a row
-// at a time. That is another order of columns than an mma's operands have, but the same in both; and the columns of sums go
-// back to their places at the end.
+// The rows of a head lie anywhere: each lane reads its two from device memory, which L1 keeps. Partners are neighbours. A warp
+// copies its own to shared memory, 64 columns at a time. A lane takes 8 neighbouring columns of a row at a time. That is
+// another order of columns than an mma's operands have, but the same in both; and the columns of sums go back to their places
+// at the end.
 //
 // A score belongs to one pair, so an odd element in it stays there. In the sums it would not: 0 · NaN is NaN. So odd elements
 // of partners are 0 in the products there, and so is a P or dS that 16 bits do not hold. add_odd adds what that left out, where
@@ -16,24 +17,30 @@
 
 #include "common/device/any_shape.h"
 #include "common/device/backward/rows.cuh"
+#include "common/device/bits.cuh"
 #include "common/device/ptx/mma.cuh"
 #include "common/device/ptx/prmt.cuh"
+#include "common/device/ptx/shared_memory.cuh"
 
 namespace backward {
 
 using device::AnyShape;
 
 constexpr int repair_warps = 8;
-constexpr int repaired_rows = 16;     // of a tile: M of an mma
-constexpr int repaired_columns = 64;  // at a time: with 128 the sums would take too many registers
-constexpr int repair_partners = 16;   // of a warp, at a time
+constexpr int repaired_rows = 16;                 // of a tile: M of an mma
+constexpr int repaired_columns = 64;              // at a time: with 128 the sums would take too many registers
+constexpr int repair_partners = 16;               // of a warp, at a time
+constexpr int words_of_chunk = 2 * repair_warps;  // a block looks at so many times 32 rows, before it repairs some
 
 __device__ inline bool is_finite(float x) { return fabsf(x) < INFINITY; }
 __device__ inline bool is_nan(float x) { return !(x == x); }
 
-// The largest number that T holds, in fp32.
+// Does T hold this P or dS? NaN and infinity are held, too: what they make of a row's sums is right.
 template <class T>
-inline constexpr float largest = std::is_same_v<T, __half> ? 65504.0f : 0x1.FEp127f;
+__device__ bool is_held(float weight) {
+  constexpr float largest = std::is_same_v<T, __half> ? 65504.0f : 0x1.FEp127f;
+  return !(fabsf(weight) > largest && is_finite(weight));
+}
 
 // What rows are computed from.
 template <class T>
@@ -43,17 +50,30 @@ struct RepairInputs {
   bool wide;  // rows begin at multiples of 16 bytes, and have a multiple of 8 columns
 };
 
+// 64 columns of 16 partners. 8 more, so that reads of several rows find them in other banks.
+template <class T>
+using PartnerRows = T[repair_partners][repaired_columns + 8];
+
+template <class T>
 struct RepairSmem {
+  PartnerRows<T> of_scores[repair_warps];          // each warp's partners: rows of Q, or of K;
+  PartnerRows<T> of_dp[repair_warps];              // of dO, or of V
   float sums[2][repaired_rows][repaired_columns];  // of dQ or dK; of dV
-  int rows[32 * repair_warps];                     // that a block has to repair,
-  int of_warps[repair_warps];                      // so many of each warp's
+  std::uint32_t spoiled[words_of_chunk];           // a bit for each row of a chunk:
+  int rows[32 * words_of_chunk];                   // those that the block has to repair
 };
 
 // 8 elements of a row, two in a word.
 struct EightColumns {
   std::uint32_t words[4];
 
-  // From `column` on, a multiple of 8; 0 beyond the row's end.
+  // From here on, at a multiple of 16 bytes.
+  template <class T>
+  __device__ explicit EightColumns(const T* at) {
+    const int4 loaded = load(reinterpret_cast<const int4*>(at));
+    memcpy(words, &loaded, sizeof(words));
+  }
+  // Of a row, from `column` on, a multiple of 8; 0 beyond the row's end.
   template <class T>
   __device__ EightColumns(const T* row, int column, int dim, bool wide) {
     if (wide) {
@@ -63,53 +83,90 @@ struct EightColumns {
     }
     T x[8];
 #pragma unroll
-    for (int t = 0; t < 8; ++t) x[t] = column + t < dim ? load(&row[column + t]) : from_float<T>(0.0f);
+    for (int t = 0; t < 8; ++t) x[t] = load_if(column + t < dim, &row[column + t]);
     memcpy(words, x, sizeof(words));
   }
-  // Elements that are not finite become 0. Which they are: a bit for each.
+  __device__ int4 as_int4() const {
+    int4 all;
+    memcpy(&all, words, sizeof(words));
+    return all;
+  }
+  // Is an element not finite? Then its exponent is all ones, and one more at its end gives the sign's bit.
   template <class T>
-  __device__ std::uint32_t clear_odd() {
-    constexpr std::uint32_t exponent = std::is_same_v<T, __half> ? 0x7C00u : 0x7F80u;
-    std::uint32_t odd = 0;
+  __device__ bool has_odd() const {
+    constexpr std::uint32_t exponents = std::is_same_v<T, __half> ? 0x7C007C00u : 0x7F807F80u;
+    constexpr std::uint32_t ends = std::is_same_v<T, __half> ? 0x04000400u : 0x00800080u;
+    std::uint32_t carried = 0;
 #pragma unroll
-    for (int w = 0; w < 4; ++w) {
-      const bool low = (words[w] & exponent) == exponent, high = (words[w] >> 16 & exponent) == exponent;
-      words[w] &= (low ? 0 : 0xFFFFu) | (high ? 0 : 0xFFFF0000u);
-      odd |= (low ? 1u : 0) << (2 * w) | (high ? 2u : 0) << (2 * w);
+    for (const std::uint32_t word : words) carried |= (word & exponents) + ends;
+    return (carried & 0x80008000u) != 0;
+  }
+  // Such elements become 0.
+  template <class T>
+  __device__ void clear_odd() {
+    constexpr std::uint32_t exponent = std::is_same_v<T, __half> ? 0x7C00u : 0x7F80u;
+#pragma unroll
+    for (std::uint32_t& word : words) {
+      const bool low = (word & exponent) == exponent, high = (word >> 16 & exponent) == exponent;
+      word &= (low ? 0 : 0xFFFFu) | (high ? 0 : 0xFFFF0000u);
     }
-    return odd;
   }
 };
 
-// acc[n] = A Bᵀ, of 16 rows and two groups of 8 partners. a: this lane's rows g and g + 8; b: its partner of each group.
+// Starts to copy 64 columns of a warp's partners, from row `first` and `column` on; rows beyond the `last` are that one again.
 template <class T>
-__device__ void multiply_rows(float (&acc)[2][4], const T* const (&a)[2], const T* const (&b)[2], int dim, bool wide) {
+__device__ void copy_partners(PartnerRows<T>& to, const Heads<const T>& from, int batch, int head, int first, int last,
+                              int column, int dim, bool wide) {
+  const int lane = threadIdx.x % 32, mine = lane % 8 * 8;
+  if (wide) {
+    const bool inside = column + mine < dim;
+#pragma unroll
+    for (int n = 0; n < repair_partners; n += 4) {
+      const T* row = from.row(batch, head, min(first + n + lane / 8, last));
+      ptx::cp_async_16(&to[n + lane / 8][mine], &row[inside ? column + mine : 0], inside ? 16 : 0);
+    }
+    return;
+  }
 #pragma unroll 1
-  for (int column = 0; column < dim; column += 32) {
-    const auto columns = [&](const T* row) { return EightColumns(row, column + threadIdx.x % 4 * 8, dim, wide); };
-    const EightColumns x[2] = {columns(a[0]), columns(a[1])}, y[2] = {columns(b[0]), columns(b[1])};
+  for (int n = lane / 8; n < repair_partners; n += 4) {
+    const EightColumns x(from.row(batch, head, min(first + n, last)), column + mine, dim, false);
+    store(reinterpret_cast<int4*>(&to[n][mine]), x.as_int4());
+  }
+}
+
+// acc += A Bᵀ over 64 columns, from `column` on, of 16 rows and two groups of 8 partners. a: this lane's rows g and g + 8.
+template <class T>
+__device__ void multiply_rows(float (&acc)[2][4], const T* const (&a)[2], const PartnerRows<T>& b, int column, int dim,
+                              bool wide) {
+  const int g = threadIdx.x % 32 / 4;
+#pragma unroll
+  for (int part = 0; part < repaired_columns; part += 32) {
+    const int mine = part + threadIdx.x % 4 * 8;
+    const EightColumns x[2] = {{a[0], column + mine, dim, wide}, {a[1], column + mine, dim, wide}};
 #pragma unroll
     for (int n = 0; n < 2; ++n) {
+      const EightColumns y(&b[8 * n + g][mine]);
 #pragma unroll
       for (int w = 0; w < 4; w += 2) {
         ptx::mma_m16n8k16<T>(acc[n], {x[0].words[w], x[1].words[w], x[0].words[w + 1], x[1].words[w + 1]},
-                             {y[n].words[w], y[n].words[w + 1]});
+                             {y.words[w], y.words[w + 1]});
       }
     }
   }
 }
 
-// Sums of 16 rows over partners: weights · B, of 64 columns from `column` on. Of a lane, acc[n][e] is row g + 8 (e / 2), column
+// Sums of 16 rows over partners: weights · B, of 64 columns. Of a lane, acc[n][e] is row g + 8 (e / 2), column
 // 8 (2t + e % 2) + n.
 struct RepairSums {
   float acc[repaired_columns / 8][4] = {};
 
-  // weights: of the lane's rows and partners, as accumulators; `seen`: a bit for each. b: partners from `first` on, of `count`.
+  // weights: of the lane's rows and partners, as accumulators; seen: of each row, a bit for each partner.
   template <class T>
-  __device__ void add(const float (&weights)[2][4], std::uint32_t seen, const Heads<const T>& b, int batch, int head, int first,
-                      int count, int column, int dim, bool wide) {
+  __device__ void add(const float (&weights)[2][4], const std::uint32_t (&seen)[2], const PartnerRows<T>& b) {
     const int g = threadIdx.x % 32 / 4, t = threadIdx.x % 4 * 2;
-    bool all_held = true;
+    // Where all rows see all partners, odd elements may stay: every row that they reach depends on them.
+    const bool all_seen = __all_sync(all_lanes, (seen[0] & seen[1]) == 0xFFFF);
+    bool odd = false;
     std::uint32_t a[4];
 #pragma unroll
     for (int w = 0; w < 4; ++w) {
@@ -117,20 +174,21 @@ struct RepairSums {
 #pragma unroll
       for (int e = 0; e < 2; ++e) {
         const float weight = weights[w / 2][w % 2 * 2 + e];
-        const bool is_held = fabsf(weight) <= largest<T>;
-        pair[e] = is_held ? weight : 0.0f;
-        all_held &= is_held;
+        pair[e] = is_held<T>(weight) ? weight : 0.0f;
+        odd = odd || !is_held<T>(weight);
       }
       a[w] = packed<T>(pair[0], pair[1]);
     }
     // partners 2t, 2t + 1, 2t + 8 and 2t + 9, columns 8g … 8g + 7
-    const auto partner = [&](int n) {
-      return EightColumns(b.row(batch, head, min(first + t + n, count - 1)), column + 8 * g, dim, wide);
-    };
-    EightColumns x[4] = {partner(0), partner(1), partner(8), partner(9)};
-    std::uint32_t odd = 0;  // a byte for each of these partners
+    EightColumns x[4] = {EightColumns(&b[t][8 * g]), EightColumns(&b[t + 1][8 * g]), EightColumns(&b[t + 8][8 * g]),
+                         EightColumns(&b[t + 9][8 * g])};
 #pragma unroll
-    for (int n = 0; n < 4; ++n) odd |= x[n].clear_odd<T>() << (8 * n);
+    for (const EightColumns& columns : x) odd = odd || (!all_seen && columns.has_odd<T>());
+    odd = __any_sync(all_lanes, odd);
+    if (odd) {
+#pragma unroll
+      for (EightColumns& columns : x) columns.clear_odd<T>();
+    }
 #pragma unroll
     for (int n = 0; n < repaired_columns / 8; ++n) {
       const std::uint32_t halves = n % 2 == 0 ? 0x5410 : 0x7632;  // the lower, or the upper ones of two words
@@ -138,44 +196,40 @@ struct RepairSums {
           acc[n], a,
           {ptx::prmt(x[0].words[n / 2], x[1].words[n / 2], halves), ptx::prmt(x[2].words[n / 2], x[3].words[n / 2], halves)});
     }
-    if (__any_sync(all_lanes, odd != 0 || !all_held)) add_odd(weights, seen, odd, b, batch, head, first, count, column, dim);
+    if (odd) add_odd(weights, seen, b);
   }
 
   // What is 0 in the products above, partner by partner, where a row sees it.
   template <class T>
-  __device__ void add_odd(const float (&weights)[2][4], std::uint32_t seen, std::uint32_t odd, const Heads<const T>& b,
-                          int batch, int head, int first, int count, int column, int dim) {
-    const int lane = threadIdx.x % 32, group = lane % 4 * 2;  // of 8 columns: this lane's sums are of two
+  __device__ void add_odd(const float (&weights)[2][4], const std::uint32_t (&seen)[2], const PartnerRows<T>& b) {
+    const int lane = threadIdx.x % 32, column = lane % 4 * 16;  // this lane's sums are of 16 columns
 #pragma unroll
     for (int n = 0; n < 2; ++n) {
 #pragma unroll
       for (int e = 0; e < 2; ++e) {
+#pragma unroll 1
         for (int t = 0; t < 4; ++t) {
-          // What another lane knows of the partner: its weights in this lane's rows, its odd elements in this lane's columns.
-          const int from = lane / 4 * 4 + t, partner = first + 8 * n + 2 * t + e;
+          const int from = lane / 4 * 4 + t, partner = 8 * n + 2 * t + e;  // another lane has its weights
           float weight[2];
-          std::uint32_t odd_columns[2];
-          bool sees[2], is_held[2];
+          bool sees[2], held[2];
 #pragma unroll
-          for (int i = 0; i < 2; ++i) {
-            weight[i] = __shfl_sync(all_lanes, weights[n][2 * i + e], from);
-            sees[i] = (__shfl_sync(all_lanes, seen, from) >> (4 * n + 2 * i + e) & 1) != 0;
-            is_held[i] = fabsf(weight[i]) <= largest<T>;
-            odd_columns[i] = __shfl_sync(all_lanes, odd, 4 * (group + i) + t) >> (8 * (2 * n + e)) & 0xFF;
+          for (int r = 0; r < 2; ++r) {
+            weight[r] = __shfl_sync(all_lanes, weights[n][2 * r + e], from);
+            sees[r] = (seen[r] >> partner & 1) != 0;
+            held[r] = is_held<T>(weight[r]);
           }
-          if (partner >= count) continue;
-          const T* row = b.row(batch, head, partner);
 #pragma unroll
-          for (int m = 0; m < repaired_columns / 8; ++m) {
+          for (int c = 0; c < 2; ++c) {
+            const EightColumns columns(&b[partner][column + 8 * c]);
+            if (held[0] && held[1] && !columns.has_odd<T>()) continue;
+            T x[repaired_columns / 8];
+            memcpy(x, columns.words, sizeof(x));
 #pragma unroll
-            for (int c = 0; c < 2; ++c) {
-              const bool is_odd = (odd_columns[c] >> m & 1) != 0;
-              const int at = column + 8 * (group + c) + m;
-              if ((!is_odd && is_held[0] && is_held[1]) || at >= dim) continue;
-              const float x = to_float(load(&row[at]));
+            for (int m = 0; m < repaired_columns / 8; ++m) {
+              const float value = to_float(x[m]);
 #pragma unroll
               for (int r = 0; r < 2; ++r) {
-                if ((is_odd || !is_held[r]) && sees[r]) acc[m][2 * r + c] += weight[r] * x;
+                if (sees[r] && !(held[r] && is_finite(value))) acc[m][2 * r + c] += weight[r] * value;
               }
             }
           }
@@ -213,38 +267,54 @@ __device__ void store_sums(const float (&sums)[repaired_rows][repaired_columns],
   }
 }
 
-// P and dS of this lane's rows and 16 partners of a head, as accumulators; seen: a bit for each pair that there is.
-template <bool of_keys, class T, class Pairs>
-__device__ void repair_weights(float (&p)[2][4], float (&ds)[2][4], std::uint32_t& seen, const AnyShape& shape,
-                               const Pairs& pairs, const RepairInputs<T>& in, int batch, int kv_head, int head,
-                               const int (&rows)[2], const int (&begin)[2], const int (&end)[2], int first) {
-  const int g = threadIdx.x % 32 / 4, t = threadIdx.x % 4 * 2, last = (of_keys ? shape.seq_q : shape.seq_k) - 1;
-  const T *a[2], *b[2], *of_a[2], *of_b[2];
+// P and dS of this lane's rows and 16 partners of a head, as accumulators; seen: of each row, a bit for each partner.
+// Afterwards shared memory holds the partners' columns from `column` on.
+template <bool of_keys, class T>
+__device__ void repair_weights(RepairSmem<T>& smem, float (&p)[2][4], float (&ds)[2][4], const std::uint32_t (&seen)[2],
+                               const AnyShape& shape, const RepairInputs<T>& in, int batch, int kv_head, int head,
+                               const int (&rows)[2], int first, int column) {
+  const int warp = threadIdx.x / 32, t = threadIdx.x % 4 * 2, last = (of_keys ? shape.seq_q : shape.seq_k) - 1;
+  const T *a[2], *of_a[2];
+  float lse2[2][4], minus_delta[2][4];
 #pragma unroll
   for (int n = 0; n < 2; ++n) {
-    const int partner = min(first + 8 * n + g, last);
     a[n] = of_keys ? in.k.row(batch, kv_head, rows[n]) : in.q.row(batch, head, rows[n]);
-    b[n] = of_keys ? in.q.row(batch, head, partner) : in.k.row(batch, kv_head, partner);
     of_a[n] = of_keys ? in.v.row(batch, kv_head, rows[n]) : in.d_o.row(batch, head, rows[n]);
-    of_b[n] = of_keys ? in.d_o.row(batch, head, partner) : in.v.row(batch, kv_head, partner);
+#pragma unroll
+    for (int e = 0; e < 4; ++e) {
+      const std::int64_t at = in.statistics.at(shape, batch, head, of_keys ? first + 8 * n + t + e % 2 : rows[e / 2]);
+      lse2[n][e] = load(&in.statistics.lse2[at]);
+      minus_delta[n][e] = load(&in.statistics.minus_delta[at]);
+    }
   }
   float s[2][4] = {}, dp[2][4] = {};
-  multiply_rows(s, a, b, shape.dim, in.wide);
-  multiply_rows(dp, of_a, of_b, shape.dim, in.wide);
-  seen = 0;
+  const auto copy = [&](int of_copy) {
+    __syncwarp();  // all lanes have read the columns before
+    copy_partners(smem.of_scores[warp], of_keys ? in.q : in.k, batch, of_keys ? head : kv_head, first, last, of_copy, shape.dim,
+                  in.wide);
+    copy_partners(smem.of_dp[warp], of_keys ? in.d_o : in.v, batch, of_keys ? head : kv_head, first, last, of_copy, shape.dim,
+                  in.wide);
+    ptx::cp_async_wait_all();
+    __syncwarp();  // what every lane has copied is there
+  };
+#pragma unroll 1
+  for (int x = 0; x < shape.dim; x += repaired_columns) {  // in one order, so that a row has one dS for all its columns
+    copy(x);
+    multiply_rows(s, a, smem.of_scores[warp], x, shape.dim, in.wide);
+    multiply_rows(dp, of_a, smem.of_dp[warp], x, shape.dim, in.wide);
+  }
+  if (column + repaired_columns < shape.dim) copy(column);  // others came after them
 #pragma unroll
   for (int n = 0; n < 2; ++n) {
 #pragma unroll
     for (int e = 0; e < 4; ++e) {
-      const int row = rows[e / 2], partner = first + 8 * n + t + e % 2;
-      const int i = of_keys ? partner : row, j = of_keys ? row : partner;
+      const int row = rows[e / 2], partner = 8 * n + t + e % 2;
+      const int i = of_keys ? first + partner : row, j = of_keys ? row : first + partner;
       p[n][e] = ds[n][e] = 0.0f;
-      if (partner < begin[e / 2] || partner >= end[e / 2] || !pairs.has(shape, batch, head, i, j)) continue;
-      seen |= 1u << (4 * n + e);
-      const std::int64_t at = in.statistics.at(shape, batch, head, i);
+      if ((seen[e / 2] >> partner & 1) == 0) continue;
       const float kept = shape.kept(batch, head, i, j);
-      p[n][e] = device::exp2_fast(s[n][e] * (shape.scale * device::log2_e) - load(&in.statistics.lse2[at]));
-      ds[n][e] = p[n][e] * (kept * dp[n][e] + load(&in.statistics.minus_delta[at]));
+      p[n][e] = device::exp2_fast(s[n][e] * (shape.scale * device::log2_e) - lse2[n][e]);
+      ds[n][e] = p[n][e] * (kept * dp[n][e] + minus_delta[n][e]);
       p[n][e] *= kept;
     }
   }
@@ -253,10 +323,10 @@ __device__ void repair_weights(float (&p)[2][4], float (&ds)[2][4], std::uint32_
 // smem.rows[from … from + count − 1], at most 16: dK and dV of keys of a key/value head, or dQ (`of_scores`) of queries of a
 // head. A warp has every repair_warps-th group of partners.
 template <bool of_keys, class T, class Pairs>
-__device__ void repair_tile(RepairSmem& smem, const AnyShape& shape, const Pairs& pairs, const RepairInputs<T>& in,
+__device__ void repair_tile(RepairSmem<T>& smem, const AnyShape& shape, const Pairs& pairs, const RepairInputs<T>& in,
                             const Heads<T>& of_scores, const Heads<T>& dv, int batch, int kv_head, int head, int from,
                             int count) {
-  const int *tile = &smem.rows[from], g = threadIdx.x % 32 / 4, group = shape.heads / shape.kv_heads;
+  const int *tile = &smem.rows[from], g = threadIdx.x % 32 / 4, warp = threadIdx.x / 32, group = shape.heads / shape.kv_heads;
   int rows[2], begin[2], end[2];
 #pragma unroll
   for (int r = 0; r < 2; ++r) {
@@ -273,17 +343,21 @@ __device__ void repair_tile(RepairSmem& smem, const AnyShape& shape, const Pairs
   for (int column = 0; column < shape.dim; column += repaired_columns) {
     RepairSums of_ds, of_p;
     for (int h = first_head; h < first_head + heads; ++h) {
-      for (int first = begin_all / repair_partners * repair_partners + threadIdx.x / 32 * repair_partners; first < end_all;
+      for (int first = begin_all / repair_partners * repair_partners + warp * repair_partners; first < end_all;
            first += repair_warps * repair_partners) {
-        float p[2][4], ds[2][4];
-        std::uint32_t seen;
-        repair_weights<of_keys>(p, ds, seen, shape, pairs, in, batch, kv_head, h, rows, begin, end, first);
-        if constexpr (of_keys) {
-          of_ds.add(ds, seen, in.q, batch, h, first, shape.seq_q, column, shape.dim, in.wide);
-          of_p.add(p, seen, in.d_o, batch, h, first, shape.seq_q, column, shape.dim, in.wide);
-        } else {
-          of_ds.add(ds, seen, in.k, batch, kv_head, first, shape.seq_k, column, shape.dim, in.wide);
+        std::uint32_t seen[2];
+#pragma unroll
+        for (int r = 0; r < 2; ++r) {
+          const int of_word = first / 32 * 32;
+          const std::uint32_t word =
+              of_keys ? pairs.queries(shape, batch, h, of_word, rows[r]) : pairs.keys(shape, batch, h, rows[r], of_word);
+          seen[r] = word >> (first - of_word) & device::bits_between(begin[r] - first, end[r] - first) & 0xFFFF;
         }
+        if (!__any_sync(all_lanes, (seen[0] | seen[1]) != 0)) continue;
+        float p[2][4], ds[2][4];
+        repair_weights<of_keys>(smem, p, ds, seen, shape, in, batch, kv_head, h, rows, first, column);
+        of_ds.add<T>(ds, seen, smem.of_scores[warp]);
+        if constexpr (of_keys) of_p.add<T>(p, seen, smem.of_dp[warp]);
       }
     }
     of_ds.add_up(smem.sums[0]);

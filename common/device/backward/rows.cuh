@@ -27,6 +27,7 @@ using device::ceil_div;
 using device::from_float;
 using device::Heads;
 using device::load;
+using device::load_if;
 using device::packed;
 using device::store;
 using device::store_if;

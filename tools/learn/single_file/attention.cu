@@ -73,6 +73,9 @@ bool run(int argc, char** argv) {
       .arrays = arrays,
       // [end]
   };
+  // [if plan]
+  plan_variant(l);  // once for the mask
+  // [end]
   launch_variant(l);
   CUDA_CHECK(cudaDeviceSynchronize());
 

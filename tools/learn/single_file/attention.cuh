@@ -143,6 +143,19 @@ template <class Launch, class F>
 void with_device_shape(const Launch& l, F f) {
   f(l.device_shape());
 }
+// [if plan]
+// The same with and without dropout; sequences are not packed here, so they need not be found.
+template <class Launch, class F>
+void with_found_shape(const Launch& l, F f) {
+  f(l.device_shape());
+}
+template <class Launch, class F>
+void with_sequences(const Launch& l, F f) {
+  f(l.device_shape());
+}
+template <class Launch>
+void find_sequences(const Launch&) {}
+// [end]
 // And with the kernel of a rung.
 template <class K, class Shape, class F>
 void with_kernel(const Shape&, F f) {

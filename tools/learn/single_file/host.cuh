@@ -122,6 +122,9 @@ struct Array {
 using Arrays = std::vector<Array>;
 
 inline Array scratch(std::string name, Element element, std::vector<std::int64_t> shape) { return {name, element, shape}; }
+// [if plan]
+inline Array of_plan(std::string name, Element element, std::vector<std::int64_t> shape) { return {name, element, shape}; }
+// [end]
 inline Arrays operator+(Arrays arrays, const Arrays& more) {
   arrays.insert(arrays.end(), more.begin(), more.end());
   return arrays;
