@@ -4,6 +4,7 @@
 #pragma once
 
 #include "steps/06_backward/exercises/exercise.h"
+#include "steps/06_backward/exercises/pair.cuh"
 
 namespace exercise {
 

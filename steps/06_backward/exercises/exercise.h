@@ -1,7 +1,6 @@
 // Step 06: what its exercises share. An exercise is a step of its own; its only variant makes dQ, dK and dV.
 #pragma once
 
-#include "common/device/backward/scalar_tile.cuh"
 #include "common/launches/backward.h"
 #include "common/run/family/any_step.h"
 #include "steps/06_backward/costs.h"

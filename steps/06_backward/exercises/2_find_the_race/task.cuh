@@ -7,6 +7,7 @@
 #pragma once
 
 #include "steps/06_backward/exercises/exercise.h"
+#include "steps/06_backward/exercises/pair.cuh"
 
 namespace exercise {
 
