@@ -47,8 +47,6 @@ from sparse_peers import DENSE_STEPS, FA2, STEP, TILES
 from turns import to_text
 
 EXPLAINED = {
-    **{f"values/backward, *, {place} row, every head, *": "docs/infinity.md#backward-what-explains-an-element" for place in ("first", "middle", "last")},
-    "values/sparse backward, *": "docs/infinity.md#with-a-mask-of-blocks",
     "heads and batch/forward, *, mask: all, over step 05": "docs/07b_block_sparse.md#what-was-tried",
     **{f"dims/{of}, *, d {dim}, over *": "docs/05b_flash_v2.md#variant-any_dim-any-row-at-any-address" for of, dim in PADDED},
 }  # pattern of "group/row, over what": the page of the book that says why the ratio is above what is claimed
@@ -56,7 +54,7 @@ EXPLAINED = {
 MOST = 2.0  # no ratio is above it,
 MOST_OF = {"windows": 1.1, "masks": 0.25, "plans": 1.0}  # but of these groups,
 MOST_OVER = {("shared heads", FA2): 1.0, ("shared heads", WHOLE): 1.03}  # and over these others: there we are ahead, and splitting costs nothing
-MOST_UNTOUCHED = 1.5  # of `values`: where no product of tiles spreads NaN to rows that do not depend on it
+MOST_UNTOUCHED = 1.5  # of `values`: where no product of tiles spreads NaN to what does not depend on it
 HOST_US = {"forward": 40, "forward and backward": 80}
 ROUNDS, SLOW_ROUNDS, SLOW_MS, ONCE_MS = 7, 3, 50, 250  # launches that are timed; fewer from SLOW_MS on, one from ONCE_MS on
 WAIT_CYCLES = 12_000_000  # of a kernel that waits, while the host gets ahead: 6 ms and more

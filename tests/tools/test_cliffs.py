@@ -343,6 +343,7 @@ def test_right_results_are_accepted_and_nan_that_is_missing_or_too_much_is_not(b
         (Odd("q", "inf", 23), True, False),  # the last query sees every key of its tile
         (Odd("q", "inf", 13), True, True),
         (Odd("d_o", "lowest", 13), True, False),
+        (Odd("d_o", "inf", None), True, True),  # the last keys see no ∞ in some columns
         (Odd("d_o", "inf", None, every_head=True), True, False),
     ],
     ids=str,
