@@ -23,6 +23,8 @@ inline std::vector<run::Estimate> estimates(const problem::Backward& a) {
     estimates.push_back({kernel, runtime::Space::global, runtime::Op::load,
                          "nvcc gives loads of LSE and D the names of other lines, so that nothing holds them to the source"});
   }
+  estimates.push_back({"repair_rows", runtime::Space::shared, runtime::Op::store,
+                       "it copies rows that begin anywhere element by element, which happens at no shape that is looked at"});
   estimates.push_back({"add_parts", runtime::Space::global, runtime::Op::load,
                        "it reads a flag where a sum is not finite, which happens at no shape that is looked at"});
   for (const char* kernel : {"backward_transposed", "backward_pipeline", "backward_any_dim"}) {

@@ -51,6 +51,8 @@ inline std::vector<run::Estimate> backward_estimates(const problem::Backward&) {
       {"write_lists", Space::global, Op::store, "nvcc keeps a store that no tile of keys needs"},
       run::estimate_of_shuffles("add_up", adds_once_less),
       {"repair_rows", Space::global, Op::load, "nvcc keeps values in registers, and joins reads of the sequences' ends"},
+      {"repair_rows", Space::shared, Op::store,
+       "it copies rows that begin anywhere element by element, which happens at no shape that is looked at"},
       {"repair_rows", Space::shared, Op::load,
        "a call has the address of the shape: nvcc no longer knows which space its pointers lead to"},
       {"sparse_backward_128", Space::global, Op::store, "nvcc writes the two numbers of a float2 apart"},
