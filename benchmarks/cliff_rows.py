@@ -95,7 +95,7 @@ class Row:
 
 def value_rows():
     def row(case, odd, place):
-        name = f"{'sparse ' * bool(case.mask)}{case.pass_}, {INPUTS[odd.tensor]} {odd.value}, {place}{', every head' * odd.every_head}"
+        name = f"{'sparse ' * bool(case.mask)}{case.pass_}, {INPUTS[odd.tensor]} {odd.value}, {place}{', every head' * odd.every_head}{f', d {case.dim}' * (case.dim != 64)}"
         return Row("values", name, case, "the same without", (case,), fa2=not case.mask, odd=odd)
 
     for backward in (False, True):
@@ -105,8 +105,8 @@ def value_rows():
                 yield row(case, Odd(tensor, value, at, every_head=every_head), f"{place} row")
         if backward:
             yield row(case, Odd("d_o", "inf", PLACES["middle"], whole_row=True), "all of the middle row")
-            for every_head in (False, True):
-                yield row(case, Odd("d_o", "inf", None, every_head=every_head), "one in each row")
+            for dim, every_head in itertools.product((64, 128), (False, True)):
+                yield row(replace(case, dim=dim), Odd("d_o", "inf", None, every_head=every_head), "one in each row")
         for tensor, value in [("v", "nan"), ("k", "inf")] + [("d_o", "inf")] * backward:
             yield row(replace(case, mask="band"), Odd(tensor, value, PLACES["middle"]), "middle row")
 

@@ -47,6 +47,7 @@ from sparse_peers import DENSE_STEPS, FA2, STEP, TILES
 from turns import to_text
 
 EXPLAINED = {
+    "values/backward, dO inf, one in each row*, d 128, *": "docs/infinity.md#backward-what-explains-an-element",
     "heads and batch/forward, *, mask: all, over step 05": "docs/07b_block_sparse.md#what-was-tried",
     **{f"dims/{of}, *, d {dim}, over *": "docs/05b_flash_v2.md#variant-any_dim-any-row-at-any-address" for of, dim in PADDED},
 }  # pattern of "group/row, over what": the page of the book that says why the ratio is above what is claimed

@@ -65,8 +65,8 @@ def not_finite(torch, q, k, v, d_o, seen, multiplied):
 
 def judge(torch, odd, backward, pairs, inputs, results, clean):
     """(whether the results are right; whether products of tiles spread what is not finite to rows, or elements of dV, that do not depend on
-    it). `pairs`: those that are seen, and those that the kernel multiplies. `inputs` by name, `results` in the order of RESULTS, and `clean`, the same results
-    without the odd element: all [1, heads, rows, dim], but LSE, which has no dim."""
+    it). `pairs`: those that are seen, and those that the kernel multiplies. `inputs` by name, `results` in the order of RESULTS, and `clean`,
+    the same results without the odd element: all [1, heads, rows, dim], but LSE, which has no dim."""
     of_heads = lambda tensors: [x[0, odd.heads] for x in tensors.values()]
     least, most, of_tiles = not_finite(torch, *of_heads(inputs), *pairs)
     spread = any(bool((of_tiles[name] & ~most[name]).any()) for name in RESULTS[backward])

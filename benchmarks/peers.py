@@ -165,13 +165,13 @@ class Library:
                 called("launch", scratch, None)
 
         try:
-            held_plan, plan = self._memory(self._c.attention_plan_bytes(handle) if keep_plan else 0)
-            held_scratch, scratch = self._memory((self._c.attention_planned_scratch_bytes if keep_plan else self._c.attention_scratch_bytes)(handle))
+            sizes = ("plan_bytes", "planned_scratch_bytes") if keep_plan else ("scratch_bytes",)
+            held = [self._memory(getattr(self._c, f"attention_{size}")(handle)) for size in sizes]
+            plan, scratch = held[0][1], held[-1][1]
             if keep_plan:
                 called("plan", None, plan, None)
             yield launch, self._c.attention_operations(handle)
         finally:
-            del held_plan, held_scratch
             self._c.attention_release(handle)
 
     def _error(self):

@@ -93,7 +93,7 @@ void launch_plan(const Launch& l, const PlanSizes& sizes, const Mask& mask, cons
 // The plan of a variant that takes packed sequences. Which tiles are live does not depend on dropout.
 template <template <class> class Row, class Launch>
 void make_plan(const Launch& l, const PlanSizes& sizes) {
-  run::find_sequences(l);
+  run::launch_find_sequences(l);
   run::with_sequences(l, [&](const auto& shape) { launch_plan<Row>(l, sizes, device_mask(l), shape); });
 }
 

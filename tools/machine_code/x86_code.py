@@ -214,12 +214,7 @@ class Code:
         sources = {ROOT / file for file in self.files if file.endswith((".cu", ".cuh"))}
         beside = {path for source in sources for path in source.parent.glob("*.cu*") if path.suffix in (".cu", ".cuh")}
         names = declared_kernels(frozenset(sources | beside))
-        of_host = lambda function: function.name.startswith("run::")  # what launches a kernel may bear its name
-        found = {
-            symbol: function
-            for symbol, function in self.functions.items()
-            if base_name(function.name) in names and not is_local(symbol) and not of_host(function)
-        }
+        found = {symbol: function for symbol, function in self.functions.items() if base_name(function.name) in names and not is_local(symbol)}
         for name in sorted(set(names) - {base_name(function.name) for function in found.values()}):
             where, template = names[name]
             if not template and where.rpartition(":")[0] in self.files:  # a template may have no instance here

@@ -39,7 +39,7 @@ struct WarpRows {
   __device__ bool has(int lane) const { return lane < count; }
 };
 
-// So many rows at a time: their loads do not wait for each other.
+// So many rows at a time, and so many words of 32 columns: their loads do not wait for each other.
 constexpr int rows_at_once = 4;
 constexpr int words_at_once = 4;
 

@@ -31,6 +31,7 @@ constexpr int repaired_rows = 16;                 // of a tile: M of an mma
 constexpr int repaired_columns = 64;              // at a time: with 128 the sums would take too many registers
 constexpr int repair_partners = 16;               // of a warp, at a time
 constexpr int words_of_chunk = 2 * repair_warps;  // a block looks at so many times 32 rows, before it repairs some
+constexpr std::uint32_t all_partners = (1u << repair_partners) - 1;  // a bit for each
 
 __device__ inline bool is_finite(float x) { return fabsf(x) < INFINITY; }
 __device__ inline bool is_nan(float x) { return !(x == x); }
@@ -155,7 +156,7 @@ __device__ void multiply_rows(float (&acc)[2][4], const T* const (&a)[2], const 
   }
 }
 
-// Sums of 16 rows over partners: weights · B, of 64 columns. Of a lane, acc[n][e] is row g + 8 (e / 2), column
+// Sums over partners, weights · B, for 16 rows and 64 columns. A lane's acc[n][e] belongs to row g + 8 (e / 2) and column
 // 8 (2t + e % 2) + n.
 struct RepairSums {
   float acc[repaired_columns / 8][4] = {};
@@ -165,7 +166,7 @@ struct RepairSums {
   __device__ void add(const float (&weights)[2][4], const std::uint32_t (&seen)[2], const PartnerRows<T>& b) {
     const int g = threadIdx.x % 32 / 4, t = threadIdx.x % 4 * 2;
     // Where all rows see all partners, odd elements may stay: every row that they reach depends on them.
-    const bool all_seen = __all_sync(all_lanes, (seen[0] & seen[1]) == 0xFFFF);
+    const bool all_seen = __all_sync(all_lanes, (seen[0] & seen[1]) == all_partners);
     bool odd = false;
     std::uint32_t a[4];
 #pragma unroll
@@ -303,7 +304,7 @@ __device__ void repair_weights(RepairSmem<T>& smem, float (&p)[2][4], float (&ds
     multiply_rows(s, a, smem.of_scores[warp], x, shape.dim, in.wide);
     multiply_rows(dp, of_a, smem.of_dp[warp], x, shape.dim, in.wide);
   }
-  if (column + repaired_columns < shape.dim) copy(column);  // others came after them
+  if (column + repaired_columns < shape.dim) copy(column);  // later columns took their place
 #pragma unroll
   for (int n = 0; n < 2; ++n) {
 #pragma unroll
@@ -351,7 +352,7 @@ __device__ void repair_tile(RepairSmem<T>& smem, const AnyShape& shape, const Pa
           const int of_word = first / 32 * 32;
           const std::uint32_t word =
               of_keys ? pairs.queries(shape, batch, h, of_word, rows[r]) : pairs.keys(shape, batch, h, rows[r], of_word);
-          seen[r] = word >> (first - of_word) & device::bits_between(begin[r] - first, end[r] - first) & 0xFFFF;
+          seen[r] = word >> (first - of_word) & device::bits_between(begin[r] - first, end[r] - first) & all_partners;
         }
         if (!__any_sync(all_lanes, (seen[0] | seen[1]) != 0)) continue;
         float p[2][4], ds[2][4];

@@ -31,9 +31,9 @@ void with_dropout(const Launch& l, const Shape& shape, F f) {
   f(device::Dropped<Shape>{shape, dropout});
 }
 
-// The ends of each token's sequence, where sequences are packed.
+// Finds the ends of each token's sequence, where sequences are packed.
 template <class Launch>
-void find_sequences(const Launch& l) {
+void launch_find_sequences(const Launch& l) {
   if (!l.shape.is_packed()) return;
   runtime::launch(
       device::find_sequences<device::find_threads>,
@@ -59,7 +59,7 @@ void with_found_shape(const Launch& l, F f) {
 // The same, of a launch that finds the sequences itself.
 template <class Launch, class F>
 void with_device_shape(const Launch& l, F f) {
-  find_sequences(l);
+  launch_find_sequences(l);
   with_found_shape(l, f);
 }
 

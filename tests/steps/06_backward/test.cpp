@@ -530,6 +530,11 @@ TEST_CASE("… with windows, empty rows and two heads that share keys", "[.long]
   suite::contains_nan(step(), of_tiles(), shape(1, 2, 1, 40, 30, 64, true), false);
   suite::contains_nan(step(), of_tiles(), shape(1, 1, 1, 40, 70, 128, false, 20, Dtype::bf16), false);
 }
+TEST_CASE("… with rows of more columns, and more partners, than a warp takes at a time", "[.long]") {
+  suite::contains_nan(step(), {variant_named("any_dim")}, shape(1, 1, 1, 150, 300, 200, true), false);
+  suite::contains_nan(step(), {variant_named("any_dim")}, shape(1, 1, 1, 150, 300, 33, true, 140, Dtype::bf16), false);
+  suite::contains_nan(step(), {variant_named("tuned_64")}, shape(1, 2, 1, 600, 600, 32, true), false);
+}
 
 TEST_CASE("a dS that fp16 does not hold spoils no row whose gradients it holds") {
   const Backward a = suite::ready(step(), {shape(1, 1, 1, 4, 2, 32, false)}).shape;

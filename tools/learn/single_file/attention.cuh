@@ -154,7 +154,7 @@ void with_sequences(const Launch& l, F f) {
   f(l.device_shape());
 }
 template <class Launch>
-void find_sequences(const Launch&) {}
+void launch_find_sequences(const Launch&) {}
 // [end]
 // And with the kernel of a rung.
 template <class K, class Shape, class F>
