@@ -473,6 +473,25 @@ TEST_CASE("NaN in a dead block that is half of a tile of keys reaches no gradien
   for (const int dim : {32, 64, 96, 128}) gradients_ignore_nan_in_dead_blocks(dim, 64);
 }
 
+TEST_CASE(
+    "gradients of heads that stream by token: rows that an odd element spoiled are repaired from the keys of the sink, and "
+    "those near them") {
+  for (const int dim : {64, 128}) {
+    Attention a{.heads = 1, .kv_heads = 1, .seq_q = 300, .seq_k = 300, .dim = dim, .causal = true, .dtype = Dtype::fp16};
+    a.sparse = std::make_shared<const SparseMask>(SparseMask{.types = {3}, .streaming = {{.sink = 20, .local = 70}}});
+    const problem::BackwardInputs in = problem::make_inputs(problem::Backward{a}, 7);
+    for (const auto& [tensor, row] : {std::pair{&problem::BackwardInputs::k, 150}, {&problem::BackwardInputs::d_o, 200}}) {
+      problem::BackwardInputs odd = in;
+      (odd.*tensor).values[static_cast<std::size_t>(row * dim + 3)] = std::nanf("");
+      const suite::BackwardCase c = suite::ready(backward_step(), a, odd);
+      for (const run::BackwardVariant& variant : backward_step().variants) {
+        INFO(variant.name << ", dim " << dim << ", row " << row);
+        CHECK(suite::clean(variant, c).pass());
+      }
+    }
+  }
+}
+
 TEST_CASE("what is not finite in V, at either end of a partial tile, reaches the rows that see it, and no others") {
   for (const run::AttentionVariant& variant : step().variants) {
     Attention a{.heads = 1, .kv_heads = 1, .seq_q = 192, .seq_k = 192, .dim = 64, .causal = true, .dtype = Dtype::fp16};
