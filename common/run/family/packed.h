@@ -31,9 +31,9 @@ void with_dropout(const Launch& l, const Shape& shape, F f) {
   f(device::Dropped<Shape>{shape, dropout});
 }
 
-// Finds the ends of each token's sequence, where sequences are packed.
+// Finds the ends of each token's sequence, where sequences are packed. Static, as all launches (common/launches/backward.h).
 template <class Launch>
-void launch_find_sequences(const Launch& l) {
+static void launch_find_sequences(const Launch& l) {
   if (!l.shape.is_packed()) return;
   runtime::launch(
       device::find_sequences<device::find_threads>,
