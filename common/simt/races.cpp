@@ -76,6 +76,8 @@ void join_knowledge(Past& into, const Past& other) {
   join(into.acquired, other.acquired);
 }
 
+LanesRecord only(const AccessRecord& record) { return {record, record.lane_bit()}; }
+
 bool holds_devices_threads(Scope scope) { return scope >= Scope::device; }
 
 // Neither can be seen half done by the other, if they are of the same bytes.
@@ -216,16 +218,19 @@ void Order::flag_read(std::uint32_t thread, std::uintptr_t address, Scope scope)
 
 // Of a thread's accesses to the same bytes only the last is needed: forgets the others.
 template <class Words>
-void Races<Words>::compact(std::vector<AccessRecord>& records) {
+void Races<Words>::compact(std::vector<LanesRecord>& records) {
   ++compactions_;
   slots_.resize(std::max(slots_.size(), std::bit_ceil(2 * records.size())));
-  const auto seen_before = [&](const AccessRecord& record) {
-    const std::uint64_t key = record.key();
+  const auto seen_before = [&](LanesRecord& record) {
+    const std::uint64_t key = record.record.by_lane(0).key();
     std::size_t at = (key ^ key >> 29) * 0x9e3779b97f4a7c15u >> 20;
     for (;; ++at) {
       Slot& slot = slots_[at & (slots_.size() - 1)];
-      if (slot.compaction == compactions_ && slot.key != key) continue;
-      return std::exchange(slot, {key, compactions_}).compaction == compactions_;
+      if (slot.compaction != compactions_) slot = {key, compactions_};
+      if (slot.key != key) continue;
+      record.lanes &= ~slot.lanes;
+      slot.lanes |= record.lanes;
+      return record.lanes == 0;
     }
   };
   std::reverse(records.begin(), records.end());  // the latest first
@@ -234,7 +239,7 @@ void Races<Words>::compact(std::vector<AccessRecord>& records) {
 }
 
 template <class Words>
-void Races<Words>::add(AccessRecords& records, const AccessRecord& record) {
+void Races<Words>::add(AccessRecords& records, const LanesRecord& record) {
   records.add(record);
   if (records.all.size() <= records.compact_above) return;
   compact(records.all);
@@ -245,29 +250,24 @@ template <class Words>
 [[gnu::always_inline]] inline AccessedWord& Races<Words>::word_at(Order& order, std::size_t index) {
   AccessedWord& word = words[index];
   if (Words::of_one_block && word.generation != order.generation()) {
-    if (word.has_more) words.more(index).forget();
+    if (word.has_more_reads || word.has_more_writes) words.more(index).forget();
     word = {.generation = order.generation()};
   }
   return word;
 }
 
-// Of a thread that reads the same bytes again and again, the last time is enough.
 template <class Words>
-[[gnu::always_inline]] inline void Races<Words>::keep_read(AccessedWord& word, std::size_t index, const AccessRecord& record) {
-  if (word.was_read && word.last_read.key() != record.key()) {
-    add(words.more(index).reads, word.last_read);
-    word.has_more = true;
-  }
-  word.last_read = record;
-  word.was_read = true;
+void Races<Words>::add_read(AccessedWord& word, std::size_t index, const LanesRecord& record) {
+  add(words.more(index).reads, record);
+  word.has_more_reads = true;
 }
 
 template <class Words>
 void Races<Words>::put(Order& order, std::size_t index, const AccessRecord& record, Kind kind) {
   AccessedWord& word = word_at(order, index);
   if (kind == Kind::read) return keep_read(word, index, record);
-  add(words.more(index).writes, record);
-  word.has_more = true;
+  add(words.more(index).writes, only(record));
+  word.has_more_writes = true;
 }
 
 template <class Words>
@@ -284,37 +284,55 @@ std::optional<typename Races<Words>::Conflict> Races<Words>::access(Order& order
 
     const auto same_bytes = [&](const AccessRecord& e) { return e.bytes_mask() == mask && e.wide() == wide; };
     const auto both_atomic = [&](const AccessRecord& e) { return in_one_scope(e.scope(), scope, e.block() == order.block()); };
-    const auto check = [&](const AccessRecord& e, Kind earlier_kind) {
-      if ((e.bytes_mask() & mask) == 0 || (both_atomic(e) && same_bytes(e)) || order.before(e, who.thread)) return;
-      const auto both = static_cast<std::uint8_t>(e.bytes_mask() & mask);
-      conflict = {e, earlier_kind, index * 4 + static_cast<std::size_t>(std::countr_zero(both)), both_atomic(e)};
+    const auto check = [&](const LanesRecord& lanes, Kind earlier_kind) {
+      const AccessRecord& any = lanes.record;
+      const auto both = static_cast<std::uint8_t>(any.bytes_mask() & mask);
+      if (both == 0 || (both_atomic(any) && same_bytes(any))) return;
+      lanes.all([&](const AccessRecord& e) {
+        if (order.before(e, who.thread)) return true;
+        conflict = {e, earlier_kind, index * 4 + static_cast<std::size_t>(std::countr_zero(both)), both_atomic(e)};
+        return false;
+      });
     };
     const auto check_all = [&](const AccessRecords& records, Kind earlier_kind) {
       if (records.race_with_none(record)) return;
-      for (const AccessRecord& e : records.all) check(e, earlier_kind);
+      for (const LanesRecord& e : records.all) check(e, earlier_kind);
     };
-    if (word.has_more) check_all(words.more(index).writes, Kind::write);
-    if (word.was_written) check(word.last_write, Kind::write);
+    if (word.has_more_writes) check_all(words.more(index).writes, Kind::write);
+    if (word.was_written) check(only(word.last_write), Kind::write);
     if (kind == Kind::read) {
       keep_read(word, index, record);
     } else {
-      if (word.has_more) check_all(words.more(index).reads, Kind::read);
-      if (word.was_read) check(word.last_read, Kind::read);
+      if (word.has_more_reads) check_all(words.more(index).reads, Kind::read);
+      if (word.was_read) {
+        check(word.earlier_reads(), Kind::read);
+        check(word.last_reads(), Kind::read);
+      }
       // What races with a forgotten access must race with this store, too. So only those are forgotten that came before it (or
       // race with it, which was reported), and that later atomics race with no more than with this one.
-      const auto covered = [&](const AccessRecord& e) {
-        if ((e.bytes_mask() & ~mask) != 0 || scope > e.scope() || (scope != Scope::thread && !same_bytes(e))) return false;
-        return !both_atomic(e) || order.before(e, who.thread);
+      const auto covered = [&](const LanesRecord& lanes) {
+        const AccessRecord& any = lanes.record;
+        if ((any.bytes_mask() & ~mask) != 0 || scope > any.scope() || (scope != Scope::thread && !same_bytes(any)))
+          return false;
+        return !both_atomic(any) || lanes.all([&](const AccessRecord& e) { return order.before(e, who.thread); });
       };
-      if (word.has_more) {
-        MoreOfWord& more = words.more(index);
-        if (!more.reads.race_with_none(record)) std::erase_if(more.reads.all, covered);
-        if (!more.writes.race_with_none(record)) std::erase_if(more.writes.all, covered);
+      if (word.has_more_reads) {
+        AccessRecords& reads = words.more(index).reads;
+        if (!reads.race_with_none(record)) std::erase_if(reads.all, covered);
       }
-      if (word.was_read && covered(word.last_read)) word.was_read = false;
-      if (word.was_written && !covered(word.last_write)) {
-        add(words.more(index).writes, word.last_write);
-        word.has_more = true;
+      if (word.has_more_writes) {
+        AccessRecords& writes = words.more(index).writes;
+        if (!writes.race_with_none(record)) std::erase_if(writes.all, covered);
+      }
+      if (word.was_read && covered(word.earlier_reads())) word.earlier_lanes = 0;
+      if (word.was_read && covered(word.last_reads())) {
+        if ((word.earlier_lanes & ~word.read_lanes) != 0) add_read(word, index, word.earlier_reads());
+        word.earlier_lanes = 0;
+        word.was_read = false;
+      }
+      if (word.was_written && !covered(only(word.last_write))) {
+        add(words.more(index).writes, only(word.last_write));
+        word.has_more_writes = true;
       }
       word.last_write = record;
       word.was_written = true;

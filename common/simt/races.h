@@ -21,6 +21,7 @@
 #pragma once
 
 #include <array>
+#include <bit>
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -106,12 +107,35 @@ class AccessRecord {
   bool wide() const { return who_ >> 63; }
   // The same for two accesses that differ in their times and places only.
   std::uint64_t key() const { return when_ >> 32 << 32 | who_ >> 63 << 16 | (who_ & 0xffff); }
+  // And for two that differ in their times and lanes only: the same instruction of a warp.
+  bool same_instruction(const AccessRecord& other) const {
+    return block() == other.block() && ((who_ ^ other.who_) & ~lane_bits) == 0;
+  }
+  std::uint32_t lane_bit() const { return 1u << thread() % warp_size; }
+  AccessRecord by_lane(unsigned lane) const { return {when_, (who_ & ~lane_bits) | std::uint64_t{lane} << 6}; }
+  AccessRecord at(Time time) const { return {when_ >> 32 << 32 | time, who_}; }
 
  private:
+  static constexpr std::uint64_t lane_bits = (warp_size - 1) << 6;
+  AccessRecord(std::uint64_t when, std::uint64_t who) : when_(when), who_(who) {}
   std::uint64_t when_ = 0;
   std::uint64_t who_ = 0;
 };
 static_assert(sizeof(AccessRecord) == 16 && max_threads_per_block <= 1024);
+
+// The same access by several lanes of a warp: all of them read the number that one of them needs, again and again.
+struct LanesRecord {
+  AccessRecord record;  // by one of the lanes
+  std::uint32_t lanes;  // all of them
+  // Is it so for every lane?
+  template <class F>
+  bool all(F of_one) const {
+    for (std::uint32_t rest = lanes; rest != 0; rest &= rest - 1) {
+      if (!of_one(record.by_lane(static_cast<unsigned>(std::countr_zero(rest))))) return false;
+    }
+    return true;
+  }
+};
 
 // What happens before what, for the threads of one block.
 class Order {
@@ -167,14 +191,26 @@ struct AccessedWord {
   std::uint64_t generation = 0;  // of shared memory: the records are of this generation; older ones race with nothing
   AccessRecord last_read = {};
   AccessRecord last_write = {};
-  bool was_read = false;     // last_read is a read
-  bool was_written = false;  // last_write is a store
-  bool has_more = false;     // there may be records in MoreOfWord
+  // A warp may read the word again and again, and meet in between. Lanes that made the last read; and those that had made the
+  // same one before, at an earlier time, which counts for those of them that have not made the last one.
+  std::uint32_t read_lanes = 0, earlier_lanes = 0;
+  Time earlier_time = 0;
+  bool was_read = false;        // last_read is a read
+  bool was_written = false;     // last_write is a store
+  bool has_more_reads = false;  // there may be records in MoreOfWord
+  bool has_more_writes = false;
+
+  LanesRecord last_reads() const { return {last_read, read_lanes}; }
+  LanesRecord earlier_reads() const { return {last_read.at(earlier_time), earlier_lanes & ~read_lanes}; }
+  bool last_read_by_others(const AccessRecord& record) const {
+    return was_read && (last_read.key() != record.key() || ((read_lanes | earlier_lanes) & ~record.lane_bit()) != 0);
+  }
 };
+static_assert(sizeof(AccessedWord) == 56);
 
 // Accesses of one kind to a word.
 struct AccessRecords {
-  std::vector<AccessRecord> all;
+  std::vector<LanesRecord> all;
   std::size_t compact_above = 64;
   // Thousands of threads draw tickets from one word. None of these atomics races with another one, so there is no need to look
   // at them one by one: as long as all are atomic for the device, and of the same bytes, this says of which.
@@ -185,8 +221,8 @@ struct AccessRecords {
     return record.scope() >= Scope::device ? static_cast<std::uint8_t>(record.bytes_mask() << 1 | record.wide()) : mixed;
   }
   bool race_with_none(const AccessRecord& record) const { return all.empty() || (alike != mixed && alike == kind_of(record)); }
-  void add(const AccessRecord& record) {
-    const std::uint8_t kind = kind_of(record);
+  void add(const LanesRecord& record) {
+    const std::uint8_t kind = kind_of(record.record);
     alike = all.empty() || alike == kind ? kind : mixed;
     all.push_back(record);
   }
@@ -275,24 +311,76 @@ class Races {
   std::optional<Conflict> access(Order& order, const Who& who, std::size_t offset, std::size_t bytes, Kind kind, Scope scope,
                                  bool wide = false);
 
+  // A plain access to a whole word that surely races with none. False if that takes a longer look; then nothing is recorded.
+  // Nearly all that a block does is sure: since the last barrier the word has records, its last store came before this, and it
+  // is read, or nobody else has read it.
+  [[gnu::always_inline]] bool sure_access(Order& order, const Who& who, std::size_t index, Kind kind);
+
   // An access that races with none so far, as access() would have kept it.
   void put(Order& order, std::size_t index, const AccessRecord& record, Kind kind);
 
   Words words;  // must cover every offset
 
  private:
-  struct Slot {  // of a hash table
+  static constexpr std::uint8_t whole_word = 15;  // a mask of its bytes
+  struct Slot {                                   // of a hash table
     std::uint64_t key = 0;
     std::uint64_t compaction = 0;  // that put the key there; of an earlier one, the slot is free
+    std::uint32_t lanes = 0;       // that were seen with it
   };
   AccessedWord& word_at(Order& order, std::size_t index);
   void keep_read(AccessedWord& word, std::size_t index, const AccessRecord& record);
-  void add(AccessRecords& records, const AccessRecord& record);
-  void compact(std::vector<AccessRecord>& records);
+  void add_read(AccessedWord& word, std::size_t index, const LanesRecord& record);
+  void add(AccessRecords& records, const LanesRecord& record);
+  void compact(std::vector<LanesRecord>& records);
 
   std::vector<Slot> slots_;
   std::uint64_t compactions_ = 0;
 };
+
+// Of a thread that reads the same bytes again and again, the last time is enough.
+template <class Words>
+[[gnu::always_inline]] inline void Races<Words>::keep_read(AccessedWord& word, std::size_t index, const AccessRecord& record) {
+  const std::uint32_t lane = record.lane_bit();
+  if (word.was_read && word.last_read.same_instruction(record)) {
+    if (word.last_read.time() == record.time()) {
+      word.read_lanes |= lane;
+      return;
+    }
+    if ((word.earlier_lanes & ~word.read_lanes) != 0) add_read(word, index, word.earlier_reads());
+    word.earlier_lanes = word.read_lanes;
+    word.earlier_time = word.last_read.time();
+  } else {
+    if (word.last_read_by_others(record)) {
+      add_read(word, index, word.last_reads());
+      if ((word.earlier_lanes & ~word.read_lanes) != 0) add_read(word, index, word.earlier_reads());
+    }
+    word.earlier_lanes = 0;
+  }
+  word.last_read = record;
+  word.read_lanes = lane;
+  word.was_read = true;
+}
+
+template <class Words>
+[[gnu::always_inline]] inline bool Races<Words>::sure_access(Order& order, const Who& who, std::size_t index, Kind kind) {
+  AccessedWord& word = words[index];
+  if (word.generation != order.generation() || word.has_more_writes ||
+      (word.was_written && word.last_write.thread() != who.thread && !order.before(word.last_write, who.thread)))
+    return false;
+  const AccessRecord record(order.block(), order.now(), who.pc, who.thread, whole_word, Scope::thread, false);
+  if (kind == Kind::read) {
+    keep_read(word, index, record);
+    return true;
+  }
+  if (word.has_more_reads || word.last_read_by_others(record) || (word.was_written && word.last_write.thread() != who.thread))
+    return false;
+  word.last_write = record;
+  word.was_written = true;
+  word.was_read = false;
+  word.earlier_lanes = 0;
+  return true;
+}
 
 using DeviceRaces = Races<SparseWords>;  // offsets count from the start of the heap
 

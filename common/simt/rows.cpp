@@ -25,8 +25,8 @@ void SharedRaces::reserve(std::size_t bytes) {
   words_.words.reserve(4 * count);
 }
 
-std::optional<SharedRaces::Conflict> SharedRaces::access(Order& order, const Who& who, std::size_t offset, std::size_t bytes,
-                                                         Kind kind, Scope scope, bool wide) {
+std::optional<SharedRaces::Conflict> SharedRaces::any_access(Order& order, const Who& who, std::size_t offset,
+                                                             std::size_t bytes, Kind kind, Scope scope, bool wide) {
   if (bytes == row_bytes && offset % row_bytes == 0 && scope == Scope::thread &&
       touch_row(order, who, offset, kind, Halves::of_one))
     return {};

@@ -29,9 +29,12 @@ class SharedRaces {
 
   void reserve(std::size_t bytes);
 
-  // As Races::access().
-  std::optional<Conflict> access(Order& order, const Who& who, std::size_t offset, std::size_t bytes, Kind kind, Scope scope,
-                                 bool wide = false);
+  // As Races::access(). (A word that has records since the last barrier is of a row that is kept by words.)
+  [[gnu::always_inline]] std::optional<Conflict> access(Order& order, const Who& who, std::size_t offset, std::size_t bytes,
+                                                        Kind kind, Scope scope, bool wide = false) {
+    if (bytes == 4 && offset % 4 == 0 && scope == Scope::thread && words_.sure_access(order, who, offset / 4, kind)) return {};
+    return any_access(order, who, offset, bytes, kind, scope, wide);
+  }
   // A whole row, at a multiple of 16. `first`: the thread of the first half. False: it is not recorded, since it may race, or
   // must be kept by word; then each thread's part is an access of its own.
   bool touch_row(Order& order, const Who& first, std::size_t offset, Kind kind, Halves halves);
@@ -49,6 +52,8 @@ class SharedRaces {
     std::array<AccessRecord, most_reads> read;
   };
   static Halves halves_of(const AccessRecord& record) { return static_cast<Halves>(record.bytes_mask()); }
+  std::optional<Conflict> any_access(Order& order, const Who& who, std::size_t offset, std::size_t bytes, Kind kind,
+                                     Scope scope, bool wide);
   static bool may_race(Order& order, const AccessRecord& earlier, const AccessRecord& record);
   void keep_by_word(Order& order, std::size_t index);
 

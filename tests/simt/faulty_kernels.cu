@@ -787,6 +787,54 @@ __global__ void mask_too_small(float* o) {  // [64]
   o[t] = smem.values[t ^ 16];  // other: mask_too_small
 }
 
+// Lanes 0 and 1 read, and lane 0 again after the clock has ticked. Lane 2 has met lane 0 alone.
+template <bool mended>
+__global__ void read_again_by_one(float* o) {  // [64]
+  auto& smem = device::shared_storage<RaceSmem>();
+  const int t = threadIdx.x;
+  smem.values[t] = t;
+  __syncthreads();
+  float sum = 0.0f;
+  for (int i = 0; t < 2 && i < 2 - t; ++i) {
+    sum += smem.values[5];  // one: read_again_by_one
+    if (t == 0) __syncwarp(1);
+  }
+  if (t == 0 || t == 2 || (mended && t == 1)) __syncwarp(mended ? 7 : 5);  // read before it is written
+  if (t == 2) smem.values[5] = 2.0f;                                       // other: read_again_by_one
+  o[t] = sum;
+}
+
+// The same, three times.
+template <bool mended>
+__global__ void read_thrice_by_one(float* o) {  // [64]
+  auto& smem = device::shared_storage<RaceSmem>();
+  const int t = threadIdx.x;
+  smem.values[t] = t;
+  __syncthreads();
+  float sum = 0.0f;
+  for (int i = 0; t < 2 && i < 3 - 2 * t; ++i) {
+    sum += smem.values[5];  // one: read_thrice_by_one
+    if (t == 0) __syncwarp(1);
+  }
+  if (t == 0 || t == 2 || (mended && t == 1)) __syncwarp(mended ? 7 : 5);  // read before it is written
+  if (t == 2) smem.values[5] = 2.0f;                                       // other: read_thrice_by_one
+  o[t] = sum;
+}
+
+template <bool mended>
+__global__ void read_at_another_line(float* o) {  // [64]
+  auto& smem = device::shared_storage<RaceSmem>();
+  const int t = threadIdx.x;
+  smem.values[t] = t;
+  __syncthreads();
+  float sum = 0.0f;
+  if (t == 1) sum = smem.values[5];  // one: read_at_another_line
+  if (t == 0) sum = 2.0f * smem.values[5];
+  if (t == 0 || t == 2 || (mended && t == 1)) __syncwarp(mended ? 7 : 5);  // read before it is written
+  if (t == 2) smem.values[5] = 2.0f;                                       // other: read_at_another_line
+  o[t] = sum;
+}
+
 template <bool mended>
 __global__ void half_words(float* o) {  // [64]
   auto& smem = device::shared_storage<RaceSmem>();
@@ -2078,6 +2126,9 @@ const std::vector<Race>& races() {
       {"shuffle_is_no_barrier", "RaceSmem::values[", TWINS(run_on_output, shuffle_is_no_barrier, 64, bytes)},
       {"syncwarp_across_warps", "RaceSmem::values[", TWINS(run_on_output, syncwarp_across_warps, 64, bytes)},
       {"mask_too_small", "RaceSmem::values[", TWINS(run_on_output, mask_too_small, 64, bytes)},
+      {"read_again_by_one", "RaceSmem::values[5]", TWINS(run_on_output, read_again_by_one, 64, bytes)},
+      {"read_thrice_by_one", "RaceSmem::values[5]", TWINS(run_on_output, read_thrice_by_one, 64, bytes)},
+      {"read_at_another_line", "RaceSmem::values[5]", TWINS(run_on_output, read_at_another_line, 64, bytes)},
       {"half_words", "RaceSmem::", TWINS(run_on_output, half_words, 64, bytes)},
       {"plain_beside_atomic", "RaceSmem::count", TWINS(run_on_output, plain_beside_atomic, 64, bytes)},
       {"flag_without_fence", "RaceSmem::values[0]", TWINS(run_on_output, flag_without_fence, 64, bytes)},
