@@ -74,6 +74,13 @@ std::uintptr_t first_without(Lane& lane, const Access& access, std::uint8_t mark
   return address;
 }
 
+// The first byte of the access that has a mark.
+std::uintptr_t first_with(Lane& lane, const Access& access, std::uint8_t mark) {
+  std::uintptr_t address = access.address;
+  while (address < access.address + access.bytes && !(shadow_of(lane, address) & mark)) ++address;
+  return address;
+}
+
 // Neither device nor shared memory, nor the lane's own stack. Constants, parameters and built-in variables may be read; a GPU
 // would stop at anything else.
 void observe_elsewhere(Lane& lane, const Access& access) {
@@ -159,6 +166,11 @@ bool observe_fault(Lane& lane, const Access& access) {
            [&] { return amount(access) + ", " + describe_target(lane, outside); });
     return false;  // red zones lie there: going on harms nothing and may show more
   }
+  if (const auto barrier = first_with(lane, access, is_mbarrier); barrier < end) {
+    report(lane, "mbarrier misuse", access.pc,
+           [&] { return amount(access) + " at " + describe_target(lane, barrier) + ", which is an mbarrier"; });
+    return false;
+  }
   if (access.aligned && access.address % access.bytes != 0) {
     report(lane, std::string("misaligned ") + verb(access.kind), access.pc, [&] {
       return amount(access) + " at " + describe_target(lane, access.address) + ", not a multiple of " +
@@ -209,25 +221,35 @@ void note_access_of(Lane& lane, const Access& access, Form form) {
 
 namespace {
 
-template <class Conflict>
-void report_race(Lane& lane, const Access& access, const Conflict& conflict, std::uintptr_t memory_begin) {
+void report_race(Lane& lane, const Access& access, const AccessRecord& earlier, Kind earlier_kind, std::uintptr_t address,
+                 bool sizes_differ) {
   const Unobserved unobserved;
-  const bool earlier_wrote = conflict.earlier_kind == Kind::write;
+  const bool earlier_wrote = earlier_kind == Kind::write;
   std::string order = access.kind == Kind::read ? "read after write" : earlier_wrote ? "write after write" : "write after read";
-  if (conflict.sizes_differ) order += ", by atomics of different sizes,";
+  if (sizes_differ) order += ", by atomics of different sizes,";
   const std::string place = place_of(access.pc);
-  const std::string earlier_place = place_of(conflict.earlier.pc());
+  const std::string earlier_place = place_of(earlier.pc());
   const auto text = [&] {
-    return order + " of " + describe_target(lane, memory_begin + conflict.offset) + ", with nothing that orders them\n  " +
-           (earlier_wrote ? "written" : "read") + " at " + with_callers(earlier_place, conflict.earlier.pc()) + " by " +
-           describe_thread(lane.block->run().launch, conflict.earlier.block(), conflict.earlier.thread()) + "\n  " +
-           (access.kind == Kind::write ? "written" : "read") + " at " + with_callers(place, access.pc) + " by " +
+    return order + " of " + describe_target(lane, address) + ", with nothing that orders them\n  " +
+           (earlier_wrote ? "written" : "read") + " at " + with_callers(earlier_place, earlier.pc()) + " by " +
+           (earlier.is_asynchronous() ? "an asynchronous copy, for which the thread below has not waited"
+                                      : describe_thread(lane.block->run().launch, earlier.block(), earlier.thread())) +
+           "\n  " + (access.kind == Kind::write ? "written" : "read") + " at " + with_callers(place, access.pc) + " by " +
            lane.block->describe(lane);
   };
   lane.block->run().report("race", place, access.pc, text, earlier_place);
 }
 
+template <class Conflict>
+void report_race(Lane& lane, const Access& access, const Conflict& conflict, std::uintptr_t memory_begin) {
+  report_race(lane, access, conflict.earlier, conflict.earlier_kind, memory_begin + conflict.offset, conflict.sizes_differ);
+}
+
 }  // namespace
+
+void report_race(Lane& lane, const Access& access, const AccessRecord& earlier, Kind earlier_kind) {
+  report_race(lane, access, earlier, earlier_kind, access.address, false);
+}
 
 void observe_shared(Lane& lane, const Access& access) {
   Block& block = *lane.block;
@@ -257,7 +279,7 @@ void observe_matrix_row(Lane& lane, const Access& row) {
     lane.block->stop(lane);
   }
   const std::uint8_t needed = load ? allocated | written : allocated;
-  if (row.address % row.bytes != 0 || !all_marked(arena.shadow(row.address), row.bytes, needed)) [[unlikely]] {
+  if (row.address % row.bytes != 0 || !all_marked(arena.shadow(row.address), row.bytes, needed, is_mbarrier)) [[unlikely]] {
     observe_fault(lane, row);
   }
 }
@@ -352,6 +374,16 @@ void observe_landing(Lane& lane, const AsyncOp& op) {
     observe_device(lane, {op.reads.begin, op.reads.count, Kind::read, false, op.pc});
   }
   observe_shared(lane, {op.writes.begin, op.writes.count, Kind::write, false, op.pc});
+}
+
+void observe_done(Block& block, const AsyncOp& op, std::uint16_t actor, Time time) {
+  Run& run = block.run();
+  if (!run.races) return;
+  if (run.ordered && op.reads.count > 0 && !op.source_stored) {
+    run.device_races.done(block.order(), {actor, op.pc}, time, op.issuer, op.reads.begin - Heap::base, op.reads.count,
+                          Kind::read);
+  }
+  block.races().stored(block.order(), {actor, op.pc}, time, op.writes.begin - block.arena().begin(), op.writes.count);
 }
 
 // ---- for cuda.h: accesses that kernels report themselves, because the compiler would not report them as one ----

@@ -33,6 +33,10 @@ void observe_device(Lane& lane, const Access& access);
 // be copied.
 bool observe_async(Lane& lane, const AsyncOp& op);
 void observe_landing(Lane& lane, const AsyncOp& op);
+// The same of an operation that a thread has waited for at an mbarrier.
+void observe_done(Block& block, const AsyncOp& op, std::uint16_t actor, Time time);
+// An access to eight bytes of shared memory that are kept in no record, and an earlier one that nothing orders before it.
+void report_race(Lane& lane, const Access& access, const AccessRecord& earlier, Kind earlier_kind);
 // A row of ldmatrix or stmatrix, which must lie in shared memory; and a part of it, read by the lane that gets it, or written
 // by the lane that holds it. What stmatrix stores counts as written from the moment when all lanes have come.
 void observe_matrix_row(Lane& lane, const Access& row);
@@ -115,8 +119,9 @@ void note_access_of(Lane& lane, const Access& access, Form form);
   if (lane.counting && !access.counted) note_access_of(lane, access, shared ? Form::shared : Form::global);
   const bool read = access.kind == Kind::read;
   const std::uint8_t needed = read ? allocated | written : allocated;
+  const std::uint8_t wrong = read ? being_written | is_mbarrier : being_read | being_written | is_mbarrier;
   const bool aligned = !access.aligned || access.address % access.bytes == 0;
-  if (!aligned || !all_marked(shadow, access.bytes, needed, read ? being_written : being_read | being_written)) [[unlikely]] {
+  if (!aligned || !all_marked(shadow, access.bytes, needed, wrong)) [[unlikely]] {
     if (!observe_fault(lane, access)) return;
   } else if (!read) {
     std::memset(shadow, shadow_after_store, access.bytes);

@@ -1,21 +1,29 @@
 // What goes on beside the thread that asked for it: so far, cp.async.
 //
 // An operation reads bytes at one place and writes them at another, some time after the instruction that issues it. It is under
-// way until its issuer has waited for it. So long nobody may touch what it writes or store to what it reads, whatever barriers
+// way until somebody has waited for it. So long nobody may touch what it writes or store to what it reads, whatever barriers
 // there are. Shadow bits say which bytes these are (memory.h), so that the one comparison that each access makes finds them
-// too; only then does anyone look for the operation. After the wait it counts as a store by its issuer, which others see
-// through a barrier. When the bytes arrive is the hardware's choice. Here it is Options::async_mode's: as late as the rules
-// allow, with the destination poisoned until then; at once; or at a random time. A correct kernel cannot tell.
+// too; only then does anyone look for the operation. When the bytes arrive is the hardware's choice. Here it is
+// Options::async_mode's: as late as the rules allow, with the destination poisoned until then; at once; or at a random time. A
+// correct kernel cannot tell.
+//
+// There are two ways to wait. A thread may wait for its own groups; the operation then counts as a store by this thread, which
+// others see through a barrier. Or the thread's operations arrive at an mbarrier, once all of them that it issued so far have
+// landed. Whoever then finds the end of that phase has waited for them. Then they are the accesses of an actor of their own: it
+// comes before those who have waited at the mbarrier, and before nobody else.
 #pragma once
 
 #include <algorithm>
 #include <cstdint>
+#include <optional>
 #include <vector>
 
+#include "common/simt/mbarrier.h"
 #include "common/simt/memory.h"
 
 namespace simt {
 
+class Block;
 struct Lane;
 
 struct Bytes {
@@ -30,12 +38,15 @@ struct AsyncOp {
   Bytes reads;   // of device memory
   Bytes writes;  // of shared memory; what is not read is filled with zeros
   const void* pc;
-  std::uint32_t issuer = 0;    // a thread of the block
-  std::uint64_t group = 0;     // of the issuer's
-  bool landed = false;         // the bytes are there
-  bool source_stored = false;  // somebody stored to what it reads, which was reported
-  bool overwritten = false;    // a later operation writes there, which was reported
-  std::uint32_t next = 0;      // issued by the same thread, or not in use: an index
+  std::uint32_t issuer = 0;     // a thread of the block
+  std::uint64_t group = 0;      // of the issuer's
+  std::uint64_t number = 0;     // in which order the block's were issued
+  bool landed = false;          // the bytes are there; it has arrived
+  bool arrives = false;         // later on, at an mbarrier, together with others of its thread
+  Mbarrier* barrier = nullptr;  // this is no copy: all of the thread's before it arrive here, once they have landed
+  bool source_stored = false;   // somebody stored to what it reads, which was reported
+  bool overwritten = false;     // a later operation writes there, which was reported
+  std::uint32_t next = 0;       // issued by the same thread, or not in use: an index
 };
 
 // The operations of one block. A thread's are done in groups, in the order in which these were committed.
@@ -46,6 +57,13 @@ class AsyncOps {
   void issue(Lane& lane, const AsyncOp& op);
   void commit(Lane& lane);                     // what was issued since the last commit is one group
   void wait(Lane& lane, std::size_t pending);  // until at most `pending` groups are under way
+  void arrive(Lane& lane, Mbarrier& barrier);  // what was issued so far, once it has landed
+
+  // At the end of each round. Of what arrives at mbarriers some lands, if the mode says so; or if the block is stuck, and some
+  // lane asks for it. True if something has landed.
+  bool land_for_mbarriers(Block& block, bool stuck);
+  // Somebody has found the end of the phase in which these arrived: until `time`, these are the actor's that it returns.
+  std::uint16_t seen(Block& block, const Mbarrier::Copies& copies, Time time);
 
   // One under way that writes any of these bytes, or reads them; null if there is none. Looks at all: ask the shadow first.
   AsyncOp* find_writer(const Bytes& bytes);
@@ -58,16 +76,23 @@ class AsyncOps {
     std::uint32_t first = none;
     std::uint32_t last = none;
     std::uint64_t group = 0;  // to which what is issued now will belong: so many were committed
+    std::optional<std::uint16_t> actor = {};
   };
   template <class F>
   void each_under_way(F f);
-  void land(AsyncOp& op);
+  AsyncOp& push(Lane& lane, const AsyncOp& op);
+  AsyncOp pop(OfLane& mine);
+  std::uint16_t actor_of(Block& block, OfLane& mine);
+  void land(Block& block, AsyncOp& op);
+  void remove_written_marks(Block& block, const AsyncOp& op);
   void land_some(Lane& lane, const OfLane& mine);
   void complete_first(Lane& lane, OfLane& mine);
 
   std::vector<OfLane> lanes_;
   std::vector<AsyncOp> ops_;
   std::uint32_t unused_ = none;  // the first of ops_ that is not in use
+  std::uint64_t issued_ = 0;
+  std::size_t to_arrive_ = 0;  // that have not landed
 };
 
 }  // namespace simt

@@ -175,6 +175,7 @@ void Block::begin(Run& run, std::uint64_t linear_index, Counters& counters) {
   order_.begin_block(linear_index_, threads_, run.ordered ? &run.device_flags : nullptr);
   races_.reserve(shared_bytes);
   async_ops_.begin_block(threads_);
+  mbarriers_.begin_block();
 
   warps_.clear();
   warp_order_.clear();
@@ -229,6 +230,7 @@ Block::Status Block::round() {
   }
   if (exited_ == threads_) return Status::done;
   moved |= release_barrier();
+  moved |= async_ops_.land_for_mbarriers(*this, !moved);
   if (!ran && !moved) {
     report_stuck();
     return Status::stuck;
@@ -520,6 +522,7 @@ void Block::report_stuck() {
     };
     if (lane.state == Lane::State::in_barrier) waits_in(lane.barrier);
     if (lane.state == Lane::State::in_warp_call) waits_in(*lane.call);
+    if (lane.state == Lane::State::at_mbarrier) waits_in(lane.mbarrier);
     waiting["warp " + std::to_string(lane.warp()) + " lanes @ " + state] |= 1u << lane.lane();
   }
   std::string text = "every thread of block " + to_string(position(run_->launch.grid, linear_index_)) + " waits";

@@ -27,6 +27,7 @@
 #include "common/simt/async.h"
 #include "common/simt/counters.h"
 #include "common/simt/fiber.h"
+#include "common/simt/mbarrier.h"
 #include "common/simt/memory.h"
 #include "common/simt/mma.h"
 #include "common/simt/races.h"
@@ -70,7 +71,7 @@ struct WarpCall {
 };
 
 struct Lane {
-  enum class State { runnable, too_far_ahead, in_barrier, in_warp_call, exited };
+  enum class State { runnable, too_far_ahead, in_barrier, in_warp_call, at_mbarrier, exited };
 
   State state = State::exited;
   bool yielded = false;   // suspended itself although it could go on: an atomic or a volatile access
@@ -87,6 +88,7 @@ struct Lane {
   Block* block = nullptr;
   WarpCall* call = nullptr;                 // while in_warp_call
   BarrierCall barrier = {};                 // while in_barrier: at 1 … 15, when its whole warp has come
+  MbarrierCall mbarrier;                    // while at_mbarrier
   PendingAccesses accesses;                 // while counting
   std::array<std::uint64_t, 8> found = {};  // the latest atomic and volatile accesses: places, addresses and values, hashed
   unsigned found_next = 0;                  // the oldest of these
@@ -161,10 +163,12 @@ class Block {
   Order& order() { return order_; }
   SharedRaces& races() { return races_; }
   AsyncOps& async_ops() { return async_ops_; }
+  Mbarriers& mbarriers() { return mbarriers_; }
   Counters& counters() { return *counters_; }
   bool coin() { return next_random(random_) >> 63; }  // thrown by the seed
   const StackPool& stacks() const { return stacks_; }
   std::uint32_t linear_index() const { return linear_index_; }
+  std::size_t threads() const { return threads_; }
   bool yielded() const { return yielded_; }                 // in the last round: a lane made an atomic or volatile access
   bool stored() const { return stored_; }                   // a lane stored
   std::vector<std::string> spinning() const;                // who reads what, and where
@@ -224,6 +228,7 @@ class Block {
   Order order_;
   SharedRaces races_;
   AsyncOps async_ops_;
+  Mbarriers mbarriers_;
   std::array<std::vector<PendingAccess>, 2> requests_;  // of issue(): through one pointer, lanes may reach both memories
   std::array<NamedBarrier, named_barriers> named_barriers_;
 };

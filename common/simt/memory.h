@@ -23,7 +23,8 @@ enum Shadow : std::uint8_t {
   written = 2,            // by the host or by a kernel
   written_by_launch = 4,  // by the launch that runs now
   being_read = 8,         // by an asynchronous operation of an ordered launch; perhaps it is over
-  being_written = 16      // by an asynchronous operation that is under way
+  being_written = 16,     // by an asynchronous operation that is under way
+  is_mbarrier = 32        // its bytes are no plain access's
 };
 inline constexpr std::uint8_t shadow_after_store = allocated | written | written_by_launch;
 

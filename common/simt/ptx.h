@@ -102,6 +102,61 @@ inline void cp_async_wait_group() {
   simt::cp_async_wait_group(pending);
 }
 
+struct alignas(8) Mbarrier {
+  std::uint64_t opaque;
+};
+
+// Whether a phase is over. Who does not look at it has not waited: that is why it is no bool.
+class PhaseIsOver {
+ public:
+  [[gnu::always_inline]] PhaseIsOver(Mbarrier& barrier, bool over) : barrier_(barrier), over_(over) {}
+  [[gnu::always_inline]] operator bool() const {
+    if (over_) simt::mbarrier_acquire(&barrier_);
+    return over_;
+  }
+
+ private:
+  Mbarrier& barrier_;
+  bool over_;
+};
+
+[[gnu::always_inline]] inline void mbarrier_init(Mbarrier& barrier, int arrivals,
+                                                 const std::source_location where = std::source_location::current()) {
+  simt::mbarrier_init(&barrier, arrivals, where);
+}
+[[gnu::always_inline]] inline void mbarrier_inval(Mbarrier& barrier,
+                                                  const std::source_location where = std::source_location::current()) {
+  simt::mbarrier_inval(&barrier, where);
+}
+[[gnu::always_inline]] inline void mbarrier_arrive(Mbarrier& barrier,
+                                                   const std::source_location where = std::source_location::current()) {
+  simt::mbarrier_arrive(&barrier, where);
+}
+[[gnu::always_inline]] inline void mbarrier_arrive_expect_tx(
+    Mbarrier& barrier, int bytes, const std::source_location where = std::source_location::current()) {
+  simt::mbarrier_arrive_expect_tx(&barrier, bytes, where);
+}
+[[gnu::always_inline]] inline void mbarrier_expect_tx(Mbarrier& barrier, int bytes,
+                                                      const std::source_location where = std::source_location::current()) {
+  simt::mbarrier_expect_tx(&barrier, bytes, where);
+}
+[[gnu::always_inline]] inline PhaseIsOver mbarrier_test_wait(
+    Mbarrier& barrier, int parity, const std::source_location where = std::source_location::current()) {
+  return {barrier, simt::mbarrier_test_wait(&barrier, parity, where)};
+}
+[[gnu::always_inline]] inline PhaseIsOver mbarrier_try_wait(
+    Mbarrier& barrier, int parity, const std::source_location where = std::source_location::current()) {
+  return {barrier, simt::mbarrier_try_wait(&barrier, parity, where)};
+}
+[[gnu::always_inline]] inline void mbarrier_wait(Mbarrier& barrier, int parity,
+                                                 const std::source_location where = std::source_location::current()) {
+  simt::mbarrier_wait(&barrier, parity, where);
+}
+[[gnu::always_inline]] inline void cp_async_mbarrier_arrive(
+    Mbarrier& barrier, const std::source_location where = std::source_location::current()) {
+  simt::cp_async_mbarrier_arrive(&barrier, where);
+}
+
 [[gnu::always_inline]] inline void red_add_f32(float* to, float x) { simt::red_add(to, 1, x, 0.0f, 0.0f, 0.0f); }
 [[gnu::always_inline]] inline void red_add_v2_f32(float* to, float a, float b) { simt::red_add(to, 2, a, b, 0.0f, 0.0f); }
 [[gnu::always_inline]] inline void red_add_v4_f32(float* to, float a, float b, float c, float d) {

@@ -32,6 +32,8 @@ class SharedRaces {
   // As Races::access().
   std::optional<Conflict> access(Order& order, const Who& who, std::size_t offset, std::size_t bytes, Kind kind, Scope scope,
                                  bool wide = false);
+  // As Races::done(), of a store.
+  void stored(Order& order, const Who& actor, Time time, std::size_t offset, std::size_t bytes);
   // A whole row, at a multiple of 16. `first`: the thread of the first half. False: it is not recorded, since it may race, or
   // must be kept by word; then each thread's part is an access of its own.
   bool touch_row(Order& order, const Who& first, std::size_t offset, Kind kind, Halves halves);

@@ -78,6 +78,13 @@ std::vector<int> copy_groups(const std::vector<int>& values);
 // [64].
 std::vector<int> copy_pipeline(const std::vector<int>& tiles);
 
+// The same by warps of their own: one copies, and its copies arrive at mbarriers; two add up, and arrive at others when they
+// have left a stage. Returns [64].
+std::vector<int> mbarrier_ring(const std::vector<int>& tiles);
+// 128 threads meet at an mbarrier: in round r, thread t reads 1000 r + (t + 1) % 128. At last all read a 5. Returns [rounds +
+// 1, 128].
+std::vector<int> mbarrier_rounds(int rounds);
+
 // ---- conformance_kernels.sm_90.cu: a device below compute capability 9.0 has no kernels for these ----
 
 // stmatrix.x4 by one warp into 64 rows of 8 elements, all ones before. `registers` is [32, 4]; lane l gives the address of row

@@ -10,14 +10,15 @@
 namespace faulty {
 
 struct Fault {
-  std::string name;   // of the kernel's function, and of the comment that marks the faulty line in faulty_kernels.cu
+  std::string name;   // of the kernel's function, and of the comment that marks the faulty line in faulty_….cu
   std::string kind;   // what the finding must be called
   std::string names;  // what its text must contain: the allocation or member, or who waits where
   void (*run)();
   void (*mended)();
 };
 
-const std::vector<Fault>& faults();
+const std::vector<Fault>& faults();  // all of them
+std::vector<Fault> faults_of_mbarriers();
 
 // Kernels with a race on shared or device memory: two lines, marked "// one: NAME" and "// other:
 // NAME", that nothing orders. Which of them comes second, and so gets the report, is up to the schedule; the report names both.
@@ -28,7 +29,8 @@ struct Race {
   void (*mended)();    // its twin, with what was missing
 };
 
-const std::vector<Race>& races();
+const std::vector<Race>& races();  // all of them
+std::vector<Race> races_of_mbarriers();
 
 void correct();  // a kernel without a fault that does all the things the faulty ones do
 // What 64 threads read of copies of 1 for which they did not wait.

@@ -45,6 +45,8 @@ TEST_CASE("no conformance kernel is reported under a hundred schedules") {
     conformance::copy_async(16, seed % 2 == 0, bytes, sizes);
     const std::vector<int> groups = conformance::copy_groups({1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12});
     const std::vector<int> sums = conformance::copy_pipeline(tiles);
+    const std::vector<int> ring_sums = conformance::mbarrier_ring(tiles);
+    conformance::mbarrier_rounds(5);
     conformance::store_matrices(seed % 2 == 0, fragments, own_rows);
     conformance::store_rows(seed % 2 == 0, fragments);
     conformance::meet_in_clusters({12, 2, 1}, {2, 2, 1});
@@ -61,6 +63,7 @@ TEST_CASE("no conformance kernel is reported under a hundred schedules") {
     REQUIRE(findings.empty());
     REQUIRE(groups == std::vector<int>{1, 2, 3, 3, 4, 11, 7, 8, 15, 9, 10, 23});  // whenever the copies land
     REQUIRE(sums == std::vector<int>(64, 36));
+    REQUIRE(ring_sums == sums);
     for (std::size_t i = 0; i < 3; ++i) REQUIRE(reduced[i] == std::vector<float>(std::size_t{5} << i, 100.0f));
   }
   runtime::configure({});

@@ -18,11 +18,12 @@ namespace {
 
 // "tests/simt/faulty_kernels.cu:41" for the line that the comment "// fault: NAME" marks; "unknown place" where there is none.
 std::string marked_place(const std::string& name, const std::string& mark = "fault") {
-  std::ifstream source("tests/simt/faulty_kernels.cu");
-  std::string line;
-  for (int number = 1; std::getline(source, line); ++number) {
-    if ((line + ' ').find("// " + mark + ": " + name + ' ') != std::string::npos)
-      return "tests/simt/faulty_kernels.cu:" + std::to_string(number);
+  for (const std::string path : {"tests/simt/faulty_kernels.cu", "tests/simt/faulty_mbarriers.cu"}) {
+    std::ifstream source(path);
+    std::string line;
+    for (int number = 1; std::getline(source, line); ++number) {
+      if ((line + ' ').find("// " + mark + ": " + name + ' ') != std::string::npos) return path + ":" + std::to_string(number);
+    }
   }
   return "unknown place";
 }
