@@ -29,12 +29,19 @@ bool observe_fault(Lane& lane, const Access& access);
 // Looks for races of an access that is otherwise sound.
 void observe_shared(Lane& lane, const Access& access);
 void observe_device(Lane& lane, const Access& access);
+// A store to shared memory that is no bulk copy's: these must be fenced for one.
+void note_generic_store(Lane& lane, const Access& store);
 // The two ends of a cp.async, when it is issued and when its thread has waited for it. False if it is so wrong that nothing can
 // be copied.
 bool observe_async(Lane& lane, const AsyncOp& op);
 void observe_landing(Lane& lane, const AsyncOp& op);
 // The same of an operation that a thread has waited for at an mbarrier.
 void observe_done(Block& block, const AsyncOp& op, std::uint16_t actor, Time time);
+// The source of a copy: read at some time from now to the wait, and until then nobody may store there.
+void observe_source(Lane& lane, const Access& source);
+// The far end of a bulk store, when its thread has waited; or when its block has ended, and nobody ever could.
+void observe_bulk_written(Lane& lane, const AsyncOp& op);
+void observe_never_waited(Block& block, const AsyncOp& op);
 // An access to eight bytes of shared memory that are kept in no record, and an earlier one that nothing orders before it.
 void report_race(Lane& lane, const Access& access, const AccessRecord& earlier, Kind earlier_kind);
 // A row of ldmatrix or stmatrix, which must lie in shared memory; and a part of it, read by the lane that gets it, or written

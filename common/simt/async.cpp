@@ -15,40 +15,54 @@ void AsyncOps::begin_block(std::size_t threads) {
   ops_.clear();
   unused_ = none;
   issued_ = to_arrive_ = 0;
+  stores_.clear();
+  loads_.clear();
+  read_.clear();
   lanes_.assign(threads, {});
 }
 
 template <class F>
 void AsyncOps::each_under_way(F f) {
-  for (const OfLane& lane : lanes_) {
-    for (std::uint32_t index = lane.first; index != none; index = ops_[index].next) f(ops_[index]);
+  for (const auto* const lanes : {&lanes_, &stores_}) {
+    for (const OfLane& lane : *lanes) {
+      for (std::uint32_t index = lane.first; index != none; index = ops_[index].next) f(ops_[index]);
+    }
   }
+  for (const std::uint32_t index : loads_) f(ops_[index]);
 }
 
 void AsyncOps::land(Block& block, AsyncOp& op) {
   if (op.landed) return;
   op.landed = true;
-  if (op.barrier != nullptr) {
+  if (op.barrier != nullptr && op.writes.count == 0) {
     for (std::uint32_t i = lanes_[op.issuer].first; &ops_[i] != &op; i = ops_[i].next) land(block, ops_[i]);
     --to_arrive_;
     block.mbarriers().copies_arrive(block, *op.barrier, {op.issuer, op.number});
     return;
   }
   auto* to = reinterpret_cast<std::uint8_t*>(op.writes.begin);
+  if (Heap::contains(op.writes.begin)) {
+    if (op.reads.count > 0) read_source(op);
+    std::memcpy(to, read_.at(op.number).data(), op.writes.count);
+    return;
+  }
   std::memcpy(to, reinterpret_cast<const void*>(op.reads.begin), op.reads.count);
   std::memset(to + op.reads.count, 0, op.writes.count - op.reads.count);
+  if (op.barrier == nullptr) return;
+  --to_arrive_;
+  block.mbarriers().bytes_arrive(block, *op.barrier, op.number, op.writes.count);
 }
 
 // At a random time: at the instruction, or at any later commit or wait of the thread.
 void AsyncOps::land_some(Lane& lane, const OfLane& mine) {
   if (options().async_mode != AsyncMode::random) return;
   for (std::uint32_t index = mine.first; index != none; index = ops_[index].next) {
+    if (Heap::contains(ops_[index].writes.begin) && lane.block->coin()) read_source(ops_[index]);
     if (lane.block->coin()) land(*lane.block, ops_[index]);
   }
 }
 
-AsyncOp& AsyncOps::push(Lane& lane, const AsyncOp& op) {
-  OfLane& mine = lanes_[static_cast<std::size_t>(lane.index)];
+std::uint32_t AsyncOps::add(Lane& lane, const AsyncOp& op) {
   std::uint32_t index = unused_;
   if (index == none) {
     index = static_cast<std::uint32_t>(ops_.size());
@@ -58,9 +72,14 @@ AsyncOp& AsyncOps::push(Lane& lane, const AsyncOp& op) {
   }
   ops_[index] = op;
   ops_[index].issuer = static_cast<std::uint32_t>(lane.index);
-  ops_[index].group = mine.group;
   ops_[index].number = ++issued_;
   ops_[index].next = none;
+  return index;
+}
+
+AsyncOp& AsyncOps::push(Lane& lane, OfLane& mine, const AsyncOp& op) {
+  const std::uint32_t index = add(lane, op);
+  ops_[index].group = mine.group;
   (mine.first == none ? mine.first : ops_[mine.last].next) = index;
   mine.last = index;
   return ops_[index];
@@ -74,30 +93,41 @@ AsyncOp AsyncOps::pop(OfLane& mine) {
   return op;
 }
 
-namespace {
-
-bool lands_at_once(Block& block) {
+bool AsyncOps::lands_at_once(Block& block) {
   const AsyncMode mode = options().async_mode;
   return mode == AsyncMode::eager || (mode == AsyncMode::random && block.coin());
 }
 
+namespace {
+
+// Marks in the shadow of device memory take one worker.
+std::uint8_t* shadow_of_writes(Block& block, const AsyncOp& op) {
+  if (!Heap::contains(op.writes.begin)) return block.arena().shadow(op.writes.begin);
+  return block.run().ordered ? Heap::shadow(op.writes.begin) : nullptr;
+}
+
 }  // namespace
 
-void AsyncOps::issue(Lane& lane, const AsyncOp& op) {
-  std::uint8_t* const shadow = lane.block->arena().shadow(op.writes.begin);
+void AsyncOps::mark_writes(Block& block, const AsyncOp& op) {
+  std::memset(reinterpret_cast<void*>(op.writes.begin), 0xff, op.writes.count);  // NaN in every format
+  std::uint8_t* const shadow = shadow_of_writes(block, op);
+  if (shadow == nullptr) return;
   if (!all_marked(shadow, op.writes.count, 0, being_written)) {
     each_under_way([&](AsyncOp& earlier) { earlier.overwritten |= earlier.writes.overlap(op.writes); });
   }
   add_marks(shadow, op.writes.count, being_written);
-  AsyncOp& issued = push(lane, op);
-  std::memset(reinterpret_cast<void*>(op.writes.begin), 0xff, op.writes.count);  // NaN in every format
+}
+
+void AsyncOps::issue(Lane& lane, const AsyncOp& op) {
+  mark_writes(*lane.block, op);
+  AsyncOp& issued = push(lane, lanes_[static_cast<std::size_t>(lane.index)], op);
   if (lands_at_once(*lane.block)) land(*lane.block, issued);
 }
 
 void AsyncOps::arrive(Lane& lane, Mbarrier& barrier) {
-  const OfLane& mine = lanes_[static_cast<std::size_t>(lane.index)];
+  OfLane& mine = lanes_[static_cast<std::size_t>(lane.index)];
   for (std::uint32_t index = mine.first; index != none; index = ops_[index].next) ops_[index].arrives = true;
-  AsyncOp& arrival = push(lane, {.reads = {}, .writes = {}, .pc = nullptr, .barrier = &barrier});
+  AsyncOp& arrival = push(lane, mine, {.reads = {}, .writes = {}, .pc = nullptr, .barrier = &barrier});
   ++to_arrive_;
   if (lands_at_once(*lane.block)) land(*lane.block, arrival);
 }
@@ -125,6 +155,16 @@ std::uint16_t AsyncOps::actor_of(Block& block, OfLane& mine) {
 }
 
 std::uint16_t AsyncOps::seen(Block& block, const Mbarrier::Copies& copies, Time time) {
+  if (copies.bulk) {
+    const auto found =
+        std::find_if(loads_.begin(), loads_.end(), [&](std::uint32_t i) { return ops_[i].number == copies.last; });
+    const AsyncOp op = ops_[*found];
+    ops_[*found].next = std::exchange(unused_, *found);
+    loads_.erase(found);
+    remove_written_marks(block, op);
+    if (!op.overwritten) observe_done(block, op, op.barrier->actor, time);
+    return op.barrier->actor;
+  }
   OfLane& mine = lanes_[copies.thread];
   const std::uint16_t actor = actor_of(block, mine);
   while (mine.first != none && ops_[mine.first].number <= copies.last) {
@@ -165,7 +205,8 @@ void AsyncOps::wait(Lane& lane, std::size_t pending) {
 }
 
 void AsyncOps::remove_written_marks(Block& block, const AsyncOp& op) {
-  std::uint8_t* const shadow = block.arena().shadow(op.writes.begin);
+  std::uint8_t* const shadow = shadow_of_writes(block, op);
+  if (shadow == nullptr) return;
   if (!op.overwritten) return remove_marks(shadow, op.writes.count, being_written);
   for (std::uint32_t i = 0; i < op.writes.count; ++i) {  // some of these bytes the later one has now
     if (find_writer({op.writes.begin + i, 1}) == nullptr) remove_marks(shadow + i, 1, being_written);

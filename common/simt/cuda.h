@@ -68,6 +68,12 @@ bool mbarrier_test_wait(void* barrier, int parity, const std::source_location& w
 bool mbarrier_try_wait(void* barrier, int parity, const std::source_location& where);
 void mbarrier_acquire(void* barrier);
 void mbarrier_wait(void* barrier, int parity, const std::source_location& where);
+void bulk_load(void* to, const void* from, int bytes, void* barrier, const std::source_location& where);
+void bulk_store(void* to, const void* from, int bytes);
+void bulk_commit_group();
+void bulk_wait_group(int pending, bool until_read);
+void fence_proxy_async();
+void fence_mbarrier_init();
 
 enum class Shuffle { index, up, down, butterfly };
 std::uint64_t shuffle(const char* name, Shuffle mode, std::uint32_t mask, std::uint64_t value, int bytes, int operand,

@@ -32,15 +32,13 @@ AccessRecord record_of(const Lane& lane, Time time, const void* pc) {
 std::string MbarrierCall::describe() const {
   const auto amount = [](std::int64_t n, const char* what) { return std::to_string(n) + ' ' + what + (n == 1 ? "" : "s"); };
   const Mbarrier& b = *barrier;
-  std::string missing = b.pending > 0 ? amount(b.pending, "arrival") : "";
-  if (b.bytes != 0) {
-    missing += missing.empty() ? "" : " and ";
-    missing += b.bytes > 0 ? amount(b.bytes, "byte")
-                           : "that somebody expects " + amount(-std::int64_t{b.bytes}, "byte") + ", which have come,";
-  }
+  std::string missing = !b.live ? "its mbarrier" : b.pending > 0 ? amount(b.pending, "arrival") : "";
+  if (b.live && b.bytes > 0) missing += (missing.empty() ? "" : " and ") + amount(b.bytes, "byte");
+  std::string state = "it is in phase " + std::to_string(b.phase) + ", of parity " + std::to_string(b.phase & 1);
+  if (!missing.empty()) state += ", which lacks " + missing;
+  if (b.bytes < 0) state += "; " + amount(-std::int64_t{b.bytes}, "byte") + " have come that nobody expects";
   return std::string(name) + " of " + describe_target(*block, address) + " for the phase of parity " + std::to_string(parity) +
-         " (it is in phase " + std::to_string(b.phase) + ", of parity " + std::to_string(b.phase & 1) + ", which lacks " +
-         (b.live ? missing : "its mbarrier") + ")";
+         " (" + state + ")";
 }
 
 Mbarrier& Mbarriers::at(std::uintptr_t address) {
@@ -149,6 +147,12 @@ void Mbarriers::copies_arrive(Block& block, Mbarrier& barrier, const Mbarrier::C
   barrier.landed.push_back(copies);
   --barrier.pending;
   end_phase_if_over(block, barrier, nullptr);
+}
+
+void Mbarriers::bytes_arrive(Block& block, Mbarrier& barrier, std::uint64_t copy, std::uint32_t bytes) {
+  barrier.landed.push_back({0, copy, true});
+  barrier.bytes -= static_cast<std::int32_t>(bytes);
+  if (barrier.live) end_phase_if_over(block, barrier, nullptr);
 }
 
 void Mbarriers::end_phase_if_over(Block& block, Mbarrier& barrier, const Lane* last) {

@@ -27,9 +27,10 @@ class Block;
 struct Mbarrier {
   static constexpr int most = (1 << 20) - 1;  // arrivals, and bytes that are expected
 
-  struct Copies {  // of a thread, that arrive together: all that it issued up to this one
+  struct Copies {  // of a thread, that arrive together: all that it issued up to this one; or one bulk copy
     std::uint32_t thread;
     std::uint64_t last;
+    bool bulk = false;
   };
   struct Use {
     Time time = 0;
@@ -87,10 +88,10 @@ class Mbarriers {
   Mbarrier* use(Lane& lane, const MbarrierCall& call);
   // Copies of a thread have landed, and arrive.
   void copies_arrive(Block& block, Mbarrier& barrier, const Mbarrier::Copies& copies);
+  void bytes_arrive(Block& block, Mbarrier& barrier, std::uint64_t copy, std::uint32_t bytes);
 
  private:
   Mbarrier& at(std::uintptr_t address);
-  void arrive(Block& block, Mbarrier& barrier);
   void end_phase_if_over(Block& block, Mbarrier& barrier, const Lane* last);
   void set(Lane& lane, const MbarrierCall& call, Mbarrier& barrier);
 

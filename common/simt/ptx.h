@@ -15,8 +15,11 @@ namespace simt::ptx {
 using simt::bar_arrive;
 using simt::bar_sync;
 using simt::barrier_sync;
+using simt::bulk_commit_group;
 using simt::cp_async_commit_group;
 using simt::cp_async_wait_all;
+using simt::fence_mbarrier_init;
+using simt::fence_proxy_async;
 
 template <class T>
 inline constexpr bool is_mma_operand = std::is_same_v<T, __half> || std::is_same_v<T, __nv_bfloat16>;
@@ -155,6 +158,20 @@ class PhaseIsOver {
 [[gnu::always_inline]] inline void cp_async_mbarrier_arrive(
     Mbarrier& barrier, const std::source_location where = std::source_location::current()) {
   simt::cp_async_mbarrier_arrive(&barrier, where);
+}
+
+[[gnu::always_inline]] inline void bulk_load(void* to, const void* from, int bytes, Mbarrier& barrier,
+                                             const std::source_location where = std::source_location::current()) {
+  simt::bulk_load(to, from, bytes, &barrier, where);
+}
+[[gnu::always_inline]] inline void bulk_store(void* to, const void* from, int bytes) { simt::bulk_store(to, from, bytes); }
+template <int pending>
+inline void bulk_wait_group() {
+  simt::bulk_wait_group(pending, false);
+}
+template <int pending>
+inline void bulk_wait_group_read() {
+  simt::bulk_wait_group(pending, true);
 }
 
 [[gnu::always_inline]] inline void red_add_f32(float* to, float x) { simt::red_add(to, 1, x, 0.0f, 0.0f, 0.0f); }

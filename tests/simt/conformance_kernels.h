@@ -103,6 +103,17 @@ std::vector<std::uint16_t> store_rows(bool swizzled, const std::vector<std::uint
 // sums are 0 before. Returns [slots, width].
 std::vector<float> reduce(int width, int slots, const std::vector<float>& values, const std::vector<int>& slot_of_thread);
 
+// As mbarrier_ring(), where one thread asks for bulk copies of whole tiles.
+std::vector<int> bulk_ring(const std::vector<int>& tiles);
+// Tile i has 100 i + t at [i, t], copied from two buffers in a group of its own; but if i % 3 is 2, it stays 0. And the first
+// numbers of all, as they are read behind a wait.
+struct BulkStores {
+  std::vector<int> tiles;  // [tiles, 64]
+  std::vector<int> first;  // [tiles]
+};
+BulkStores bulk_stores(int tiles);
+std::vector<int> bulk_there_and_back(const std::vector<int>& values);  // [4, 64], the same
+
 // Blocks that wait for all others of their cluster, with so much shared memory that a device holds one on a multiprocessor.
 // `together`: launched in clusters. Returns how many of its cluster each block saw: [blocks of the grid].
 std::vector<int> meet_in_clusters(std::array<unsigned, 3> grid, std::array<unsigned, 3> cluster, bool together = true);

@@ -2157,12 +2157,12 @@ std::vector<T> joined(std::vector<T> all, const std::vector<T>& more) {
 }  // namespace
 
 const std::vector<Fault>& faults() {
-  static const std::vector<Fault> all = joined(own_faults(), faults_of_mbarriers());
+  static const std::vector<Fault> all = joined(joined(own_faults(), faults_of_mbarriers()), faults_of_bulk_copies());
   return all;
 }
 
 const std::vector<Race>& races() {
-  static const std::vector<Race> all = joined(own_races(), races_of_mbarriers());
+  static const std::vector<Race> all = joined(joined(own_races(), races_of_mbarriers()), races_of_bulk_copies());
   return all;
 }
 

@@ -19,6 +19,7 @@ struct Fault {
 
 const std::vector<Fault>& faults();  // all of them
 std::vector<Fault> faults_of_mbarriers();
+std::vector<Fault> faults_of_bulk_copies();
 
 // Kernels with a race on shared or device memory: two lines, marked "// one: NAME" and "// other:
 // NAME", that nothing orders. Which of them comes second, and so gets the report, is up to the schedule; the report names both.
@@ -31,6 +32,7 @@ struct Race {
 
 const std::vector<Race>& races();  // all of them
 std::vector<Race> races_of_mbarriers();
+std::vector<Race> races_of_bulk_copies();
 
 void correct();  // a kernel without a fault that does all the things the faulty ones do
 // What 64 threads read of copies of 1 for which they did not wait.

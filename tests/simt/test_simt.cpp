@@ -18,7 +18,8 @@ namespace {
 
 // "tests/simt/faulty_kernels.cu:41" for the line that the comment "// fault: NAME" marks; "unknown place" where there is none.
 std::string marked_place(const std::string& name, const std::string& mark = "fault") {
-  for (const std::string path : {"tests/simt/faulty_kernels.cu", "tests/simt/faulty_mbarriers.cu"}) {
+  for (const std::string path :
+       {"tests/simt/faulty_kernels.cu", "tests/simt/faulty_mbarriers.cu", "tests/simt/faulty_bulk.cu"}) {
     std::ifstream source(path);
     std::string line;
     for (int number = 1; std::getline(source, line); ++number) {

@@ -87,6 +87,17 @@ REMARKS = [
         "`mbarrier_wait` is a loop",
     ),
     Remark(
+        r"bulk_(load|store)",
+        "no",
+        "what a bulk copy reads or writes is seen by other copies and by threads as PTX promises, and no earlier; `--sim-async` chooses when",
+    ),
+    Remark(r"bulk_(commit_group|wait_group|wait_group_read)", "no", ""),
+    Remark(
+        r"fence_proxy_async|fence_mbarrier_init",
+        "no",
+        "by the thread that stored, and before the barrier; PTX may be read so that behind it is enough",
+    ),
+    Remark(
         r"red_add(_v2|_v4)?_f32",
         EXACT + "instructions, requests, sectors",
         "sectors by a rule that was found by measuring; of a vector each element is an atomic of its own; subnormal numbers become 0",
