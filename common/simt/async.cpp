@@ -15,6 +15,7 @@ void AsyncOps::begin_block(std::size_t threads) {
   ops_.clear();
   unused_ = none;
   issued_ = to_arrive_ = 0;
+  patience_ = 0;
   stores_.clear();
   loads_.clear();
   read_.clear();
@@ -37,7 +38,7 @@ void AsyncOps::land(Block& block, AsyncOp& op) {
   if (op.barrier != nullptr && op.writes.count == 0) {
     for (std::uint32_t i = lanes_[op.issuer].first; &ops_[i] != &op; i = ops_[i].next) land(block, ops_[i]);
     --to_arrive_;
-    block.mbarriers().copies_arrive(block, *op.barrier, {op.issuer, op.number});
+    block.mbarriers().copies_arrive(block, *op.barrier, {op.issuer, op.number}, op.pc);
     return;
   }
   auto* to = reinterpret_cast<std::uint8_t*>(op.writes.begin);
@@ -50,7 +51,7 @@ void AsyncOps::land(Block& block, AsyncOp& op) {
   std::memset(to + op.reads.count, 0, op.writes.count - op.reads.count);
   if (op.barrier == nullptr) return;
   --to_arrive_;
-  block.mbarriers().bytes_arrive(block, *op.barrier, op.number, op.writes.count);
+  block.mbarriers().bytes_arrive(block, *op.barrier, {op.issuer, op.number, true}, op.writes.count);
 }
 
 // At a random time: at the instruction, or at any later commit or wait of the thread.
@@ -124,17 +125,19 @@ void AsyncOps::issue(Lane& lane, const AsyncOp& op) {
   if (lands_at_once(*lane.block)) land(*lane.block, issued);
 }
 
-void AsyncOps::arrive(Lane& lane, Mbarrier& barrier) {
+void AsyncOps::arrive(Lane& lane, Mbarrier& barrier, const void* pc) {
   OfLane& mine = lanes_[static_cast<std::size_t>(lane.index)];
   for (std::uint32_t index = mine.first; index != none; index = ops_[index].next) ops_[index].arrives = true;
-  AsyncOp& arrival = push(lane, mine, {.reads = {}, .writes = {}, .pc = nullptr, .barrier = &barrier});
+  AsyncOp& arrival = push(lane, mine, {.reads = {}, .writes = {}, .pc = pc, .barrier = &barrier});
   ++to_arrive_;
   if (lands_at_once(*lane.block)) land(*lane.block, arrival);
 }
 
 bool AsyncOps::land_for_mbarriers(Block& block, bool stuck) {
+  constexpr int most_patience = 256;
   if (to_arrive_ == 0) return false;
   const bool random = options().async_mode == AsyncMode::random;
+  stuck |= ++patience_ > most_patience;
   if (!stuck && !random) return false;
   const std::size_t before = to_arrive_;
   const Mbarrier* chosen = nullptr;  // of those that somebody waits for, any
@@ -146,6 +149,7 @@ bool AsyncOps::land_for_mbarriers(Block& block, bool stuck) {
     if (op.barrier == nullptr || op.landed) return;
     if ((stuck && op.barrier == chosen) || (random && block.coin())) land(block, op);
   });
+  if (stuck) patience_ = 0;
   return to_arrive_ < before;
 }
 
@@ -189,6 +193,12 @@ AsyncOp* AsyncOps::find_reader(const Bytes& bytes) {
   each_under_way([&](AsyncOp& op) {
     if (op.reads.overlap(bytes)) found = &op;
   });
+  return found;
+}
+
+bool AsyncOps::arrive_at(const Mbarrier& barrier) {
+  bool found = false;
+  each_under_way([&](const AsyncOp& op) { found |= op.barrier == &barrier; });
   return found;
 }
 

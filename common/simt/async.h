@@ -60,9 +60,9 @@ class AsyncOps {
   void begin_block(std::size_t threads);
 
   void issue(Lane& lane, const AsyncOp& op);
-  void commit(Lane& lane);                     // what was issued since the last commit is one group
-  void wait(Lane& lane, std::size_t pending);  // until at most `pending` groups are under way
-  void arrive(Lane& lane, Mbarrier& barrier);  // what was issued so far, once it has landed
+  void commit(Lane& lane);                                     // what was issued since the last commit is one group
+  void wait(Lane& lane, std::size_t pending);                  // until at most `pending` groups are under way
+  void arrive(Lane& lane, Mbarrier& barrier, const void* pc);  // what was issued so far, once it has landed
 
   void issue_load(Lane& lane, const AsyncOp& op);
   void issue_store(Lane& lane, const AsyncOp& op);
@@ -72,7 +72,7 @@ class AsyncOps {
   void end_block(Block& block);
 
   // At the end of each round. Of what arrives at mbarriers some lands, if the mode says so; or if the block is stuck, and some
-  // lane asks for it. True if something has landed.
+  // lane asks for it (or has asked for long: others may go on for ever without it). True if something has landed.
   bool land_for_mbarriers(Block& block, bool stuck);
   // Somebody has found the end of the phase in which these arrived: until `time`, these are the actor's that it returns.
   std::uint16_t seen(Block& block, const Mbarrier::Copies& copies, Time time);
@@ -80,6 +80,7 @@ class AsyncOps {
   // One under way that writes any of these bytes, or reads them; null if there is none. Looks at all: ask the shadow first.
   AsyncOp* find_writer(const Bytes& bytes);
   AsyncOp* find_reader(const Bytes& bytes);
+  bool arrive_at(const Mbarrier& barrier);  // some that are under way
 
  private:
   static constexpr std::uint32_t none = 0xffffffffu;
@@ -113,6 +114,7 @@ class AsyncOps {
   std::uint32_t unused_ = none;  // the first of ops_ that is not in use
   std::uint64_t issued_ = 0;
   std::size_t to_arrive_ = 0;  // that have not landed
+  int patience_ = 0;           // so many rounds ago, something arrived, or could have
 };
 
 }  // namespace simt

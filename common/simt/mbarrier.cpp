@@ -6,6 +6,7 @@
 #include "common/simt/access.h"
 #include "common/simt/collectives.h"
 #include "common/simt/cuda.h"
+#include "common/simt/symbols.h"
 
 namespace simt {
 namespace {
@@ -115,6 +116,7 @@ void Mbarriers::init(Lane& lane, const MbarrierCall& call, int arrivals) {
 void Mbarriers::inval(Lane& lane, const MbarrierCall& call) {
   Mbarrier* const barrier = use(lane, call);
   if (barrier == nullptr) return;
+  if (lane.block->async_ops().arrive_at(*barrier)) refuse(lane, call, "copies that arrive there are under way");
   set(lane, call, *barrier);
   barrier->live = false;
   remove_marks(lane.block->arena().shadow(call.address), 8, written);
@@ -142,17 +144,24 @@ void Mbarriers::arrive(Lane& lane, const MbarrierCall& call) {
   end_phase_if_over(*lane.block, *barrier, &lane);
 }
 
-void Mbarriers::copies_arrive(Block& block, Mbarrier& barrier, const Mbarrier::Copies& copies) {
-  if (!barrier.live || barrier.pending == 0) return;  // it has none left to give
+void Mbarriers::copies_arrive(Block& block, Mbarrier& barrier, const Mbarrier::Copies& copies, const void* pc) {
+  if (barrier.pending == 0) {
+    block.run().report("mbarrier misuse", place_of(pc), pc, [&] {
+      return "copies arrive at " + describe_target(block, barrier.address) +
+             ", all arrivals of whose phase have come, and it waits for bytes\n  of " +
+             describe_thread(block.run().launch, block.linear_index(), copies.thread);
+    });
+    return;
+  }
   barrier.landed.push_back(copies);
   --barrier.pending;
   end_phase_if_over(block, barrier, nullptr);
 }
 
-void Mbarriers::bytes_arrive(Block& block, Mbarrier& barrier, std::uint64_t copy, std::uint32_t bytes) {
-  barrier.landed.push_back({0, copy, true});
+void Mbarriers::bytes_arrive(Block& block, Mbarrier& barrier, const Mbarrier::Copies& copy, std::uint32_t bytes) {
+  barrier.landed.push_back(copy);
   barrier.bytes -= static_cast<std::int32_t>(bytes);
-  if (barrier.live) end_phase_if_over(block, barrier, nullptr);
+  end_phase_if_over(block, barrier, nullptr);
 }
 
 void Mbarriers::end_phase_if_over(Block& block, Mbarrier& barrier, const Lane* last) {
@@ -287,9 +296,9 @@ void mbarrier_wait(void* barrier, int parity, const std::source_location& where)
 
 void cp_async_mbarrier_arrive(void* barrier, const std::source_location& where) {
   Lane& lane = lane_or_die();
-  Mbarrier* const used =
-      lane.block->mbarriers().use(lane, call_of("cp.async.mbarrier.arrive", barrier, where, __builtin_return_address(0)));
-  if (used != nullptr) lane.block->async_ops().arrive(lane, *used);
+  const void* const pc = __builtin_return_address(0);
+  Mbarrier* const used = lane.block->mbarriers().use(lane, call_of("cp.async.mbarrier.arrive", barrier, where, pc));
+  if (used != nullptr) lane.block->async_ops().arrive(lane, *used, pc);
 }
 
 }  // namespace simt

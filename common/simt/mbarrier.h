@@ -87,8 +87,8 @@ class Mbarriers {
   // The mbarrier that the lane is about to use; null if there is none, which was reported.
   Mbarrier* use(Lane& lane, const MbarrierCall& call);
   // Copies of a thread have landed, and arrive.
-  void copies_arrive(Block& block, Mbarrier& barrier, const Mbarrier::Copies& copies);
-  void bytes_arrive(Block& block, Mbarrier& barrier, std::uint64_t copy, std::uint32_t bytes);
+  void copies_arrive(Block& block, Mbarrier& barrier, const Mbarrier::Copies& copies, const void* pc);
+  void bytes_arrive(Block& block, Mbarrier& barrier, const Mbarrier::Copies& copy, std::uint32_t bytes);
 
  private:
   Mbarrier& at(std::uintptr_t address);

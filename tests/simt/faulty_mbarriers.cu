@@ -186,6 +186,28 @@ __global__ void mbarrier_copies_missing(const float* q, float* o) {
   o[t] = smem.values[0][63 - t];
 }
 
+template <bool mended>
+__global__ void mbarrier_copies_too_many(const float* q, float*) {
+  auto& smem = device::shared_storage<PhaseSmem>();
+  make(smem.full, mended ? 2 : 1);
+  if (threadIdx.x != 0) return;
+  ptx::mbarrier_arrive_expect_tx(smem.full, 16);
+  ptx::cp_async_4(smem.values[0], q);
+  ptx::cp_async_mbarrier_arrive(smem.full);  // fault: mbarrier_copies_too_many
+  ptx::cp_async_wait_all();
+}
+
+template <bool mended>
+__global__ void mbarrier_ended_under_copies(const float* q, float*) {
+  auto& smem = device::shared_storage<PhaseSmem>();
+  make(smem.full, 1);
+  if (threadIdx.x != 0) return;
+  ptx::cp_async_4(smem.values[0], q);
+  ptx::cp_async_mbarrier_arrive(smem.full);
+  if (mended) ptx::mbarrier_wait(smem.full, 0);
+  ptx::mbarrier_inval(smem.full);  // fault: mbarrier_ended_under_copies
+}
+
 // ---- races ----
 
 template <bool mended>
@@ -343,6 +365,25 @@ __global__ void mbarrier_source_stored(float* q, float* o) {
   o[t] = smem.values[0][t];
 }
 
+// Thread 1 never comes to rest before thread 0 has seen its copy.
+__global__ void restless_kernel(const float* q, float* o) {
+  auto& smem = device::shared_storage<PhaseSmem>();
+  make(smem.full, 1);
+  int* const counts = reinterpret_cast<int*>(smem.values[1]);
+  if (threadIdx.x == 0) counts[0] = counts[1] = 0;
+  __syncthreads();
+  if (threadIdx.x == 0) {
+    ptx::cp_async_4(smem.values[0], q);
+    ptx::cp_async_mbarrier_arrive(smem.full);
+    ptx::mbarrier_wait(smem.full, 0);
+    atomicAdd(&counts[0], 1);
+  } else if (threadIdx.x == 1) {
+    int found = 0;
+    while (atomicAdd(&counts[0], 0) == 0) found += atomicAdd(&counts[1], 1);
+    o[0] = found;
+  }
+}
+
 template <auto kernel>
 void run() {
   runtime::Buffer q("q", 256 * sizeof(float)), o("o", 256 * sizeof(float));
@@ -353,6 +394,8 @@ void run() {
 }
 
 }  // namespace
+
+void restless() { run<restless_kernel>(); }
 
 #define TWINS(kernel) run<kernel<false>>, run<kernel<true>>
 
@@ -386,6 +429,9 @@ std::vector<Fault> faults_of_mbarriers() {
       {"mbarrier_expects_bytes", "deadlock", wait + "0 (it is in phase 0, of parity 0, which lacks 128 bytes)",
        TWINS(mbarrier_expects_bytes)},
       {"mbarrier_used_after_inval", "uninitialised read", "it is an mbarrier no longer", TWINS(mbarrier_used_after_inval)},
+      {"mbarrier_copies_too_many", misuse, "copies arrive at PhaseSmem::full.opaque, all arrivals of whose phase have come",
+       TWINS(mbarrier_copies_too_many)},
+      {"mbarrier_ended_under_copies", misuse, "copies that arrive there are under way", TWINS(mbarrier_ended_under_copies)},
       {"mbarrier_copies_missing", "deadlock", wait + "0 (it is in phase 0, of parity 0, which lacks 32 arrivals)",
        TWINS(mbarrier_copies_missing)},
   };

@@ -347,6 +347,14 @@ TEST_CASE("asynchronous copies land when the mode says") {
   CHECK(landed(runtime::AsyncMode::random, 1) == some);
 }
 
+TEST_CASE("copies arrive at an mbarrier although other threads go on and on") {
+  for (const runtime::AsyncMode mode : async_modes) {
+    const WithOptions options({1, mode, 0});
+    faulty::restless();
+    CHECK(runtime::take_findings().empty());
+  }
+}
+
 TEST_CASE("a fault that many threads make at one line is one finding with a count") {
   faulty::two_faults();
   const std::vector<runtime::Finding> findings = runtime::take_findings();
