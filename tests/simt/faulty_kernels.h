@@ -58,7 +58,7 @@ void chain(int blocks, int threads, std::size_t shared_bytes = 0, std::size_t re
 void spin_with_stores(int blocks);  // the first block waits for the second, if there is one, and stores while it does
 void spin_with_tickets();           // the first block waits for the second
 void all_spin(int blocks, int threads);
-void restless();                             // one thread counts while another one waits for its copy at an mbarrier
+float restless();  // how far one thread counts while another one waits for its copy at an mbarrier: 2^20 at most
 int beginnings_of_named_rounds(int rounds);  // of 256 threads: more, if the launch ran again
 void print_and_count();                      // three blocks print; the launch runs again, in order
 

@@ -252,6 +252,24 @@ __global__ void mbarrier_store_behind_arrival(const float*, float* o) {
   o[t] = smem.values[0][63 - t];  // other: mbarrier_store_behind_arrival
 }
 
+// Nor are they seen if another thread arrives later.
+template <bool mended>
+__global__ void mbarrier_store_between_arrivals(const float*, float* o) {
+  auto& smem = device::shared_storage<PhaseSmem>();
+  const int t = threadIdx.x;
+  make(smem.full, 2);
+  if (t == 0) {
+    if (!mended) ptx::mbarrier_arrive(smem.full);
+    smem.values[0][0] = 1.0f;  // one: mbarrier_store_between_arrivals
+    if (mended) ptx::mbarrier_arrive(smem.full);
+  }
+  if (t == 32) {
+    ptx::mbarrier_arrive(smem.full);
+    ptx::mbarrier_wait(smem.full, 0);
+    o[t] = smem.values[0][0];  // other: mbarrier_store_between_arrivals
+  }
+}
+
 template <bool mended>
 __global__ void mbarrier_asked_once(const float*, float* o) {
   auto& smem = device::shared_storage<PhaseSmem>();
@@ -365,22 +383,23 @@ __global__ void mbarrier_source_stored(float* q, float* o) {
   o[t] = smem.values[0][t];
 }
 
-// Thread 1 never comes to rest before thread 0 has seen its copy.
+// Thread 1 counts, and finds a new number each time, until thread 0 has seen its copy.
 __global__ void restless_kernel(const float* q, float* o) {
   auto& smem = device::shared_storage<PhaseSmem>();
   make(smem.full, 1);
-  int* const counts = reinterpret_cast<int*>(smem.values[1]);
-  if (threadIdx.x == 0) counts[0] = counts[1] = 0;
+  int& count = *reinterpret_cast<int*>(smem.values[1]);
+  if (threadIdx.x == 0) count = 0;
   __syncthreads();
+  constexpr int end = 1 << 20;
   if (threadIdx.x == 0) {
     ptx::cp_async_4(smem.values[0], q);
     ptx::cp_async_mbarrier_arrive(smem.full);
     ptx::mbarrier_wait(smem.full, 0);
-    atomicAdd(&counts[0], 1);
+    atomicAdd(&count, end);
   } else if (threadIdx.x == 1) {
-    int found = 0;
-    while (atomicAdd(&counts[0], 0) == 0) found += atomicAdd(&counts[1], 1);
-    o[0] = found;
+    int rounds = 0;
+    while (atomicAdd(&count, 1) < end) ++rounds;
+    o[0] = rounds;
   }
 }
 
@@ -395,7 +414,14 @@ void run() {
 
 }  // namespace
 
-void restless() { run<restless_kernel>(); }
+float restless() {
+  float rounds = 0.0f;
+  runtime::Buffer in("in", sizeof(float)), out("out", sizeof(float));
+  in.upload(&rounds, sizeof(float));
+  launch(restless_kernel, {1, 64, sizeof(PhaseSmem)}, in.as<const float>(), out.as<float>());
+  out.download(&rounds, sizeof(float));
+  return rounds;
+}
 
 #define TWINS(kernel) run<kernel<false>>, run<kernel<true>>
 
@@ -443,6 +469,7 @@ std::vector<Race> races_of_mbarriers() {
       {"mbarrier_ended_unseen", "PhaseSmem::full", TWINS(mbarrier_ended_unseen)},
       {"mbarrier_early_parity", "PhaseSmem::values[0][", TWINS(mbarrier_early_parity)},
       {"mbarrier_store_behind_arrival", "PhaseSmem::values[0][", TWINS(mbarrier_store_behind_arrival)},
+      {"mbarrier_store_between_arrivals", "PhaseSmem::values[0][0]", TWINS(mbarrier_store_between_arrivals)},
       {"mbarrier_asked_once", "PhaseSmem::values[0][", TWINS(mbarrier_asked_once)},
       {"mbarrier_waited_for_others", "PhaseSmem::values[0][", TWINS(mbarrier_waited_for_others)},
       {"mbarrier_refilled_early", "PhaseSmem::values[0][", TWINS(mbarrier_refilled_early)},
