@@ -74,6 +74,13 @@ std::uintptr_t first_without(Lane& lane, const Access& access, std::uint8_t mark
   return address;
 }
 
+// The first byte of the access that has a mark.
+std::uintptr_t first_with(Lane& lane, const Access& access, std::uint8_t mark) {
+  std::uintptr_t address = access.address;
+  while (address < access.address + access.bytes && !(shadow_of(lane, address) & mark)) ++address;
+  return address;
+}
+
 // Neither device nor shared memory, nor the lane's own stack. Constants, parameters and built-in variables may be read; a GPU
 // would stop at anything else.
 void observe_elsewhere(Lane& lane, const Access& access) {
@@ -95,7 +102,8 @@ void observe_elsewhere(Lane& lane, const Access& access) {
 // A store to what an asynchronous operation, of any block, still reads.
 void report_reader(Lane& lane, const Access& store) {
   Run& run = lane.block->run();
-  for (Block* const block : run.open) {
+  const bool device = Heap::contains(store.address);
+  for (Block* const block : device ? run.open : std::vector{lane.block}) {
     AsyncOp* const other = block->async_ops().find_reader({store.address, store.bytes});
     if (other == nullptr) continue;
     other->source_stored = true;
@@ -112,11 +120,16 @@ void report_reader(Lane& lane, const Access& store) {
   }
 }
 
-// An access to what an asynchronous operation of the block writes. False if there is none: the mark is of one that is over.
+// An access to what an asynchronous operation writes. False if there is none: the mark is of one that is over.
 bool report_writer(Lane& lane, const Access& access) {
   const Unobserved unobserved;
   Block& block = *lane.block;
-  const AsyncOp* const other = block.async_ops().find_writer({access.address, access.bytes});
+  const AsyncOp* other = block.async_ops().find_writer({access.address, access.bytes});
+  const Block* of = &block;
+  for (std::size_t i = 0; other == nullptr && Heap::contains(access.address) && i < block.run().open.size(); ++i) {
+    of = block.run().open[i];
+    other = block.run().open[i]->async_ops().find_writer({access.address, access.bytes});
+  }
   if (other == nullptr) return false;
   const std::string place = place_of(access.pc);
   const std::string copy_place = place_of(other->pc);
@@ -124,7 +137,7 @@ bool report_writer(Lane& lane, const Access& access) {
     return std::string(access.kind == Kind::read ? "read of " : "write to ") +
            describe_target(lane, std::max(access.address, other->writes.begin)) +
            ", to which an asynchronous copy is under way\n  copied at " + with_callers(copy_place, other->pc) + " by " +
-           describe_thread(block.run().launch, block.linear_index(), other->issuer) + ", which has not waited for it\n  " +
+           describe_thread(block.run().launch, of->linear_index(), other->issuer) + ", which has not waited for it\n  " +
            (access.kind == Kind::write ? "written" : "read") + " at " + with_callers(place, access.pc) + " by " +
            block.describe(lane);
   };
@@ -158,6 +171,11 @@ bool observe_fault(Lane& lane, const Access& access) {
     report(lane, std::string("out-of-bounds ") + verb(access.kind), access.pc,
            [&] { return amount(access) + ", " + describe_target(lane, outside); });
     return false;  // red zones lie there: going on harms nothing and may show more
+  }
+  if (const auto barrier = first_with(lane, access, is_mbarrier); barrier < end) {
+    report(lane, "mbarrier misuse", access.pc,
+           [&] { return amount(access) + " at " + describe_target(lane, barrier) + ", which is an mbarrier"; });
+    return false;
   }
   if (access.aligned && access.address % access.bytes != 0) {
     report(lane, std::string("misaligned ") + verb(access.kind), access.pc, [&] {
@@ -209,25 +227,42 @@ void note_access_of(Lane& lane, const Access& access, Form form) {
 
 namespace {
 
-template <class Conflict>
-void report_race(Lane& lane, const Access& access, const Conflict& conflict, std::uintptr_t memory_begin) {
+void report_race(Lane& lane, const Access& access, const AccessRecord& earlier, Kind earlier_kind, std::uintptr_t address,
+                 bool sizes_differ) {
   const Unobserved unobserved;
-  const bool earlier_wrote = conflict.earlier_kind == Kind::write;
+  const bool earlier_wrote = earlier_kind == Kind::write;
   std::string order = access.kind == Kind::read ? "read after write" : earlier_wrote ? "write after write" : "write after read";
-  if (conflict.sizes_differ) order += ", by atomics of different sizes,";
+  if (sizes_differ) order += ", by atomics of different sizes,";
   const std::string place = place_of(access.pc);
-  const std::string earlier_place = place_of(conflict.earlier.pc());
+  const std::string earlier_place = place_of(earlier.pc());
   const auto text = [&] {
-    return order + " of " + describe_target(lane, memory_begin + conflict.offset) + ", with nothing that orders them\n  " +
-           (earlier_wrote ? "written" : "read") + " at " + with_callers(earlier_place, conflict.earlier.pc()) + " by " +
-           describe_thread(lane.block->run().launch, conflict.earlier.block(), conflict.earlier.thread()) + "\n  " +
-           (access.kind == Kind::write ? "written" : "read") + " at " + with_callers(place, access.pc) + " by " +
+    return order + " of " + describe_target(lane, address) + ", with nothing that orders them\n  " +
+           (earlier_wrote ? "written" : "read") + " at " + with_callers(earlier_place, earlier.pc()) + " by " +
+           (earlier.is_asynchronous() ? "an asynchronous copy, for which the thread below has not waited"
+                                      : describe_thread(lane.block->run().launch, earlier.block(), earlier.thread())) +
+           "\n  " + (access.kind == Kind::write ? "written" : "read") + " at " + with_callers(place, access.pc) + " by " +
            lane.block->describe(lane);
   };
   lane.block->run().report("race", place, access.pc, text, earlier_place);
 }
 
+template <class Conflict>
+void report_race(Lane& lane, const Access& access, const Conflict& conflict, std::uintptr_t memory_begin) {
+  report_race(lane, access, conflict.earlier, conflict.earlier_kind, memory_begin + conflict.offset, conflict.sizes_differ);
+}
+
 }  // namespace
+
+void report_race(Lane& lane, const Access& access, const AccessRecord& earlier, Kind earlier_kind) {
+  report_race(lane, access, earlier, earlier_kind, access.address, false);
+}
+
+void note_generic_store(Lane& lane, const Access& store) {
+  Block& block = *lane.block;
+  if (!block.proxies().on()) return;
+  block.proxies().stored(store.address - block.arena().begin(), store.bytes,
+                         {block.order().now(), static_cast<std::uint16_t>(lane.index), store.pc});
+}
 
 void observe_shared(Lane& lane, const Access& access) {
   Block& block = *lane.block;
@@ -236,6 +271,7 @@ void observe_shared(Lane& lane, const Access& access) {
                                              access.bytes, access.kind, access.scope, access.wide);
   if (conflict) [[unlikely]]
     report_race(lane, access, *conflict, block.arena().begin());
+  if (access.kind == Kind::write) note_generic_store(lane, access);
 }
 
 void observe_device(Lane& lane, const Access& access) {
@@ -257,7 +293,7 @@ void observe_matrix_row(Lane& lane, const Access& row) {
     lane.block->stop(lane);
   }
   const std::uint8_t needed = load ? allocated | written : allocated;
-  if (row.address % row.bytes != 0 || !all_marked(arena.shadow(row.address), row.bytes, needed)) [[unlikely]] {
+  if (row.address % row.bytes != 0 || !all_marked(arena.shadow(row.address), row.bytes, needed, is_mbarrier)) [[unlikely]] {
     observe_fault(lane, row);
   }
 }
@@ -278,9 +314,6 @@ void observe_matrix_part(Lane& lane, const Access& part) {
   if (all_marked(shadow, part.bytes, 0, being_written) || !report_writer(lane, part)) observe_shared(lane, part);
 }
 
-namespace {
-
-// The source of a copy: read at some time from now to the thread's wait, and until then nobody may store there.
 void observe_source(Lane& lane, const Access& source) {
   std::uint8_t* const shadow = Heap::shadow(source.address);
   if (!all_marked(shadow, source.bytes, allocated | written) && !observe_fault(lane, source)) return;
@@ -293,8 +326,6 @@ void observe_source(Lane& lane, const Access& source) {
     lane.block->run_again(lane);
   }
 }
-
-}  // namespace
 
 bool observe_async(Lane& lane, const AsyncOp& op) {
   const SharedArena& arena = lane.block->arena();
@@ -352,6 +383,34 @@ void observe_landing(Lane& lane, const AsyncOp& op) {
     observe_device(lane, {op.reads.begin, op.reads.count, Kind::read, false, op.pc});
   }
   observe_shared(lane, {op.writes.begin, op.writes.count, Kind::write, false, op.pc});
+}
+
+void observe_done(Block& block, const AsyncOp& op, std::uint16_t actor, Time time) {
+  Run& run = block.run();
+  if (!run.races) return;
+  if (run.ordered && op.reads.count > 0 && !op.source_stored) {
+    run.device_races.done(block.order(), {actor, op.pc}, time, op.issuer, op.reads.begin - Heap::base, op.reads.count,
+                          Kind::read);
+  }
+  const std::size_t offset = op.writes.begin - block.arena().begin();
+  if (block.proxies().on()) block.proxies().forget(offset, op.writes.count);
+  block.races().stored(block.order(), {actor, op.pc}, time, offset, op.writes.count);
+}
+
+void observe_bulk_written(Lane& lane, const AsyncOp& op) {
+  const Run& run = lane.block->run();
+  if (run.races && run.ordered) observe_device(lane, {op.writes.begin, op.writes.count, Kind::write, false, op.pc});
+}
+
+void observe_never_waited(Block& block, const AsyncOp& op) {
+  Run& run = block.run();
+  constexpr Time never = asynchronous - 1;
+  if (!run.races || !run.ordered) return;
+  for (std::uintptr_t at = op.writes.begin; at < op.writes.begin + op.writes.count; at += 4) {
+    run.device_races.put(block.order(), (at - Heap::base) / 4,
+                         {block.linear_index(), never, op.pc, static_cast<std::uint16_t>(op.issuer), 15, Scope::thread, false},
+                         Kind::write);
+  }
 }
 
 // ---- for cuda.h: accesses that kernels report themselves, because the compiler would not report them as one ----

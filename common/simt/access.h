@@ -29,10 +29,21 @@ bool observe_fault(Lane& lane, const Access& access);
 // Looks for races of an access that is otherwise sound.
 void observe_shared(Lane& lane, const Access& access);
 void observe_device(Lane& lane, const Access& access);
+// A store to shared memory that is no bulk copy's: these must be fenced for one.
+void note_generic_store(Lane& lane, const Access& store);
 // The two ends of a cp.async, when it is issued and when its thread has waited for it. False if it is so wrong that nothing can
 // be copied.
 bool observe_async(Lane& lane, const AsyncOp& op);
 void observe_landing(Lane& lane, const AsyncOp& op);
+// The same of an operation that a thread has waited for at an mbarrier.
+void observe_done(Block& block, const AsyncOp& op, std::uint16_t actor, Time time);
+// The source of a copy: read at some time from now to the wait, and until then nobody may store there.
+void observe_source(Lane& lane, const Access& source);
+// The far end of a bulk store, when its thread has waited; or when its block has ended, and nobody ever could.
+void observe_bulk_written(Lane& lane, const AsyncOp& op);
+void observe_never_waited(Block& block, const AsyncOp& op);
+// An access to eight bytes of shared memory that are kept in no record, and an earlier one that nothing orders before it.
+void report_race(Lane& lane, const Access& access, const AccessRecord& earlier, Kind earlier_kind);
 // A row of ldmatrix or stmatrix, which must lie in shared memory; and a part of it, read by the lane that gets it, or written
 // by the lane that holds it. What stmatrix stores counts as written from the moment when all lanes have come.
 void observe_matrix_row(Lane& lane, const Access& row);
@@ -115,8 +126,9 @@ void note_access_of(Lane& lane, const Access& access, Form form);
   if (lane.counting && !access.counted) note_access_of(lane, access, shared ? Form::shared : Form::global);
   const bool read = access.kind == Kind::read;
   const std::uint8_t needed = read ? allocated | written : allocated;
+  const std::uint8_t wrong = read ? being_written | is_mbarrier : being_read | being_written | is_mbarrier;
   const bool aligned = !access.aligned || access.address % access.bytes == 0;
-  if (!aligned || !all_marked(shadow, access.bytes, needed, read ? being_written : being_read | being_written)) [[unlikely]] {
+  if (!aligned || !all_marked(shadow, access.bytes, needed, wrong)) [[unlikely]] {
     if (!observe_fault(lane, access)) return;
   } else if (!read) {
     std::memset(shadow, shadow_after_store, access.bytes);

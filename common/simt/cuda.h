@@ -58,6 +58,22 @@ void cp_async(void* to, const void* from, std::uint32_t bytes, std::uint32_t sou
 void cp_async_commit_group();
 void cp_async_wait_group(int pending);
 void cp_async_wait_all();
+void cp_async_mbarrier_arrive(void* barrier, const std::source_location& where);
+void mbarrier_init(void* barrier, int arrivals, const std::source_location& where);
+void mbarrier_inval(void* barrier, const std::source_location& where);
+void mbarrier_arrive(void* barrier, const std::source_location& where);
+void mbarrier_arrive_expect_tx(void* barrier, int bytes, const std::source_location& where);
+void mbarrier_expect_tx(void* barrier, int bytes, const std::source_location& where);
+bool mbarrier_test_wait(void* barrier, int parity, const std::source_location& where);  // what others did is seen after acquire
+bool mbarrier_try_wait(void* barrier, int parity, const std::source_location& where);
+void mbarrier_acquire(void* barrier);
+void mbarrier_wait(void* barrier, int parity, const std::source_location& where);
+void bulk_load(void* to, const void* from, int bytes, void* barrier, const std::source_location& where);
+void bulk_store(void* to, const void* from, int bytes);
+void bulk_commit_group();
+void bulk_wait_group(int pending, bool until_read);
+void fence_proxy_async();
+void fence_mbarrier_init();
 
 enum class Shuffle { index, up, down, butterfly };
 std::uint64_t shuffle(const char* name, Shuffle mode, std::uint32_t mask, std::uint64_t value, int bytes, int operand,

@@ -175,6 +175,8 @@ void Block::begin(Run& run, std::uint64_t linear_index, Counters& counters) {
   order_.begin_block(linear_index_, threads_, run.ordered ? &run.device_flags : nullptr);
   races_.reserve(shared_bytes);
   async_ops_.begin_block(threads_);
+  mbarriers_.begin_block();
+  proxies_.begin_block(run.proxies, shared_bytes, threads_);
 
   warps_.clear();
   warp_order_.clear();
@@ -206,6 +208,7 @@ void Block::begin(Run& run, std::uint64_t linear_index, Counters& counters) {
       run_->launch.call(run_->launch.kernel, run_->launch.params);
       await_products(lane);
       await_issued(lane);
+      async_ops_.end_lane(lane);
       lane.state = Lane::State::exited;
       lane.yielded = false;
       ++exited_;
@@ -227,8 +230,12 @@ Block::Status Block::round() {
     moved |= result.moved;
     if (run_->stopped) return Status::stuck;
   }
-  if (exited_ == threads_) return Status::done;
+  if (exited_ == threads_) {
+    async_ops_.end_block(*this);
+    return Status::done;
+  }
   moved |= release_barrier();
+  moved |= async_ops_.land_for_mbarriers(*this, !moved);
   if (!ran && !moved) {
     report_stuck();
     return Status::stuck;
@@ -520,6 +527,7 @@ void Block::report_stuck() {
     };
     if (lane.state == Lane::State::in_barrier) waits_in(lane.barrier);
     if (lane.state == Lane::State::in_warp_call) waits_in(*lane.call);
+    if (lane.state == Lane::State::at_mbarrier) waits_in(lane.mbarrier);
     waiting["warp " + std::to_string(lane.warp()) + " lanes @ " + state] |= 1u << lane.lane();
   }
   std::string text = "every thread of block " + to_string(position(run_->launch.grid, linear_index_)) + " waits";
@@ -557,7 +565,7 @@ const void* Block::spins_at() const {
 }
 
 void Block::stop(Lane& lane) {
-  if (!run_->needs_order) await_products(lane);  // what is wrong with them comes first
+  if (!run_->runs_again()) await_products(lane);  // what is wrong with them comes first
   run_->stopped = true;
   lane.wait();
   __builtin_unreachable();  // a stopped launch resumes no lane
@@ -565,6 +573,11 @@ void Block::stop(Lane& lane) {
 
 void Block::run_again(Lane& lane) {
   run_->needs_order = true;
+  stop(lane);
+}
+
+void Block::run_again_with_proxies(Lane& lane) {
+  run_->needs_proxies = true;
   stop(lane);
 }
 
@@ -581,10 +594,11 @@ std::string describe_thread(const Launch& launch, std::uint64_t block, unsigned 
 
 std::size_t volume(dim3 size) { return std::size_t{size.x} * size.y * size.z; }
 
-Run::Run(const Launch& launch_, bool ordered_)
+Run::Run(const Launch& launch_, bool ordered_, bool proxies_)
     : launch(launch_),
       ordered(ordered_),
       races(options().races),
+      proxies(races && proxies_),
       tracing(options().trace),
       counting(options().counters || tracing),
       first_mark(Marks::first_of(volume(launch.grid))) {
@@ -778,19 +792,21 @@ void validate(const Launch& launch) {
 
 void launch(const Launch& launch) {
   static std::mutex one_launch_at_a_time;
-  static std::set<Function> ordered_kernels;  // seen to need it
+  static std::set<Function> ordered_kernels, bulk_kernels;  // seen to need it
   const std::lock_guard lock(one_launch_at_a_time);
   validate(launch);
   const Snapshot before;
   if (options().counters) Footprint::clear();
-  auto run = std::make_unique<Run>(launch, ordered_kernels.contains(launch.kernel));
-  execute(*run);
-  if (run->needs_order) {
+  const auto begun = [&] {
+    return std::make_unique<Run>(launch, ordered_kernels.contains(launch.kernel), bulk_kernels.contains(launch.kernel));
+  };
+  auto run = begun();
+  for (execute(*run); run->runs_again(); execute(*run)) {
     before.restore();
     if (options().counters) Footprint::clear();
-    ordered_kernels.insert(launch.kernel);
-    run = std::make_unique<Run>(launch, true);
-    execute(*run);
+    if (run->needs_order) ordered_kernels.insert(launch.kernel);
+    if (run->needs_proxies) bulk_kernels.insert(launch.kernel);
+    run = begun();
   }
   if (!run->stopped) {
     for (const std::uintptr_t address : before.changed_unseen()) {

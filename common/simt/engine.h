@@ -27,8 +27,10 @@
 #include "common/simt/async.h"
 #include "common/simt/counters.h"
 #include "common/simt/fiber.h"
+#include "common/simt/mbarrier.h"
 #include "common/simt/memory.h"
 #include "common/simt/mma.h"
+#include "common/simt/proxies.h"
 #include "common/simt/races.h"
 #include "common/simt/rows.h"
 #include "common/simt/simt.h"
@@ -70,7 +72,7 @@ struct WarpCall {
 };
 
 struct Lane {
-  enum class State { runnable, too_far_ahead, in_barrier, in_warp_call, exited };
+  enum class State { runnable, too_far_ahead, in_barrier, in_warp_call, at_mbarrier, exited };
 
   State state = State::exited;
   bool yielded = false;   // suspended itself although it could go on: an atomic or a volatile access
@@ -87,6 +89,7 @@ struct Lane {
   Block* block = nullptr;
   WarpCall* call = nullptr;                 // while in_warp_call
   BarrierCall barrier = {};                 // while in_barrier: at 1 … 15, when its whole warp has come
+  MbarrierCall mbarrier;                    // while at_mbarrier
   PendingAccesses accesses;                 // while counting
   std::array<std::uint64_t, 8> found = {};  // the latest atomic and volatile accesses: places, addresses and values, hashed
   unsigned found_next = 0;                  // the oldest of these
@@ -116,11 +119,13 @@ struct Warp {
 
 // What all workers share during one launch.
 struct Run {
-  Run(const Launch& launch_, bool ordered_);
+  bool runs_again() const { return needs_order || needs_proxies; }
+  Run(const Launch& launch_, bool ordered_, bool proxies_);
 
   const Launch& launch;
   const bool ordered;                    // one worker: flags in device memory change in a seeded order, races are named exactly
   const bool races;                      // look for them
+  const bool proxies;                    // there are bulk copies: look for what they cannot see
   const bool tracing;                    // the first warp of the first block
   const bool counting;                   // what is traced, too
   std::uint32_t first_mark;              // for Marks, unless ordered
@@ -132,7 +137,8 @@ struct Run {
   std::atomic<std::size_t> next{0};      // into order
   std::atomic<bool> stopped{false};      // a fault after which the launch cannot go on
   std::atomic<bool> needs_order{false};  // a flag in device memory, or what may be a race there, was seen: run again, ordered
-  std::vector<Block*> open;              // if ordered: the blocks that have begun and not ended
+  std::atomic<bool> needs_proxies{false};  // a bulk copy was seen: run again
+  std::vector<Block*> open;                // if ordered: the blocks that have begun and not ended
   std::mutex mutex;
   std::string printed;                                // by the kernel; guarded by mutex
   std::vector<Finding> findings;                      // guarded by mutex
@@ -161,10 +167,13 @@ class Block {
   Order& order() { return order_; }
   SharedRaces& races() { return races_; }
   AsyncOps& async_ops() { return async_ops_; }
+  Mbarriers& mbarriers() { return mbarriers_; }
+  Proxies& proxies() { return proxies_; }
   Counters& counters() { return *counters_; }
   bool coin() { return next_random(random_) >> 63; }  // thrown by the seed
   const StackPool& stacks() const { return stacks_; }
   std::uint32_t linear_index() const { return linear_index_; }
+  std::size_t threads() const { return threads_; }
   bool yielded() const { return yielded_; }                 // in the last round: a lane made an atomic or volatile access
   bool stored() const { return stored_; }                   // a lane stored
   std::vector<std::string> spinning() const;                // who reads what, and where
@@ -177,6 +186,7 @@ class Block {
   void arrive_named(Warp& warp, WarpCall* const calls[warp_size]);  // of all its lanes that have not exited
   [[noreturn]] void stop(Lane& lane);                               // ends the launch from within a lane
   [[noreturn]] void run_again(Lane& lane);                          // the same, for the launch to run again, in order
+  [[noreturn]] void run_again_with_proxies(Lane& lane);
   std::string describe(const Lane& lane) const;
 
  private:
@@ -224,6 +234,8 @@ class Block {
   Order order_;
   SharedRaces races_;
   AsyncOps async_ops_;
+  Mbarriers mbarriers_;
+  Proxies proxies_;
   std::array<std::vector<PendingAccess>, 2> requests_;  // of issue(): through one pointer, lanes may reach both memories
   std::array<NamedBarrier, named_barriers> named_barriers_;
 };

@@ -245,7 +245,7 @@ void copy_if_different(void* to, const void* from, std::size_t bytes) {
 }
 
 void clear_marks_of_launch(std::uint8_t* shadow, std::size_t bytes) {
-  constexpr std::uint8_t of_launch = written_by_launch | being_read;
+  constexpr std::uint8_t of_launch = written_by_launch | being_read | being_written;
   constexpr std::uint64_t all = 0x0101010101010101u * of_launch;
   std::uint64_t word, any = 0;
   std::size_t i = 0;

@@ -23,7 +23,8 @@ enum Shadow : std::uint8_t {
   written = 2,            // by the host or by a kernel
   written_by_launch = 4,  // by the launch that runs now
   being_read = 8,         // by an asynchronous operation of an ordered launch; perhaps it is over
-  being_written = 16      // by an asynchronous operation that is under way
+  being_written = 16,     // by an asynchronous operation that is under way; in device memory, of an ordered launch
+  is_mbarrier = 32        // its bytes are no plain access's
 };
 inline constexpr std::uint8_t shadow_after_store = allocated | written | written_by_launch;
 
@@ -167,6 +168,20 @@ class Marks {
       if (reader != me && reader != marker.covers[3]) leave(marks.reader, reader, me, marker);
       const Mark writer = marks.writer.load();
       found |= writer >= marker.launch && writer != marker.mine() && may_race(writer, marker.mine(), marker);
+    }
+    return found;
+  }
+
+  // And of what a bulk copy writes.
+  static bool suspicious_bulk_store(std::uintptr_t address, std::size_t bytes, const Marker& marker) {
+    const std::uintptr_t begin = address - Heap::base;
+    const Mark me = marker.copying();
+    bool found = false;
+    for (std::uintptr_t word = begin / 4; word < (begin + bytes + 3) / 4; ++word) {
+      OfWord& marks = of_words[word];
+      leave(marks.writer, marks.writer.load(std::memory_order_relaxed), me, marker);
+      const Mark reader = marks.reader.load();
+      found |= reader >= marker.launch && reader != marker.mine() && may_race(reader, marker.mine(), marker);
     }
     return found;
   }

@@ -15,8 +15,11 @@ namespace simt::ptx {
 using simt::bar_arrive;
 using simt::bar_sync;
 using simt::barrier_sync;
+using simt::bulk_commit_group;
 using simt::cp_async_commit_group;
 using simt::cp_async_wait_all;
+using simt::fence_mbarrier_init;
+using simt::fence_proxy_async;
 
 template <class T>
 inline constexpr bool is_mma_operand = std::is_same_v<T, __half> || std::is_same_v<T, __nv_bfloat16>;
@@ -100,6 +103,75 @@ inline std::uint32_t prmt(std::uint32_t low, std::uint32_t high, std::uint32_t s
 template <int pending>
 inline void cp_async_wait_group() {
   simt::cp_async_wait_group(pending);
+}
+
+struct alignas(8) Mbarrier {
+  std::uint64_t opaque;
+};
+
+// Whether a phase is over. Who does not look at it has not waited: that is why it is no bool.
+class PhaseIsOver {
+ public:
+  [[gnu::always_inline]] PhaseIsOver(Mbarrier& barrier, bool over) : barrier_(barrier), over_(over) {}
+  [[gnu::always_inline]] operator bool() const {
+    if (over_) simt::mbarrier_acquire(&barrier_);
+    return over_;
+  }
+
+ private:
+  Mbarrier& barrier_;
+  bool over_;
+};
+
+[[gnu::always_inline]] inline void mbarrier_init(Mbarrier& barrier, int arrivals,
+                                                 const std::source_location where = std::source_location::current()) {
+  simt::mbarrier_init(&barrier, arrivals, where);
+}
+[[gnu::always_inline]] inline void mbarrier_inval(Mbarrier& barrier,
+                                                  const std::source_location where = std::source_location::current()) {
+  simt::mbarrier_inval(&barrier, where);
+}
+[[gnu::always_inline]] inline void mbarrier_arrive(Mbarrier& barrier,
+                                                   const std::source_location where = std::source_location::current()) {
+  simt::mbarrier_arrive(&barrier, where);
+}
+[[gnu::always_inline]] inline void mbarrier_arrive_expect_tx(
+    Mbarrier& barrier, int bytes, const std::source_location where = std::source_location::current()) {
+  simt::mbarrier_arrive_expect_tx(&barrier, bytes, where);
+}
+[[gnu::always_inline]] inline void mbarrier_expect_tx(Mbarrier& barrier, int bytes,
+                                                      const std::source_location where = std::source_location::current()) {
+  simt::mbarrier_expect_tx(&barrier, bytes, where);
+}
+[[gnu::always_inline]] inline PhaseIsOver mbarrier_test_wait(
+    Mbarrier& barrier, int parity, const std::source_location where = std::source_location::current()) {
+  return {barrier, simt::mbarrier_test_wait(&barrier, parity, where)};
+}
+[[gnu::always_inline]] inline PhaseIsOver mbarrier_try_wait(
+    Mbarrier& barrier, int parity, const std::source_location where = std::source_location::current()) {
+  return {barrier, simt::mbarrier_try_wait(&barrier, parity, where)};
+}
+[[gnu::always_inline]] inline void mbarrier_wait(Mbarrier& barrier, int parity,
+                                                 const std::source_location where = std::source_location::current()) {
+  simt::mbarrier_wait(&barrier, parity, where);
+}
+[[gnu::always_inline]] inline void cp_async_mbarrier_arrive(
+    Mbarrier& barrier, const std::source_location where = std::source_location::current()) {
+  simt::cp_async_mbarrier_arrive(&barrier, where);
+}
+
+[[gnu::always_inline]] inline void bulk_load(void* to, const void* from, int bytes, Mbarrier& barrier,
+                                             const std::source_location where = std::source_location::current()) {
+  simt::bulk_load(to, from, bytes, &barrier, where);
+}
+[[gnu::always_inline]] inline void bulk_store(void* to, const void* from, int bytes) { simt::bulk_store(to, from, bytes); }
+template <int pending>
+inline void bulk_wait_group() {
+  simt::bulk_wait_group(pending, false);
+}
+template <int pending>
+inline void bulk_wait_group_read() {
+  simt::bulk_wait_group(pending, true);
 }
 
 [[gnu::always_inline]] inline void red_add_f32(float* to, float x) { simt::red_add(to, 1, x, 0.0f, 0.0f, 0.0f); }

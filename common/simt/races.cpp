@@ -94,6 +94,8 @@ void Order::begin_block(std::uint32_t block, std::size_t threads, Flags* device_
   now_ = 1;
   barrier_ = 0;
   ++generation_;
+  actors_ = 0;
+  last_joined_ = {};
   threads_.assign(threads, {});
   common_past_ = {};
   with_news_.clear();
@@ -111,16 +113,22 @@ void Order::has_news(std::uint32_t thread) {
   if (!std::exchange(current(thread).has_news, true)) with_news_.push_back(thread);
 }
 
+bool Order::saw(std::uint32_t thread, std::size_t whom, Time time) {
+  if (time <= barrier_) return true;
+  const auto& seen = current(thread).past.clocks;
+  return seen != nullptr && whom < seen->size() && (*seen)[whom] >= time;
+}
+
 bool Order::before(const AccessRecord& earlier, std::uint32_t thread) {
+  const Time time = earlier.time() & ~asynchronous;
   if (earlier.block() == block_) {
-    if (earlier.thread() == thread || earlier.time() <= barrier_) return true;
-    const auto& seen = current(thread).past.clocks;
-    return seen != nullptr && (*seen)[earlier.thread()] >= earlier.time();
+    return earlier.time() <= barrier_ || (earlier.thread() == thread && !earlier.is_asynchronous()) ||
+           saw(thread, place(earlier), time);
   }
   const Seen* const seen = seen_of(current(thread).past.known, earlier.block());
   if (seen == nullptr) return false;
-  const auto found = seen->threads.find(earlier.thread());
-  return earlier.time() <= seen->barrier || (found != seen->threads.end() && earlier.time() <= found->second);
+  const auto found = seen->threads.find(static_cast<std::uint16_t>(place(earlier)));  // all blocks have as many threads
+  return time <= seen->barrier || (found != seen->threads.end() && time <= found->second);
 }
 
 void Order::full_barrier() {
@@ -131,7 +139,7 @@ void Order::full_barrier() {
 }
 
 void Order::join_meeting(Meeting& meeting, std::uint32_t thread) {
-  meeting.clocks.resize(threads_.size());
+  if (meeting.clocks.size() < threads_.size()) meeting.clocks.resize(threads_.size());
   const Past& past = current(thread).past;
   if (past.clocks != nullptr && past.clocks != meeting.joined_last) {
     join(meeting.clocks, *past.clocks);
@@ -159,12 +167,47 @@ Time Order::meet(const std::vector<std::uint32_t>& threads) {
   return now_ - 1;
 }
 
+void Order::release(Meeting& meeting, std::uint32_t thread) {
+  join_meeting(meeting, thread);
+  ++now_;
+}
+
+Past Order::released(const Meeting& meeting) const {
+  Past past = meeting.past;
+  past.clocks = std::make_shared<const Clocks>(meeting.clocks);
+  return past;
+}
+
+void Order::add(Past& past, std::uint16_t actor, Time time) const {
+  Clocks clocks = past.clocks == nullptr ? Clocks() : *past.clocks;
+  clocks.resize(std::max(clocks.size(), threads_.size() + actor + 1));
+  clocks[threads_.size() + actor] = std::max(clocks[threads_.size() + actor], time);
+  past.clocks = std::make_shared<const Clocks>(std::move(clocks));
+}
+
+void Order::acquire(std::uint32_t thread, const Past& past) {
+  Past& mine = current(thread).past;
+  if (mine.clocks == nullptr) {
+    mine.clocks = past.clocks;
+  } else if (past.clocks != nullptr && past.clocks != mine.clocks) {
+    if (last_joined_.mine != mine.clocks || last_joined_.other != past.clocks) {
+      Clocks both = *mine.clocks;
+      join(both, *past.clocks);
+      last_joined_ = {mine.clocks, past.clocks, std::make_shared<const Clocks>(std::move(both))};
+    }
+    mine.clocks = last_joined_.both;
+  }
+  join_knowledge(mine, past);
+  if (past.known != nullptr || past.released.in_block != nullptr || past.acquired.in_block != nullptr) has_news(thread);
+}
+
 void Order::learn(std::uint32_t thread, SharedKnowledge& what) {
   if (what == nullptr) return;
   Past& past = current(thread).past;
   if (const Seen* const own = seen_of(what, block_); own != nullptr && own->barrier == barrier_) {
     Clocks seen = past.clocks == nullptr ? Clocks() : *past.clocks;
-    seen.resize(threads_.size());
+    seen.resize(
+        std::max({seen.size(), threads_.size(), own->threads.empty() ? 0 : own->threads.rbegin()->first + std::size_t{1}}));
     for (const auto& [other, time] : own->threads) seen[other] = std::max(seen[other], time);
     past.clocks = std::make_shared<const Clocks>(std::move(seen));
   }
@@ -263,6 +306,69 @@ void Races<Words>::add_read(AccessedWord& word, std::size_t index, const LanesRe
 }
 
 template <class Words>
+template <class Covered>
+[[gnu::always_inline]] inline void Races<Words>::keep_write(AccessedWord& word, std::size_t index, const AccessRecord& record,
+                                                            Covered covered) {
+  if (word.has_more_reads) {
+    AccessRecords& reads = words.more(index).reads;
+    if (!reads.race_with_none(record)) std::erase_if(reads.all, covered);
+  }
+  if (word.has_more_writes) {
+    AccessRecords& writes = words.more(index).writes;
+    if (!writes.race_with_none(record)) std::erase_if(writes.all, covered);
+  }
+  if (word.was_read && covered(word.earlier_reads())) word.earlier_lanes = 0;
+  if (word.was_read && covered(word.last_reads())) {
+    if ((word.earlier_lanes & ~word.read_lanes) != 0) add_read(word, index, word.earlier_reads());
+    word.earlier_lanes = 0;
+    word.was_read = false;
+  }
+  if (word.was_written && !covered(only(word.last_write))) {
+    add(words.more(index).writes, only(word.last_write));
+    word.has_more_writes = true;
+  }
+  word.last_write = record;
+  word.was_written = true;
+}
+
+template <class Words>
+void Races<Words>::done(Order& order, const Who& actor, Time time, std::uint32_t issuer, std::size_t offset, std::size_t bytes,
+                        Kind kind) {
+  const std::size_t end = offset + bytes;
+  for (std::size_t index = offset / 4; index * 4 < end; ++index) {
+    AccessedWord& word = word_at(order, index);
+    const auto mask =
+        static_cast<std::uint8_t>((1u << std::min(end - index * 4, std::size_t{4})) - (1u << std::max(offset, index * 4) % 4));
+    const AccessRecord record(order.block(), time | asynchronous, actor.pc, actor.thread, mask, Scope::thread, false);
+    if (kind == Kind::read) {
+      const unsigned lane = issuer % warp_size;
+      const auto issued = [&](const AccessRecord& any) {
+        const AccessRecord e = any.by_lane(lane);
+        return e.pc() == actor.pc && e.is_by(issuer) && e.block() == order.block();
+      };
+      if (word.has_more_reads) {
+        std::erase_if(words.more(index).reads.all, [&](LanesRecord& reads) {
+          if (issued(reads.record)) reads.lanes &= ~(1u << lane);
+          return reads.lanes == 0;
+        });
+      }
+      if (word.was_read && issued(word.last_read)) {
+        word.read_lanes &= ~(1u << lane);
+        word.earlier_lanes &= ~(1u << lane);
+        if (word.read_lanes == 0) {
+          if (word.earlier_lanes != 0) add_read(word, index, word.earlier_reads());
+          word.earlier_lanes = 0;
+          word.was_read = false;
+        }
+      }
+      keep_read(word, index, record);
+    } else {
+      keep_write(word, index, record, [&](const LanesRecord& e) { return (e.record.bytes_mask() & ~mask) == 0; });
+    }
+  }
+}
+
+template <class Words>
 void Races<Words>::put(Order& order, std::size_t index, const AccessRecord& record, Kind kind) {
   AccessedWord& word = word_at(order, index);
   if (kind == Kind::read) return keep_read(word, index, record);
@@ -316,26 +422,7 @@ std::optional<typename Races<Words>::Conflict> Races<Words>::access(Order& order
           return false;
         return !both_atomic(any) || lanes.all([&](const AccessRecord& e) { return order.before(e, who.thread); });
       };
-      if (word.has_more_reads) {
-        AccessRecords& reads = words.more(index).reads;
-        if (!reads.race_with_none(record)) std::erase_if(reads.all, covered);
-      }
-      if (word.has_more_writes) {
-        AccessRecords& writes = words.more(index).writes;
-        if (!writes.race_with_none(record)) std::erase_if(writes.all, covered);
-      }
-      if (word.was_read && covered(word.earlier_reads())) word.earlier_lanes = 0;
-      if (word.was_read && covered(word.last_reads())) {
-        if ((word.earlier_lanes & ~word.read_lanes) != 0) add_read(word, index, word.earlier_reads());
-        word.earlier_lanes = 0;
-        word.was_read = false;
-      }
-      if (word.was_written && !covered(only(word.last_write))) {
-        add(words.more(index).writes, only(word.last_write));
-        word.has_more_writes = true;
-      }
-      word.last_write = record;
-      word.was_written = true;
+      keep_write(word, index, record, covered);
     }
   }
   return conflict;

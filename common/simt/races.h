@@ -7,6 +7,7 @@
 //   __syncthreads()   everything before it, by any thread of the block, comes before everything after it
 //   bar.sync, arrive  what the arriving threads did before comes before what the waiting threads do after
 //   __syncwarp(mask)  the same among the lanes of the mask
+//   mbarrier          what threads did before they arrived in a phase comes before what others do that have waited for its end
 //   fence and flag    what comes before a fence comes before what follows another fence, if a flag leads from the first to the
 //                     second: an atomic or volatile value that is stored after the first one, and read before the second one
 // "Before" and "after" hold through barriers, too. So a fence is cumulative: it passes on what its thread did and all that came
@@ -33,7 +34,12 @@
 
 namespace simt {
 
-using Time = std::uint32_t;  // of the clock of a block, which starts at 1
+using Time = std::uint32_t;  // of the clock of a block, which starts at 1, and ends before `asynchronous`
+
+// Not all that happens is a thread's doing. An asynchronous operation on which others wait at an mbarrier (async.h) is done by
+// an actor of the block: one for each mbarrier, and one for each thread whose copies arrive at one. A record with this bit in
+// its time is an actor's, and has its number where others have the thread. In clocks, actors stand behind the threads.
+inline constexpr Time asynchronous = Time{1} << 31;
 
 // What was seen of one block: everything up to one of its full barriers, and of single threads what came after that.
 struct Seen {
@@ -66,7 +72,7 @@ struct Passed {
   SharedKnowledge in_device;
 };
 
-using Clocks = std::vector<Time>;  // by thread of the block: how much of it was seen
+using Clocks = std::vector<Time>;  // by thread of the block, then by actor: how much of it was seen
 
 // All that happened before the present of a thread, since the last full barrier of its block. A barrier of some hands it on
 // from thread to thread as it is. A flag hands on `released`, into which a fence packs the rest.
@@ -77,7 +83,8 @@ struct Past {
   Passed acquired;                       // what the flags that it read let it see after its next fence
 };
 
-// A barrier of some, while they gather.
+// A barrier of some, while they gather. It may be one whose waiters come later, one by one, if ever: then each acquires what it
+// has released.
 struct Meeting {
   Past past;                                  // of all who came: but for the clocks, which stand here until all have come,
   Clocks clocks;                              // with what those had done
@@ -99,17 +106,19 @@ class AccessRecord {
              static_cast<unsigned>(scope)) {}
 
   std::uint32_t block() const { return static_cast<std::uint32_t>(when_ >> 32); }
-  Time time() const { return static_cast<Time>(when_); }
+  Time time() const { return static_cast<Time>(when_); }  // with `asynchronous` of an actor's: later than any thread's
+  bool is_asynchronous() const { return (time() & asynchronous) != 0; }
+  bool is_by(std::uint32_t thread_of_block) const { return thread() == thread_of_block && !is_asynchronous(); }
   const void* pc() const { return reinterpret_cast<const void*>(who_ << 1 >> 17); }  // addresses of a program have 47 bits
-  std::uint16_t thread() const { return who_ >> 6 & 0x3ff; }                         // in its block
+  std::uint16_t thread() const { return who_ >> 6 & 0x3ff; }                         // in its block; or the actor
   std::uint8_t bytes_mask() const { return who_ >> 2 & 15; }
   Scope scope() const { return static_cast<Scope>(who_ & 3); }
   bool wide() const { return who_ >> 63; }
   // The same for two accesses that differ in their times and places only.
-  std::uint64_t key() const { return when_ >> 32 << 32 | who_ >> 63 << 16 | (who_ & 0xffff); }
+  std::uint64_t key() const { return when_ >> 31 << 31 | who_ >> 63 << 16 | (who_ & 0xffff); }
   // And for two that differ in their times and lanes only: the same instruction of a warp.
   bool same_instruction(const AccessRecord& other) const {
-    return block() == other.block() && ((who_ ^ other.who_) & ~lane_bits) == 0;
+    return (when_ ^ other.when_) >> 31 == 0 && ((who_ ^ other.who_) & ~lane_bits) == 0;
   }
   std::uint32_t lane_bit() const { return 1u << thread() % warp_size; }
   AccessRecord by_lane(unsigned lane) const { return {when_, (who_ & ~lane_bits) | std::uint64_t{lane} << 6}; }
@@ -155,6 +164,16 @@ class Order {
   void arrive(Meeting& meeting, const std::vector<std::uint32_t>& threads, bool goes_on);
   void end(Meeting& meeting, const std::vector<std::uint32_t>& waiting);
   Time meet(const std::vector<std::uint32_t>& threads);  // all arrive at once, and wait; returns when
+  // Of a meeting at which nobody waits: a thread comes to it, and goes on; what those who came so far let others see; and a
+  // thread joins that to what it has seen.
+  void release(Meeting& meeting, std::uint32_t thread);
+  Past released(const Meeting& meeting) const;
+  void acquire(std::uint32_t thread, const Past& past);
+
+  std::uint16_t new_actor() { return actors_ < most_actors ? actors_++ : most_actors; }  // the last number serves all the rest
+  Time tick() { return now_++; }                                                         // the time until now
+  void add(Past& past, std::uint16_t actor, Time time) const;  // who acquires it has seen the actor up to that time
+  bool has_seen(std::uint32_t thread, std::uint16_t actor, Time time) { return saw(thread, threads_.size() + actor, time); }
   void fence(std::uint32_t thread, Scope scope);
   void flag_stored(std::uint32_t thread, std::uintptr_t address, Scope scope, bool also_read);
   void flag_read(std::uint32_t thread, std::uintptr_t address, Scope scope);
@@ -166,6 +185,12 @@ class Order {
     bool has_news = false;  // for the other threads, at the next full barrier
   };
 
+  static constexpr std::uint16_t most_actors = 1023;
+
+  bool saw(std::uint32_t thread, std::size_t whom, Time time);
+  std::size_t place(const AccessRecord& record) const {  // in clocks
+    return record.is_asynchronous() ? threads_.size() + record.thread() : record.thread();
+  }
   Thread& current(std::uint32_t thread);
   void has_news(std::uint32_t thread);
   void join_meeting(Meeting& meeting, std::uint32_t thread);
@@ -176,7 +201,11 @@ class Order {
   Time now_ = 1;
   Time barrier_ = 0;
   std::uint64_t generation_ = 0;
+  std::uint16_t actors_ = 0;
   std::vector<Thread> threads_;
+  struct {
+    std::shared_ptr<const Clocks> mine, other, both;
+  } last_joined_;                         // by acquire(): threads that have seen the same mostly acquire the same
   Past common_past_;                      // of all threads, at the last full barrier
   std::vector<std::uint32_t> with_news_;  // since then
   Flags flags_;                           // in shared memory
@@ -316,6 +345,11 @@ class Races {
   // is read, or nobody else has read it.
   [[gnu::always_inline]] bool sure_access(Order& order, const Who& who, std::size_t index, Kind kind);
 
+  // What an asynchronous operation did, once somebody has waited for it: checked when it was issued, and since then nobody
+  // could touch these bytes without a report. `actor`: with its number for the thread's. What was kept of it as the access of
+  // the thread that issued it is forgotten.
+  void done(Order& order, const Who& actor, Time time, std::uint32_t issuer, std::size_t offset, std::size_t bytes, Kind kind);
+
   // An access that races with none so far, as access() would have kept it.
   void put(Order& order, std::size_t index, const AccessRecord& record, Kind kind);
 
@@ -330,6 +364,8 @@ class Races {
   };
   AccessedWord& word_at(Order& order, std::size_t index);
   void keep_read(AccessedWord& word, std::size_t index, const AccessRecord& record);
+  template <class Covered>
+  void keep_write(AccessedWord& word, std::size_t index, const AccessRecord& record, Covered covered);
   void add_read(AccessedWord& word, std::size_t index, const LanesRecord& record);
   void add(AccessRecords& records, const LanesRecord& record);
   void compact(std::vector<LanesRecord>& records);
@@ -366,7 +402,7 @@ template <class Words>
 [[gnu::always_inline]] inline bool Races<Words>::sure_access(Order& order, const Who& who, std::size_t index, Kind kind) {
   AccessedWord& word = words[index];
   if (word.generation != order.generation() || word.has_more_writes ||
-      (word.was_written && word.last_write.thread() != who.thread && !order.before(word.last_write, who.thread)))
+      (word.was_written && !word.last_write.is_by(who.thread) && !order.before(word.last_write, who.thread)))
     return false;
   const AccessRecord record(order.block(), order.now(), who.pc, who.thread, whole_word, Scope::thread, false);
   if (kind == Kind::read) {

@@ -36,6 +36,26 @@ std::optional<SharedRaces::Conflict> SharedRaces::any_access(Order& order, const
   return words_.access(order, who, offset, bytes, kind, scope, wide);
 }
 
+void SharedRaces::stored(Order& order, const Who& actor, Time time, std::size_t offset, std::size_t bytes) {
+  const std::size_t end = offset + bytes;
+  for (std::size_t index = offset / row_bytes; index * row_bytes < end; ++index) {
+    Row& row = rows_[index];
+    const std::size_t from = std::max(offset, index * row_bytes), to = std::min(end, (index + 1) * row_bytes);
+    const bool by_word = row.by_word && row.generation == order.generation();
+    if (!by_word && to - from == row_bytes) {  // none of the earlier accesses counts any more
+      row.generation = order.generation();
+      row.reads = 0;
+      row.by_word = false;
+      row.was_written = true;
+      row.write = AccessRecord(order.block(), time | asynchronous, actor.pc, actor.thread,
+                               static_cast<std::uint8_t>(Halves::of_one), Scope::thread, false);
+      continue;
+    }
+    if (!by_word) keep_by_word(order, index);
+    words_.done(order, actor, time, 0, from, to - from, Kind::write);
+  }
+}
+
 bool SharedRaces::touch_row(Order& order, const Who& first, std::size_t offset, Kind kind, Halves halves) {
   const std::size_t index = offset / row_bytes;
   Row& row = rows_[index];

@@ -35,6 +35,8 @@ class SharedRaces {
     if (bytes == 4 && offset % 4 == 0 && scope == Scope::thread && words_.sure_access(order, who, offset / 4, kind)) return {};
     return any_access(order, who, offset, bytes, kind, scope, wide);
   }
+  // As Races::done(), of a store.
+  void stored(Order& order, const Who& actor, Time time, std::size_t offset, std::size_t bytes);
   // A whole row, at a multiple of 16. `first`: the thread of the first half. False: it is not recorded, since it may race, or
   // must be kept by word; then each thread's part is an access of its own.
   bool touch_row(Order& order, const Who& first, std::size_t offset, Kind kind, Halves halves);

@@ -107,6 +107,9 @@ void resolve_matrix_store(Block& block, Warp& warp, WarpCall* const calls[warp_s
       if (by_part[static_cast<std::size_t>(row)]) [[unlikely]] {
         observe_matrix_part(warp.lanes[lane],
                             {reinterpret_cast<std::uintptr_t>(to), bytes, Kind::write, false, mine.aligned_at});
+      } else {
+        note_generic_store(warp.lanes[lane],
+                           {reinterpret_cast<std::uintptr_t>(to), bytes, Kind::write, false, mine.aligned_at});
       }
       std::memcpy(to, from, bytes);
     };

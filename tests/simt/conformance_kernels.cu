@@ -6,6 +6,7 @@
 #include "common/device/memory.cuh"
 #include "common/device/ptx/barrier.cuh"
 #include "common/device/ptx/max_nan.cuh"
+#include "common/device/ptx/mbarrier.cuh"
 #include "common/device/ptx/mma.cuh"
 #include "common/device/ptx/prmt.cuh"
 #include "common/device/ptx/shared_memory.cuh"
@@ -564,6 +565,78 @@ int flag_chain(int blocks) {
 
 namespace {
 
+struct MbarrierRingSmem {
+  ptx::Mbarrier full[stages], empty[stages];
+  alignas(16) int stage[stages][64];
+};
+
+// Warp 0 copies tiles into a ring of stages. Warps 1 and 2 add them up; each thread reads what the copies of others brought.
+__global__ void mbarrier_ring_kernel(int tiles,
+                                     const int* in,  // [tiles, 64]
+                                     int* out) {     // [64]
+  auto& smem = device::shared_storage<MbarrierRingSmem>();
+  if (threadIdx.x == 0) {
+    for (int s = 0; s < stages; ++s) {
+      ptx::mbarrier_init(smem.full[s], 32);
+      ptx::mbarrier_init(smem.empty[s], 64);
+    }
+  }
+  __syncthreads();  // the mbarriers are there
+  if (threadIdx.x < 32) {
+    const int first = 2 * threadIdx.x;
+    for (int tile = 0; tile < tiles; ++tile) {
+      const int s = tile % stages;
+      ptx::mbarrier_wait(smem.empty[s], (tile / stages + 1) % 2);  // of the first tiles at once: nobody has to leave
+      ptx::cp_async_8(&smem.stage[s][first], &in[64 * tile + first]);
+      ptx::cp_async_mbarrier_arrive(smem.full[s]);
+    }
+    ptx::cp_async_wait_all();
+  } else {
+    const int t = threadIdx.x - 32;
+    int sum = 0;
+    for (int tile = 0; tile < tiles; ++tile) {
+      const int s = tile % stages;
+      ptx::mbarrier_wait(smem.full[s], tile / stages % 2);
+      sum += (tile + 1) * smem.stage[s][63 - t];
+      ptx::mbarrier_arrive(smem.empty[s]);
+    }
+    out[t] = sum;
+  }
+}
+
+struct RoundsSmem {
+  ptx::Mbarrier all;
+  int values[2][128];
+};
+
+// 128 threads meet in each round at one mbarrier, and read what their neighbours wrote. In odd rounds they ask for it
+// themselves. Afterwards the memory of the mbarrier is memory again.
+__global__ void mbarrier_rounds_kernel(int rounds,
+                                       int* out) {  // [rounds + 1, 128]
+  auto& smem = device::shared_storage<RoundsSmem>();
+  const int t = threadIdx.x;
+  if (t == 0) ptx::mbarrier_init(smem.all, 128);
+  __syncthreads();  // the mbarrier is there
+  for (int round = 0; round < rounds; ++round) {
+    smem.values[round % 2][t] = 1000 * round + t;
+    ptx::mbarrier_arrive(smem.all);
+    if (round % 2 == 0) {
+      ptx::mbarrier_wait(smem.all, 0);
+    } else {
+      while (!ptx::mbarrier_test_wait(smem.all, 1)) {
+      }
+    }
+    out[128 * round + t] = smem.values[round % 2][(t + 1) % 128];
+  }
+  __syncthreads();  // nobody asks any more
+  if (t == 0) {
+    ptx::mbarrier_inval(smem.all);
+    smem.all.opaque = 5;
+  }
+  __syncthreads();  // written
+  out[128 * rounds + t] = static_cast<int>(smem.all.opaque);
+}
+
 __global__ void permute_kernel(int count, std::uint32_t selector, const std::uint32_t* low, const std::uint32_t* high,
                                std::uint32_t* out) {
   const int i = blockIdx.x * blockDim.x + threadIdx.x;
@@ -694,6 +767,19 @@ std::vector<int> copy_pipeline(const std::vector<int>& tiles) {
   const runtime::Buffer in = upload("tiles", tiles), out = zeros<int>("out", 64);
   launch(copy_pipeline_kernel, {1, 64, sizeof(PipelineSmem)}, static_cast<int>(tiles.size() / 64), in.as<const int>(),
          out.as<int>());
+  return download<int>(out);
+}
+
+std::vector<int> mbarrier_ring(const std::vector<int>& tiles) {
+  const runtime::Buffer in = upload("tiles", tiles), out = zeros<int>("out", 64);
+  launch(mbarrier_ring_kernel, {1, 96, sizeof(MbarrierRingSmem)}, static_cast<int>(tiles.size() / 64), in.as<const int>(),
+         out.as<int>());
+  return download<int>(out);
+}
+
+std::vector<int> mbarrier_rounds(int rounds) {
+  const runtime::Buffer out = zeros<int>("out", 128 * (static_cast<std::size_t>(rounds) + 1));
+  launch(mbarrier_rounds_kernel, {1, 128, sizeof(RoundsSmem)}, rounds, out.as<int>());
   return download<int>(out);
 }
 

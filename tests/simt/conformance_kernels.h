@@ -78,6 +78,13 @@ std::vector<int> copy_groups(const std::vector<int>& values);
 // [64].
 std::vector<int> copy_pipeline(const std::vector<int>& tiles);
 
+// The same by warps of their own: one copies, and its copies arrive at mbarriers; two add up, and arrive at others when they
+// have left a stage. Returns [64].
+std::vector<int> mbarrier_ring(const std::vector<int>& tiles);
+// 128 threads meet at an mbarrier: in round r, thread t reads 1000 r + (t + 1) % 128. At last all read a 5. Returns [rounds +
+// 1, 128].
+std::vector<int> mbarrier_rounds(int rounds);
+
 // ---- conformance_kernels.sm_90.cu: a device below compute capability 9.0 has no kernels for these ----
 
 // stmatrix.x4 by one warp into 64 rows of 8 elements, all ones before. `registers` is [32, 4]; lane l gives the address of row
@@ -95,6 +102,17 @@ std::vector<std::uint16_t> store_rows(bool swizzled, const std::vector<std::uint
 // red.add of 1, 2 or 4 floats: thread t of blocks of 64 adds values[width t …] to the sums at width × slot_of_thread[t]. All
 // sums are 0 before. Returns [slots, width].
 std::vector<float> reduce(int width, int slots, const std::vector<float>& values, const std::vector<int>& slot_of_thread);
+
+// As mbarrier_ring(), where one thread asks for bulk copies of whole tiles.
+std::vector<int> bulk_ring(const std::vector<int>& tiles);
+// Tile i has 100 i + t at [i, t], copied from two buffers in a group of its own; but if i % 3 is 2, it stays 0. And the first
+// numbers of all, as they are read behind a wait.
+struct BulkStores {
+  std::vector<int> tiles;  // [tiles, 64]
+  std::vector<int> first;  // [tiles]
+};
+BulkStores bulk_stores(int tiles);
+std::vector<int> bulk_there_and_back(const std::vector<int>& values);  // [4, 64], the same
 
 // Blocks that wait for all others of their cluster, with so much shared memory that a device holds one on a multiprocessor.
 // `together`: launched in clusters. Returns how many of its cluster each block saw: [blocks of the grid].

@@ -1,6 +1,7 @@
 // Of the conformance kernels those with instructions that begin with compute capability 9.0.
 #include "common/device/block.cuh"
 #include "common/device/memory.cuh"
+#include "common/device/ptx/bulk.cuh"
 #include "common/device/ptx/red.cuh"
 #include "common/device/ptx/shared_memory.cuh"
 #include "common/runtime/launch.h"
@@ -96,6 +97,103 @@ __global__ void reduce_kernel(int count,
   if constexpr (width == 4) ptx::red_add_v4_f32(to, mine[0], mine[1], mine[2], mine[3]);
 }
 
+constexpr int stages = 3;
+
+struct BulkRingSmem {
+  ptx::Mbarrier full[stages], empty[stages];
+  alignas(16) int stage[stages][64];
+};
+
+// Thread 0 of warp 0 copies tiles into a ring of stages; warps 1 and 2 add them up.
+__global__ void bulk_ring_kernel(int tiles,
+                                 const int* in,  // [tiles, 64]
+                                 int* out) {     // [64]
+  auto& smem = device::shared_storage<BulkRingSmem>();
+  if (threadIdx.x == 0) {
+    for (int s = 0; s < stages; ++s) {
+      ptx::mbarrier_init(smem.full[s], 1);
+      ptx::mbarrier_init(smem.empty[s], 64);
+    }
+    ptx::fence_mbarrier_init();
+  }
+  __syncthreads();  // the mbarriers are there
+  if (threadIdx.x < 32) {
+    if (threadIdx.x != 0) return;
+    for (int tile = 0; tile < tiles; ++tile) {
+      const int s = tile % stages;
+      ptx::mbarrier_wait(smem.empty[s], (tile / stages + 1) % 2);  // of the first tiles at once: nobody has to leave
+      ptx::mbarrier_arrive_expect_tx(smem.full[s], sizeof(smem.stage[s]));
+      ptx::bulk_load(smem.stage[s], &in[64 * tile], sizeof(smem.stage[s]), smem.full[s]);
+    }
+  } else {
+    const int t = threadIdx.x - 32;
+    int sum = 0;
+    for (int tile = 0; tile < tiles; ++tile) {
+      const int s = tile % stages;
+      if (t % 2 == 0) {
+        ptx::mbarrier_wait(smem.full[s], tile / stages % 2);
+      } else {
+        while (!ptx::mbarrier_try_wait(smem.full[s], tile / stages % 2)) {
+        }
+      }
+      sum += (tile + 1) * smem.stage[s][63 - t];
+      ptx::mbarrier_arrive(smem.empty[s]);
+    }
+    out[t] = sum;
+  }
+}
+
+constexpr int buffers = 2;
+
+struct BulkStoreSmem {
+  alignas(16) int rows[buffers][64];
+};
+
+// Each tile is made in one of two buffers, and copied from there in a group of its own; the buffer is free when that group has
+// read it. Tile i is empty if i % 3 is 2: its group is, too. The first numbers of all tiles are read back in the end.
+__global__ void bulk_stores_kernel(int tiles,
+                                   int* out,      // [tiles, 64]
+                                   int* first) {  // [tiles]
+  auto& smem = device::shared_storage<BulkStoreSmem>();
+  const int t = threadIdx.x;
+  for (int tile = 0; tile < tiles; ++tile) {
+    int* const row = smem.rows[tile % buffers];
+    if (t == 0) ptx::bulk_wait_group_read<buffers - 1>();
+    __syncthreads();  // the buffer is free
+    row[t] = 100 * tile + t;
+    ptx::fence_proxy_async();
+    __syncthreads();  // the row is there, and copies see it
+    if (t == 0) {
+      if (tile % 3 != 2) {
+        ptx::bulk_store(&out[64 * tile], row, 128);
+        ptx::bulk_store(&out[64 * tile + 32], row + 32, 128);
+      }
+      ptx::bulk_commit_group();
+    }
+  }
+  if (t == 0) ptx::bulk_wait_group<0>();
+  __syncthreads();  // all rows have come
+  for (int tile = t; tile < tiles; tile += 64) first[tile] = out[64 * tile];
+}
+
+// From device memory through shared memory and back by copies alone; several of them for one phase.
+__global__ void bulk_there_and_back_kernel(const int* in,  // [4, 64]
+                                           int* out) {     // [4, 64]
+  auto& smem = device::shared_storage<BulkRingSmem>();
+  if (threadIdx.x != 0) return;
+  ptx::mbarrier_init(smem.full[0], 1);
+  ptx::fence_mbarrier_init();
+  for (int round = 0; round < 2; ++round) {
+    ptx::mbarrier_expect_tx(smem.full[0], 256);
+    for (int s = 0; s < 2; ++s) ptx::bulk_load(smem.stage[s], &in[64 * (2 * round + s)], 256, smem.full[0]);
+    ptx::mbarrier_arrive_expect_tx(smem.full[0], 256);
+    ptx::mbarrier_wait(smem.full[0], round % 2);
+    for (int s = 0; s < 2; ++s) ptx::bulk_store(&out[64 * (2 * round + s)], smem.stage[s], 256);
+    ptx::bulk_commit_group();
+    ptx::bulk_wait_group_read<0>();
+  }
+}
+
 // One of its blocks writes that it has come, and then waits for all others of its cluster.
 __global__ void meet_in_clusters_kernel(uint3 cluster, int* arrived,  // [clusters]
                                         int* seen) {                  // [blocks]
@@ -120,6 +218,26 @@ std::vector<int> meet_in_clusters(std::array<unsigned, 3> grid, std::array<unsig
          {.grid = blocks, .block = 32, .shared_bytes = 200 * 1024, .cluster = together ? of_cluster : dim3()},
          static_cast<uint3>(of_cluster), arrived.as<int>(), seen.as<int>());
   return download<int>(seen);
+}
+
+std::vector<int> bulk_ring(const std::vector<int>& tiles) {
+  const runtime::Buffer in = upload("tiles", tiles), out = zeros<int>("out", 64);
+  launch(bulk_ring_kernel, {1, 96, sizeof(BulkRingSmem)}, static_cast<int>(tiles.size() / 64), in.as<const int>(),
+         out.as<int>());
+  return download<int>(out);
+}
+
+BulkStores bulk_stores(int tiles) {
+  const runtime::Buffer out = zeros<int>("out", 64 * static_cast<std::size_t>(tiles));
+  const runtime::Buffer first = zeros<int>("first", static_cast<std::size_t>(tiles));
+  launch(bulk_stores_kernel, {1, 64, sizeof(BulkStoreSmem)}, tiles, out.as<int>(), first.as<int>());
+  return {download<int>(out), download<int>(first)};
+}
+
+std::vector<int> bulk_there_and_back(const std::vector<int>& values) {
+  const runtime::Buffer in = upload("values", values), out = zeros<int>("out", values.size());
+  launch(bulk_there_and_back_kernel, {1, 32, sizeof(BulkRingSmem)}, in.as<const int>(), out.as<int>());
+  return download<int>(out);
 }
 
 std::vector<std::uint16_t> store_matrices(bool transposed, const std::vector<std::uint32_t>& registers,

@@ -1992,12 +1992,10 @@ void run_one_block() {
   launch(kernel, {1, threads, sizeof(CopySmem)}, values.as<float>(), o.as<float>());
 }
 
-}  // namespace
-
 // run<kernel<false>> and its mended twin
 #define TWINS(run, kernel, ...) run<kernel<false> __VA_OPT__(, ) __VA_ARGS__>, run<kernel<true> __VA_OPT__(, ) __VA_ARGS__>
 
-const std::vector<Fault>& faults() {
+const std::vector<Fault>& own_faults() {
   constexpr std::size_t matrices = sizeof(MatrixSmem);
   static const std::vector<Fault> all = {
       {"read_past_end", "out-of-bounds read", "0 bytes past the end of 'q' (128 bytes)",
@@ -2115,7 +2113,7 @@ const std::vector<Fault>& faults() {
 #define FENCES(how) \
   run_three_counting_blocks<fence_of_block<Fences::how>>, run_three_counting_blocks<fence_of_block<Fences::of_device>>
 
-const std::vector<Race>& races() {
+const std::vector<Race>& own_races() {
   constexpr std::size_t bytes = sizeof(RaceSmem);
   static const std::vector<Race> all = {
       {"barrier_after_store", "RaceSmem::values[", TWINS(run_on_output, barrier_after_store, 64, bytes)},
@@ -2198,6 +2196,24 @@ const std::vector<Race>& races() {
       {"write_beside_red", "byte 0 of 'values' (256 bytes)", TWINS(run_one_block, write_beside_red)},
       {"plain_beside_global_atomic", "of 'counter' (4 bytes)", TWINS(run_three_counting_blocks, plain_beside_global_atomic)},
   };
+  return all;
+}
+
+template <class T>
+std::vector<T> joined(std::vector<T> all, const std::vector<T>& more) {
+  all.insert(all.end(), more.begin(), more.end());
+  return all;
+}
+
+}  // namespace
+
+const std::vector<Fault>& faults() {
+  static const std::vector<Fault> all = joined(joined(own_faults(), faults_of_mbarriers()), faults_of_bulk_copies());
+  return all;
+}
+
+const std::vector<Race>& races() {
+  static const std::vector<Race> all = joined(joined(own_races(), races_of_mbarriers()), races_of_bulk_copies());
   return all;
 }
 

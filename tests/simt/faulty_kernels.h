@@ -10,14 +10,16 @@
 namespace faulty {
 
 struct Fault {
-  std::string name;   // of the kernel's function, and of the comment that marks the faulty line in faulty_kernels.cu
+  std::string name;   // of the kernel's function, and of the comment that marks the faulty line in faulty_….cu
   std::string kind;   // what the finding must be called
   std::string names;  // what its text must contain: the allocation or member, or who waits where
   void (*run)();
   void (*mended)();
 };
 
-const std::vector<Fault>& faults();
+const std::vector<Fault>& faults();  // all of them
+std::vector<Fault> faults_of_mbarriers();
+std::vector<Fault> faults_of_bulk_copies();
 
 // Kernels with a race on shared or device memory: two lines, marked "// one: NAME" and "// other:
 // NAME", that nothing orders. Which of them comes second, and so gets the report, is up to the schedule; the report names both.
@@ -28,7 +30,9 @@ struct Race {
   void (*mended)();    // its twin, with what was missing
 };
 
-const std::vector<Race>& races();
+const std::vector<Race>& races();  // all of them
+std::vector<Race> races_of_mbarriers();
+std::vector<Race> races_of_bulk_copies();
 
 void correct();  // a kernel without a fault that does all the things the faulty ones do
 // What 64 threads read of copies of 1 for which they did not wait.
@@ -54,6 +58,7 @@ void chain(int blocks, int threads, std::size_t shared_bytes = 0, std::size_t re
 void spin_with_stores(int blocks);  // the first block waits for the second, if there is one, and stores while it does
 void spin_with_tickets();           // the first block waits for the second
 void all_spin(int blocks, int threads);
+float restless();  // how far one thread counts while another one waits for its copy at an mbarrier: 2^20 at most
 int beginnings_of_named_rounds(int rounds);  // of 256 threads: more, if the launch ran again
 void print_and_count();                      // three blocks print; the launch runs again, in order
 

@@ -470,6 +470,20 @@ TEST_CASE("copies run ahead of a pipeline through its stages") {
       for (std::size_t tile = 0; tile < count; ++tile) expected += static_cast<int>(tile + 1) * tiles[64 * tile + 63 - t];
       REQUIRE(out[t] == expected);
     }
+    REQUIRE(conformance::mbarrier_ring(tiles) == out);
+  }
+  no_findings();
+}
+
+TEST_CASE("threads that meet at an mbarrier have seen each other's stores, phase after phase") {
+  for (const int rounds : {1, 2, 5}) {
+    const std::vector<int> out = conformance::mbarrier_rounds(rounds);
+    for (int round = 0; round <= rounds; ++round) {
+      for (int t = 0; t < 128; ++t) {
+        INFO("round " << round << " of " << rounds << ", thread " << t);
+        REQUIRE(out[static_cast<std::size_t>(128 * round + t)] == (round == rounds ? 5 : 1000 * round + (t + 1) % 128));
+      }
+    }
   }
   no_findings();
 }

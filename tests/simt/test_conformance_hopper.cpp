@@ -131,6 +131,39 @@ TEST_CASE("red.add on device memory takes subnormal numbers for 0, those it adds
   no_findings();
 }
 
+TEST_CASE("a ring that bulk copies fill gives what a ring of cp.async gives") {
+  if (device_is_older()) return;
+  for (const std::size_t count : {1u, 2u, 3u, 4u, 17u}) {
+    std::vector<int> tiles(64 * count);
+    for (std::size_t i = 0; i < tiles.size(); ++i) tiles[i] = static_cast<int>(i * i % 1009);
+    REQUIRE(conformance::bulk_ring(tiles) == conformance::copy_pipeline(tiles));
+  }
+  no_findings();
+}
+
+TEST_CASE("bulk copies to device memory bring what their buffers held when they were asked for, group by group") {
+  if (device_is_older()) return;
+  for (const int tiles : {1, 2, 3, 11}) {
+    const conformance::BulkStores stores = conformance::bulk_stores(tiles);
+    for (int tile = 0; tile < tiles; ++tile) {
+      for (int t = 0; t < 64; ++t) {
+        INFO("tile " << tile << " of " << tiles << ", number " << t);
+        REQUIRE(stores.tiles[static_cast<std::size_t>(64 * tile + t)] == (tile % 3 == 2 ? 0 : 100 * tile + t));
+      }
+      REQUIRE(stores.first[static_cast<std::size_t>(tile)] == (tile % 3 == 2 ? 0 : 100 * tile));
+    }
+  }
+  no_findings();
+}
+
+TEST_CASE("bulk copies there and back change nothing") {
+  if (device_is_older()) return;
+  std::vector<int> values(4 * 64);
+  std::iota(values.begin(), values.end(), 7);
+  CHECK(conformance::bulk_there_and_back(values) == values);
+  no_findings();
+}
+
 TEST_CASE("the blocks of a cluster run at the same time, in each direction of the grid") {
   if (device_is_older()) return;
   CHECK(conformance::meet_in_clusters({64, 3, 2}, {4, 1, 1}) == std::vector<int>(64 * 3 * 2, 4));

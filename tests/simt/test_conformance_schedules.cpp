@@ -1,5 +1,6 @@
 // The conformance kernels under a hundred schedules, traced under some of them: correct kernels are never reported.
 #include <functional>
+#include <numeric>
 
 #include "common/runtime/runtime.h"
 #include "tests/catch.h"
@@ -18,6 +19,9 @@ TEST_CASE("no conformance kernel is reported under a hundred schedules") {
   for (std::size_t t = 0; t < slots.size(); ++t) slots[t] = static_cast<int>(t % 5);
   for (std::size_t lane = 0; lane < 32; ++lane) own_rows[lane] = static_cast<int>(lane);
   const runtime::AsyncMode modes[] = {runtime::AsyncMode::late, runtime::AsyncMode::eager, runtime::AsyncMode::random};
+  std::vector<int> four_tiles(4 * 64);
+  std::iota(four_tiles.begin(), four_tiles.end(), 3);
+  const std::vector<int> five_rounds = conformance::mbarrier_rounds(5), five_tiles = conformance::bulk_stores(5).tiles;
   for (std::uint64_t seed = 1; seed <= 100; ++seed) {
     runtime::configure({seed, modes[seed % 3], static_cast<int>(seed / 3 % 3)});
     runtime::set_tracing(seed % 10 == 0);
@@ -45,6 +49,10 @@ TEST_CASE("no conformance kernel is reported under a hundred schedules") {
     conformance::copy_async(16, seed % 2 == 0, bytes, sizes);
     const std::vector<int> groups = conformance::copy_groups({1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12});
     const std::vector<int> sums = conformance::copy_pipeline(tiles);
+    const std::vector<int> ring_sums = conformance::mbarrier_ring(tiles);
+    const std::vector<int> met = conformance::mbarrier_rounds(5);
+    const std::vector<int> bulk_sums = conformance::bulk_ring(tiles);
+    const std::vector<int> stored = conformance::bulk_stores(5).tiles, copied = conformance::bulk_there_and_back(four_tiles);
     conformance::store_matrices(seed % 2 == 0, fragments, own_rows);
     conformance::store_rows(seed % 2 == 0, fragments);
     conformance::meet_in_clusters({12, 2, 1}, {2, 2, 1});
@@ -61,6 +69,11 @@ TEST_CASE("no conformance kernel is reported under a hundred schedules") {
     REQUIRE(findings.empty());
     REQUIRE(groups == std::vector<int>{1, 2, 3, 3, 4, 11, 7, 8, 15, 9, 10, 23});  // whenever the copies land
     REQUIRE(sums == std::vector<int>(64, 36));
+    REQUIRE(ring_sums == sums);
+    REQUIRE(bulk_sums == sums);
+    REQUIRE(met == five_rounds);
+    REQUIRE(stored == five_tiles);
+    REQUIRE(copied == four_tiles);
     for (std::size_t i = 0; i < 3; ++i) REQUIRE(reduced[i] == std::vector<float>(std::size_t{5} << i, 100.0f));
   }
   runtime::configure({});

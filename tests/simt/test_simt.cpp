@@ -18,11 +18,13 @@ namespace {
 
 // "tests/simt/faulty_kernels.cu:41" for the line that the comment "// fault: NAME" marks; "unknown place" where there is none.
 std::string marked_place(const std::string& name, const std::string& mark = "fault") {
-  std::ifstream source("tests/simt/faulty_kernels.cu");
-  std::string line;
-  for (int number = 1; std::getline(source, line); ++number) {
-    if ((line + ' ').find("// " + mark + ": " + name + ' ') != std::string::npos)
-      return "tests/simt/faulty_kernels.cu:" + std::to_string(number);
+  for (const std::string path :
+       {"tests/simt/faulty_kernels.cu", "tests/simt/faulty_mbarriers.cu", "tests/simt/faulty_bulk.cu"}) {
+    std::ifstream source(path);
+    std::string line;
+    for (int number = 1; std::getline(source, line); ++number) {
+      if ((line + ' ').find("// " + mark + ": " + name + ' ') != std::string::npos) return path + ":" + std::to_string(number);
+    }
   }
   return "unknown place";
 }
@@ -343,6 +345,14 @@ TEST_CASE("asynchronous copies land when the mode says") {
   const long some = landed(runtime::AsyncMode::random, 1);
   CHECK((0 < some && some < 64));
   CHECK(landed(runtime::AsyncMode::random, 1) == some);
+}
+
+TEST_CASE("copies arrive at an mbarrier although other threads go on and on") {
+  for (const runtime::AsyncMode mode : async_modes) {
+    const WithOptions options({1, mode, 0});
+    CHECK(faulty::restless() < 10000);
+    CHECK(runtime::take_findings().empty());
+  }
 }
 
 TEST_CASE("a fault that many threads make at one line is one finding with a count") {

@@ -76,6 +76,28 @@ REMARKS = [
     ),
     Remark(r"cp_async_(commit_group|wait_group|wait_all)", "no", ""),
     Remark(
+        r"mbarrier_(init|inval|arrive|expect_tx|arrive_expect_tx)|cp_async_mbarrier_arrive",
+        "no",
+        "copies that arrive say nothing of what their thread stored itself",
+    ),
+    Remark(
+        r"mbarrier_(test_wait|try_wait|wait)",
+        "no",
+        "who does not look at the result has not waited; `--sim-async random` sometimes lets `try_wait` fail though the phase is over; "
+        "`mbarrier_wait` is a loop",
+    ),
+    Remark(
+        r"bulk_(load|store)",
+        "no",
+        "what a bulk copy reads or writes is seen by other copies and by threads as PTX promises, and no earlier; `--sim-async` chooses when",
+    ),
+    Remark(r"bulk_(commit_group|wait_group|wait_group_read)", "no", ""),
+    Remark(
+        r"fence_proxy_async|fence_mbarrier_init",
+        "no",
+        "by the thread that stored, and before the barrier; PTX may be read so that behind it is enough",
+    ),
+    Remark(
         r"red_add(_v2|_v4)?_f32",
         EXACT + "instructions, requests, sectors",
         "sectors by a rule that was found by measuring; of a vector each element is an atomic of its own; subnormal numbers become 0",
@@ -112,9 +134,11 @@ def instructions(root):
     for path in sorted((root / "common/device/ptx").glob("*.cuh")):
         for function in re.split(r"(?m)^__device__ inline ", path.read_text())[1:]:
             name = re.match(r"[\w:]+ (\w+)\(", function)
-            text = re.search(r"asm(?: volatile)?\(\s*\"([\w.:]+)", function)
+            text = re.search(r"asm(?: volatile)?\(\s*\"(?:\{[^;]*; )?([\w.:]+)", function)
             if name and text:
                 found.setdefault(name[1], f"`{text[1]}`")
+            elif name and (loop := re.search(r"while \(!(\w+)\(", function)):
+                found.setdefault(name[1], found[loop[1]])
     return found
 
 
