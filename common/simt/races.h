@@ -80,6 +80,7 @@ struct Past {
 struct Meeting {
   Past past;                                  // of all who came: but for the clocks, which stand here until all have come,
   Clocks clocks;                              // with what those had done
+  Time barrier = 0;                           // the last full barrier before the last of them came
   std::shared_ptr<const Clocks> joined_last;  // warps that meet again and again all have seen the same
 };
 
@@ -116,13 +117,13 @@ static_assert(sizeof(AccessRecord) == 16 && max_threads_per_block <= 1024);
 // What happens before what, for the threads of one block.
 class Order {
  public:
-  // `device_flags`: those of the launch that lie in device memory; null while nobody may read one.
-  void begin_block(std::uint32_t block, std::size_t threads, Flags* device_flags);
+  // `device_flags`: those of the launch that lie in device memory; null while nobody may read one. `shared_flags`: those in
+  // shared memory of the block's cluster.
+  void begin_block(std::uint32_t block, std::size_t threads, Flags* device_flags, Flags* shared_flags);
 
   std::uint32_t block() const { return block_; }
   Time now() const { return now_; }
   Time last_barrier() const { return barrier_; }
-  std::uint64_t generation() const { return generation_; }  // of records of shared memory: all race with none of an older one
   bool before(const AccessRecord& earlier, std::uint32_t thread);
 
   void full_barrier();
@@ -131,6 +132,14 @@ class Order {
   void arrive(Meeting& meeting, const std::vector<std::uint32_t>& threads, bool goes_on);
   void end(Meeting& meeting, const std::vector<std::uint32_t>& waiting);
   Time meet(const std::vector<std::uint32_t>& threads);  // all arrive at once, and wait; returns when
+  // A barrier of the cluster. Each block adds to `all` what its threads let others see: those who arrived at the meeting, which
+  // ends, or everyone up to the last full barrier. Then who has waited sees all of it, and `own`, which is for this block
+  // alone.
+  void hand_on(Meeting& meeting, Past& own, Past& all);
+  void hand_on(Past& all);
+  void acquire(const std::vector<std::uint32_t>& threads, const Past& own, const Past& all);
+  void acquire(const Past& all);                                   // by all threads, at a full barrier
+  bool knows_of(std::uint32_t thread, std::uint32_t other_block);  // has seen anything of it
   void fence(std::uint32_t thread, Scope scope);
   void flag_stored(std::uint32_t thread, std::uintptr_t address, Scope scope, bool also_read);
   void flag_read(std::uint32_t thread, std::uintptr_t address, Scope scope);
@@ -155,7 +164,7 @@ class Order {
   std::vector<Thread> threads_;
   Past common_past_;                      // of all threads, at the last full barrier
   std::vector<std::uint32_t> with_news_;  // since then
-  Flags flags_;                           // in shared memory
+  Flags* shared_flags_ = nullptr;
   Flags* device_flags_ = nullptr;
 };
 
@@ -206,10 +215,11 @@ struct MoreOfWord {  // before the last
   }
 };
 
-// The words of a memory, by index. Shared memory is small, and of one block: an array.
+// The words of a memory, by index. Shared memory is small: an array. It forgets at each barrier that orders all who may come.
 class DenseWords {
  public:
-  static constexpr bool of_one_block = true;
+  static constexpr bool forgets = true;
+  std::uint64_t generation = 1;  // of the records: all that comes now races with none of an older one
   void reserve(std::size_t count) {
     if (words_.size() >= count) return;
     words_.resize(count);
@@ -226,7 +236,7 @@ class DenseWords {
 // Device memory is large, and a launch touches little of it: pages, made when they are touched.
 class SparseWords {
  public:
-  static constexpr bool of_one_block = false;
+  static constexpr bool forgets = false;
   AccessedWord& operator[](std::size_t index) { return page_of(index).words[index % page_words]; }
   MoreOfWord& more(std::size_t index) {
     auto& more = page_of(index).more;
@@ -276,7 +286,7 @@ class Races {
                                  bool wide = false);
 
   // An access that races with none so far, as access() would have kept it.
-  void put(Order& order, std::size_t index, const AccessRecord& record, Kind kind);
+  void put(std::size_t index, const AccessRecord& record, Kind kind);
 
   Words words;  // must cover every offset
 
@@ -285,7 +295,7 @@ class Races {
     std::uint64_t key = 0;
     std::uint64_t compaction = 0;  // that put the key there; of an earlier one, the slot is free
   };
-  AccessedWord& word_at(Order& order, std::size_t index);
+  AccessedWord& word_at(std::size_t index);
   void keep_read(AccessedWord& word, std::size_t index, const AccessRecord& record);
   void add(AccessRecords& records, const AccessRecord& record);
   void compact(std::vector<AccessRecord>& records);

@@ -28,6 +28,7 @@ class SharedRaces {
   static constexpr std::size_t row_bytes = 16;
 
   void reserve(std::size_t bytes);
+  void forget() { ++words_.words.generation; }  // all that comes now races with nothing before
 
   // As Races::access().
   std::optional<Conflict> access(Order& order, const Who& who, std::size_t offset, std::size_t bytes, Kind kind, Scope scope,
@@ -50,7 +51,7 @@ class SharedRaces {
   };
   static Halves halves_of(const AccessRecord& record) { return static_cast<Halves>(record.bytes_mask()); }
   static bool may_race(Order& order, const AccessRecord& earlier, const AccessRecord& record);
-  void keep_by_word(Order& order, std::size_t index);
+  void keep_by_word(std::size_t index);
 
   std::vector<Row> rows_;
   Words words_;

@@ -10,7 +10,7 @@
 namespace faulty {
 
 struct Fault {
-  std::string name;   // of the kernel's function, and of the comment that marks the faulty line in faulty_kernels.cu
+  std::string name;   // of the kernel's function, and of the comment that marks the faulty line
   std::string kind;   // what the finding must be called
   std::string names;  // what its text must contain: the allocation or member, or who waits where
   void (*run)();
@@ -29,6 +29,12 @@ struct Race {
 };
 
 const std::vector<Race>& races();
+
+// Of both those whose blocks form clusters, in faulty_clusters.sm_90.cu.
+const std::vector<Fault>& cluster_faults();
+const std::vector<Race>& cluster_races();
+void correct_clusters();
+void count_in_clusters(unsigned blocks, unsigned cluster);  // what this correct one counts, its source says
 
 void correct();  // a kernel without a fault that does all the things the faulty ones do
 // What 64 threads read of copies of 1 for which they did not wait.
