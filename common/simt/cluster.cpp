@@ -161,7 +161,7 @@ void Cluster::open() {
     std::vector<std::uint32_t> waiting;
     for (std::uint32_t i = 0; i < block.threads(); ++i) {
       Lane& lane = block.lane(i);
-      if (lane.state != Lane::State::in_barrier || !lane.barrier.of_cluster) continue;
+      if (lane.state != Lane::State::in_barrier || !lane.barrier.of_cluster()) continue;
       lane.state = Lane::State::runnable;
       waiting.push_back(i);
     }
@@ -201,7 +201,7 @@ void Cluster::report_stuck() {
         }
         state = "wait in " + call.describe() + " at " + with_callers(place_of(call.where), call.pc);
       };
-      if (lane.state == Lane::State::in_barrier) waits_in(lane.barrier, lane.barrier.of_cluster);
+      if (lane.state == Lane::State::in_barrier) waits_in(lane.barrier, lane.barrier.of_cluster());
       if (lane.state == Lane::State::in_warp_call) waits_in(*lane.call, false);
       waiting["warp " + std::to_string(lane.warp()) + " lanes @ " + state] |= 1u << lane.lane();
     }
@@ -228,7 +228,7 @@ using Resolve = void (*)(Block& block, Warp& warp, WarpCall* const calls[warp_si
 
 // The instruction is the warp's: each lane waits for all that have not exited.
 void meet_in_warp(const char* name, Resolve resolve, const std::source_location& where, const void* pc) {
-  const BarrierCall call{.name = name, .where = where, .pc = pc, .of_cluster = true};
+  const BarrierCall call{.name = name, .id = BarrierCall::number_of_cluster, .where = where, .pc = pc};
   WarpCall of_warp{name, 0xffffffffu, where, pc, resolve};
   of_warp.spares_exited = true;
   of_warp.barrier = &call;

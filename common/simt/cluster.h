@@ -79,7 +79,7 @@ class Cluster {
   // Of the barrier.
   std::size_t live_ = 0;      // threads that have not exited
   std::size_t arrived_ = 0;   // of these, since it last opened
-  std::uint64_t opened_ = 0;  // so many times
+  std::uint32_t opened_ = 0;  // so many times
   Past past_;                 // what the last time handed on to all
 };
 

@@ -118,7 +118,7 @@ std::string WarpCall::describe() const {
 }
 
 std::string BarrierCall::describe() const {
-  return of_cluster || std::string_view(name) == "__syncthreads()"
+  return of_cluster() || std::string_view(name) == "__syncthreads()"
              ? name
              : std::string(name) + ' ' + std::to_string(id) + ", " + std::to_string(threads);
 }

@@ -16,6 +16,7 @@
 #include <atomic>
 #include <cstdint>
 #include <functional>
+#include <limits>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -46,12 +47,14 @@ std::uint64_t next_random(std::uint64_t& state);  // SplitMix64
 // A lane's part in a barrier of the block: in __syncthreads(), which is number 0, or in one of the barriers 1 … 15; or in that
 // of the cluster.
 struct BarrierCall {
+  static constexpr int number_of_cluster = std::numeric_limits<int>::min();  // of none that a kernel can name
+
   const char* name;  // of the instruction: bar.sync and barrier.sync wait, bar.arrive does not
   int id = 0;
   int threads = 0;  // that it takes to open the barrier; of number 0: all that have not exited
   std::source_location where;
   const void* pc = nullptr;
-  bool of_cluster = false;
+  bool of_cluster() const { return id == number_of_cluster; }
   std::string describe() const;  // "bar.sync 1, 64"
 };
 
@@ -90,8 +93,8 @@ struct Lane {
   Block* block = nullptr;
   WarpCall* call = nullptr;                 // while in_warp_call
   BarrierCall barrier = {};                 // while in_barrier: but for __syncthreads(), when its whole warp has come
-  std::uint64_t cluster_arrivals = 0;       // at the barrier of the cluster
-  std::uint64_t cluster_waits = 0;          // for it to open
+  std::uint32_t cluster_arrivals = 0;       // at the barrier of the cluster
+  std::uint32_t cluster_waits = 0;          // for it to open
   PendingAccesses accesses;                 // while counting
   std::array<std::uint64_t, 8> found = {};  // the latest atomic and volatile accesses: places, addresses and values, hashed
   unsigned found_next = 0;                  // the oldest of these
@@ -107,7 +110,7 @@ struct Lane {
   bool is_ahead() const { return !accesses.empty(); }  // of what its warp has issued
   void wait();                                         // suspends until the engine makes the lane runnable again
   void yield();
-  bool waits_for_full_barrier() const { return state == State::in_barrier && barrier.id == 0 && !barrier.of_cluster; }
+  bool waits_for_full_barrier() const { return state == State::in_barrier && barrier.id == 0; }
   void note_found(std::uintptr_t address, std::uint64_t value, const void* pc);  // by an atomic or volatile access
   bool got_further() const { return state != State::too_far_ahead && (!yielded || fresh); }
 };
