@@ -7,6 +7,7 @@
 #include <cmath>
 #include <sstream>
 
+#include "common/simt/cluster.h"
 #include "common/simt/collectives.h"
 #include "common/simt/cuda.h"
 #include "common/simt/symbols.h"
@@ -63,8 +64,14 @@ void report(Lane& lane, std::string_view kind, const void* pc, const Run::MakeTe
 
 namespace {
 
+// Whose shared memory it is, of the lane's cluster; null: nobody's.
+Block* owner_of(Lane& lane, std::uintptr_t address) {
+  return lane.block->arena().contains(address) ? lane.block : lane.block->cluster().owner_of(address);
+}
+
+// Of device memory, or shared memory of the cluster.
 std::uint8_t& shadow_of(Lane& lane, std::uintptr_t address) {
-  return Heap::contains(address) ? *Heap::shadow(address) : *lane.block->arena().shadow(address);
+  return Heap::contains(address) ? *Heap::shadow(address) : *owner_of(lane, address)->arena().shadow(address);
 }
 
 // The first byte of the access that lacks a mark: it may be the last of a vector, not its first.
@@ -83,7 +90,7 @@ std::uintptr_t first_with(Lane& lane, const Access& access, std::uint8_t mark) {
 
 // Neither device nor shared memory, nor the lane's own stack. Constants, parameters and built-in variables may be read; a GPU
 // would stop at anything else.
-void observe_elsewhere(Lane& lane, const Access& access) {
+void observe_no_memory(Lane& lane, const Access& access) {
   const Unobserved unobserved;
   const Launch& launch = lane.block->run().launch;
   const std::uintptr_t address = access.address;
@@ -120,15 +127,17 @@ void report_reader(Lane& lane, const Access& store) {
   }
 }
 
-// An access to what an asynchronous operation writes. False if there is none: the mark is of one that is over.
+// An access to what an asynchronous operation writes, of the block whose memory it is. False if there is none: the mark is of
+// one that is over.
 bool report_writer(Lane& lane, const Access& access) {
   const Unobserved unobserved;
   Block& block = *lane.block;
-  const AsyncOp* other = block.async_ops().find_writer({access.address, access.bytes});
-  const Block* of = &block;
-  for (std::size_t i = 0; other == nullptr && Heap::contains(access.address) && i < block.run().open.size(); ++i) {
+  const bool of_device = Heap::contains(access.address);
+  Block* of = of_device ? &block : owner_of(lane, access.address);
+  const AsyncOp* other = of->async_ops().find_writer({access.address, access.bytes});
+  for (std::size_t i = 0; other == nullptr && of_device && i < block.run().open.size(); ++i) {
     of = block.run().open[i];
-    other = block.run().open[i]->async_ops().find_writer({access.address, access.bytes});
+    other = of->async_ops().find_writer({access.address, access.bytes});
   }
   if (other == nullptr) return false;
   const std::string place = place_of(access.pc);
@@ -139,7 +148,7 @@ bool report_writer(Lane& lane, const Access& access) {
            ", to which an asynchronous copy is under way\n  copied at " + with_callers(copy_place, other->pc) + " by " +
            describe_thread(block.run().launch, of->linear_index(), other->issuer) + ", which has not waited for it\n  " +
            (access.kind == Kind::write ? "written" : "read") + " at " + with_callers(place, access.pc) + " by " +
-           block.describe(lane);
+           lane.block->describe(lane);
   };
   block.run().report("race", place, access.pc, text, copy_place);
   return true;
@@ -149,7 +158,10 @@ bool report_writer(Lane& lane, const Access& access) {
 
 std::string describe_target(const Block& block, std::uintptr_t address) {
   const SharedArena& arena = block.arena();
-  if (!arena.contains(address)) return describe_address(address);
+  if (!arena.contains(address)) {
+    const Block* const owner = block.cluster().owner_of(address);
+    return owner == nullptr ? describe_address(address) : describe_target(*owner, address) + " of " + owner->describe();
+  }
   if (address < arena.begin()) return std::to_string(arena.begin() - address) + " bytes before the start of shared memory";
   const std::size_t offset = address - arena.begin();
   if (offset >= arena.bytes()) {
@@ -162,8 +174,8 @@ std::string describe_target(const Block& block, std::uintptr_t address) {
 
 bool observe_fault(Lane& lane, const Access& access) {
   const Unobserved unobserved;
-  if (!Heap::contains(access.address) && !lane.block->arena().contains(access.address)) {
-    observe_elsewhere(lane, access);
+  if (!Heap::contains(access.address) && owner_of(lane, access.address) == nullptr) {
+    observe_no_memory(lane, access);
     return false;
   }
   const std::uintptr_t end = access.address + access.bytes;
@@ -264,14 +276,30 @@ void note_generic_store(Lane& lane, const Access& store) {
                          {block.order().now(), static_cast<std::uint16_t>(lane.index), store.pc});
 }
 
-void observe_shared(Lane& lane, const Access& access) {
-  Block& block = *lane.block;
+namespace {
+
+void observe_shared_of(Block& owner, Lane& lane, const Access& access) {
   const auto thread = static_cast<std::uint16_t>(lane.index);
-  const auto conflict = block.races().access(block.order(), {thread, access.pc}, access.address - block.arena().begin(),
+  const auto conflict = owner.races().access(lane.block->order(), {thread, access.pc}, access.address - owner.arena().begin(),
                                              access.bytes, access.kind, access.scope, access.wide);
   if (conflict) [[unlikely]]
-    report_race(lane, access, *conflict, block.arena().begin());
+    report_race(lane, access, *conflict, owner.arena().begin());
+}
+
+}  // namespace
+
+void observe_shared(Lane& lane, const Access& access) {
+  observe_shared_of(*lane.block, lane, access);
   if (access.kind == Kind::write) note_generic_store(lane, access);
+}
+
+void observe_elsewhere(Lane& lane, const Access& access) {
+  Block* const owner = lane.block->cluster().owner_of(access.address);
+  if (owner == nullptr) return observe_no_memory(lane, access);
+  lane.block->counters().reaches_others(access.pc);
+  if (!lane.block->cluster().reaches(lane, *owner, access)) return;
+  if (!observe_bytes(lane, access, owner->arena().shadow(access.address))) return;
+  if (lane.block->run().races) observe_shared_of(*owner, lane, access);
 }
 
 void observe_device(Lane& lane, const Access& access) {
@@ -288,7 +316,10 @@ void observe_matrix_row(Lane& lane, const Access& row) {
   const bool load = row.kind == Kind::read;
   if (!arena.contains(row.address)) {
     report(lane, std::string("wild ") + verb(row.kind), row.pc, [&] {
-      return std::string(load ? "ldmatrix reads" : "stmatrix writes") + " shared memory, and this address lies elsewhere";
+      const bool of_cluster = owner_of(lane, row.address) != nullptr;
+      return std::string(load ? "ldmatrix reads" : "stmatrix writes") +
+             (of_cluster ? " the block's own shared memory, and this address lies in another block's"
+                         : " shared memory, and this address lies elsewhere");
     });
     lane.block->stop(lane);
   }
@@ -336,7 +367,11 @@ bool observe_async(Lane& lane, const AsyncOp& op) {
     say(kind, why);
     lane.block->stop(lane);
   };
-  if (!arena.contains(op.writes.begin)) wild("wild write", "the destination is not in shared memory");
+  if (!arena.contains(op.writes.begin)) {
+    const bool of_cluster = owner_of(lane, op.writes.begin) != nullptr;
+    wild("wild write",
+         of_cluster ? "the destination is in the shared memory of another block" : "the destination is not in shared memory");
+  }
   if (op.reads.count > 0 && !Heap::contains(op.reads.begin)) wild("wild read", "the source is not in device memory");
   if (op.reads.count > op.writes.count) {
     say("cp.async misuse", "reads " + std::to_string(static_cast<std::int32_t>(op.reads.count)) + " of them");
@@ -407,7 +442,7 @@ void observe_never_waited(Block& block, const AsyncOp& op) {
   constexpr Time never = asynchronous - 1;
   if (!run.races || !run.ordered) return;
   for (std::uintptr_t at = op.writes.begin; at < op.writes.begin + op.writes.count; at += 4) {
-    run.device_races.put(block.order(), (at - Heap::base) / 4,
+    run.device_races.put((at - Heap::base) / 4,
                          {block.linear_index(), never, op.pc, static_cast<std::uint16_t>(op.issuer), 15, Scope::thread, false},
                          Kind::write);
   }
@@ -438,8 +473,7 @@ void order_and_yield(Lane& lane, std::uintptr_t address) {
 
 // An atomic reads and stores; that is one access, a store to whoever may race with it.
 void observe_update(Lane& lane, Access access) {
-  const bool device = Heap::contains(access.address);
-  if (device || lane.block->arena().contains(access.address)) {
+  if (Heap::contains(access.address) || owner_of(lane, access.address) != nullptr) {
     const std::uint8_t* const shadow = &shadow_of(lane, access.address);
     if (access.address % access.bytes == 0 && all_marked(shadow, access.bytes, allocated | written)) {
       access.kind = Kind::write;

@@ -24,8 +24,11 @@ struct Access {
   bool wide = false;            // one atomic of 8 bytes, not two of 4
 };
 
-// The slow path: the access is wrong, or goes to neither device nor shared memory. False if it cannot take part in a race.
+// The slow path: the access is wrong. False if it cannot take part in a race.
 bool observe_fault(Lane& lane, const Access& access);
+// The slow path where it goes to neither device memory nor the block's shared memory: perhaps to that of another block of the
+// cluster.
+void observe_elsewhere(Lane& lane, const Access& access);
 // Looks for races of an access that is otherwise sound.
 void observe_shared(Lane& lane, const Access& access);
 void observe_device(Lane& lane, const Access& access);
@@ -107,6 +110,22 @@ void note_access_of(Lane& lane, const Access& access, Form form);
   }
 }
 
+// What the shadow of its bytes says of an access. False if it cannot take part in a race.
+[[gnu::always_inline]] inline bool observe_bytes(Lane& lane, const Access& access, std::uint8_t* shadow) {
+  const bool read = access.kind == Kind::read;
+  const std::uint8_t needed = read ? allocated | written : allocated;
+  const std::uint8_t wrong = read ? being_written | is_mbarrier : being_read | being_written | is_mbarrier;
+  const bool aligned = !access.aligned || access.address % access.bytes == 0;
+  if (!aligned || !all_marked(shadow, access.bytes, needed, wrong)) [[unlikely]] {
+    return observe_fault(lane, access);
+  }
+  if (!read) {
+    std::memset(shadow, shadow_after_store, access.bytes);
+    lane.stored = true;
+  }
+  return true;
+}
+
 [[gnu::always_inline]] inline void observe(Lane& lane, const Access& access) {
   if (access.address - lane.stack_low < StackPool::stack_bytes) {  // registers and local arrays
     if (lane.queue.has_place_in(access.address, access.bytes)) await_products(lane);
@@ -120,20 +139,11 @@ void note_access_of(Lane& lane, const Access& access, Form form);
     shadow = lane.arena_shadow + (access.address - lane.arena_low);
     shared = true;
   } else {
-    observe_fault(lane, access);
+    observe_elsewhere(lane, access);
     return;
   }
   if (lane.counting && !access.counted) note_access_of(lane, access, shared ? Form::shared : Form::global);
-  const bool read = access.kind == Kind::read;
-  const std::uint8_t needed = read ? allocated | written : allocated;
-  const std::uint8_t wrong = read ? being_written | is_mbarrier : being_read | being_written | is_mbarrier;
-  const bool aligned = !access.aligned || access.address % access.bytes == 0;
-  if (!aligned || !all_marked(shadow, access.bytes, needed, wrong)) [[unlikely]] {
-    if (!observe_fault(lane, access)) return;
-  } else if (!read) {
-    std::memset(shadow, shadow_after_store, access.bytes);
-    lane.stored = true;
-  }
+  if (!observe_bytes(lane, access, shadow)) return;
   const Run& run = lane.block->run();
   if (!run.races) return;
   if (shared) {

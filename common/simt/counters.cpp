@@ -205,6 +205,7 @@ void Counters::add(const Counters& other) {
     sum.sectors += counts.sectors;
     sum.wavefronts += counts.wavefronts;
   }
+  reaching_others_.insert(other.reaching_others_.begin(), other.reaching_others_.end());
   barriers_ += other.barriers_;
   shuffles_ += other.shuffles_;
   tensor_instructions_ += other.tensor_instructions_;
@@ -224,6 +225,7 @@ KernelCounters Counters::result(const Launch& launch) const {
   // In the order of the source: by file, then by line number.
   std::map<std::tuple<std::string, int, Form, Kind, std::uint32_t>, LineCounters> lines;
   for (const auto& [site, counts] : sites_) {
+    if (site.form == Form::shared && reaching_others_.contains(site.pc)) continue;
     const std::string where = place_of(site.pc);
     const std::size_t colon = where.rfind(':');
     const int number = colon == std::string::npos ? 0 : std::stoi(where.substr(colon + 1));

@@ -6,6 +6,7 @@
 #include <memory>
 #include <span>
 #include <unordered_map>
+#include <unordered_set>
 #include <vector>
 
 #include "common/simt/races.h"
@@ -85,6 +86,9 @@ class Counters {
   // ldmatrix, or stmatrix; rows of 16 bytes, 8 for each matrix.
   Wavefronts matrices(const void* pc, Kind kind, std::span<const std::uintptr_t> rows);
   void tensor_instruction() { ++tensor_instructions_; }
+  // The access at this place goes to shared memory of another block, too, which the hardware counts elsewhere; in how many
+  // requests, is not known. So nothing is counted of what it does in shared memory.
+  void reaches_others(const void* pc) { reaching_others_.insert(pc); }
   void add(const Counters& other);
   KernelCounters result(const Launch& launch) const;
 
@@ -108,6 +112,7 @@ class Counters {
     Wavefronts wavefronts = {};
   };
   std::unordered_map<Site, Counts, Hash> sites_;
+  std::unordered_set<const void*> reaching_others_;
   std::uint64_t barriers_ = 0;
   std::uint64_t shuffles_ = 0;
   std::uint64_t tensor_instructions_ = 0;

@@ -47,6 +47,13 @@ void bar_sync(int id, int threads, const std::source_location& where = std::sour
 void barrier_sync(int id, int threads, const std::source_location& where = std::source_location::current());
 void bar_arrive(int id, int threads, const std::source_location& where = std::source_location::current());
 void fence(Scope scope);
+int cluster_rank();
+int cluster_size();
+void cluster_arrive(const std::source_location& where = std::source_location::current());
+void cluster_arrive_relaxed(const std::source_location& where = std::source_location::current());
+void cluster_wait(const std::source_location& where = std::source_location::current());
+void cluster_sync(const std::source_location& where = std::source_location::current());
+void* mapa(const void* pointer, int rank, const std::source_location& where);
 
 // One lane's part in the instructions of ptx.h.
 void ldmatrix(std::uint32_t* registers, const void* row, int matrices, bool transposed, const std::source_location& where);

@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "common/simt/access.h"
+#include "common/simt/cluster.h"
 #include "common/simt/collectives.h"
 #include "common/simt/cuda.h"
 #include "common/simt/symbols.h"
@@ -63,7 +64,16 @@ uint3 position(dim3 size, std::uint64_t linear) {
           static_cast<unsigned>(linear / size.x / size.y)};
 }
 
-// "0-15, 17" for a set of lanes.
+// Of calls: mostly one string. Files that were compiled apart have their own.
+bool same_name(const char* a, const char* b) { return a == b || std::string_view(a) == b; }
+
+bool same_place(const std::source_location& a, const std::source_location& b) {
+  return a.line() == b.line() && a.column() == b.column() &&
+         (a.file_name() == b.file_name() || std::string_view(a.file_name()) == b.file_name());
+}
+
+}  // namespace
+
 std::string ranges(std::uint32_t lanes) {
   std::ostringstream text;
   for (int first = 0; first < warp_size; ++first) {
@@ -77,16 +87,6 @@ std::string ranges(std::uint32_t lanes) {
   }
   return text.str();
 }
-
-// Of calls: mostly one string. Files that were compiled apart have their own.
-bool same_name(const char* a, const char* b) { return a == b || std::string_view(a) == b; }
-
-bool same_place(const std::source_location& a, const std::source_location& b) {
-  return a.line() == b.line() && a.column() == b.column() &&
-         (a.file_name() == b.file_name() || std::string_view(a.file_name()) == b.file_name());
-}
-
-}  // namespace
 
 std::uint64_t next_random(std::uint64_t& state) {
   std::uint64_t z = (state += 0x9e3779b97f4a7c15u);
@@ -118,7 +118,7 @@ std::string WarpCall::describe() const {
 }
 
 std::string BarrierCall::describe() const {
-  return std::string_view(name) == "__syncthreads()"
+  return of_cluster() || std::string_view(name) == "__syncthreads()"
              ? name
              : std::string(name) + ' ' + std::to_string(id) + ", " + std::to_string(threads);
 }
@@ -155,10 +155,12 @@ void Block::shuffle(std::vector<T>& items) {
   }
 }
 
-void Block::begin(Run& run, std::uint64_t linear_index, Counters& counters) {
+void Block::begin(Run& run, std::uint64_t linear_index, Counters& counters, Cluster& cluster, int rank) {
   const auto [block, shared_bytes] = std::pair(run.launch.block, run.launch.shared_bytes);
   run_ = &run;
   counters_ = &counters;
+  cluster_ = &cluster;
+  rank_ = rank;
   linear_index_ = static_cast<std::uint32_t>(linear_index);
   random_ = options().seed * 0x2545f4914f6cdd1du + linear_index;
   threads_ = std::size_t{block.x} * block.y * block.z;
@@ -172,8 +174,9 @@ void Block::begin(Run& run, std::uint64_t linear_index, Counters& counters) {
   }
   arena_.begin_block(shared_bytes);
   for (NamedBarrier& barrier : named_barriers_) barrier = {};
-  order_.begin_block(linear_index_, threads_, run.ordered ? &run.device_flags : nullptr);
+  order_.begin_block(linear_index_, threads_, run.ordered ? &run.device_flags : nullptr, &cluster.shared_flags());
   races_.reserve(shared_bytes);
+  races_.forget();
   async_ops_.begin_block(threads_);
   mbarriers_.begin_block();
   proxies_.begin_block(run.proxies, shared_bytes, threads_);
@@ -202,6 +205,7 @@ void Block::begin(Run& run, std::uint64_t linear_index, Counters& counters) {
     lane.arena_low = arena_.low();
     lane.arena_shadow = arena_.shadow(arena_.low());
     lane.block = this;
+    lane.cluster_arrivals = lane.cluster_waits = 0;
     lane.queue.clear();
     lane.accesses.clear();
     lane.fiber.start(stacks_, lane.index, [this, &lane] {
@@ -212,6 +216,7 @@ void Block::begin(Run& run, std::uint64_t linear_index, Counters& counters) {
       lane.state = Lane::State::exited;
       lane.yielded = false;
       ++exited_;
+      cluster_->exited(lane);
     });
   }
 }
@@ -230,16 +235,13 @@ Block::Status Block::round() {
     moved |= result.moved;
     if (run_->stopped) return Status::stuck;
   }
-  if (exited_ == threads_) {
+  if (ended()) {
     async_ops_.end_block(*this);
     return Status::done;
   }
   moved |= release_barrier();
   moved |= async_ops_.land_for_mbarriers(*this, !moved);
-  if (!ran && !moved) {
-    report_stuck();
-    return Status::stuck;
-  }
+  if (!ran && !moved) return Status::waiting;
   return moved ? Status::progressed : Status::spinning;
 }
 
@@ -399,7 +401,7 @@ bool Block::release_barrier() {
   std::uint32_t warps = 0;
   for (std::size_t i = 0; i < threads_; ++i) {
     Lane& lane = lanes_[i];
-    if (lane.state != Lane::State::in_barrier || lane.waits_for_named_barrier()) continue;
+    if (!lane.waits_for_full_barrier()) continue;
     lane.state = Lane::State::runnable;
     warps |= 1u << lane.warp();
     if (first == nullptr) first = &lane;
@@ -418,9 +420,14 @@ bool Block::release_barrier() {
   in_barrier_ = 0;
   voted_ = std::exchange(votes_, false);
   counters_->barrier(static_cast<std::uint64_t>(std::popcount(warps)));
-  order_.full_barrier();
-  for (std::size_t i = 0; i < threads_; ++i) lanes_[i].marker.begin_barrier_epoch(order_.last_barrier());
+  full_barrier();
   return true;
+}
+
+void Block::full_barrier() {
+  order_.full_barrier();
+  if (cluster_->size() == 1) races_.forget();
+  for (std::size_t i = 0; i < threads_; ++i) lanes_[i].marker.begin_barrier_epoch(order_.last_barrier());
 }
 
 // The hardware goes on when all threads of the block have come that are still there. CUDA says that all must come.
@@ -512,33 +519,6 @@ void Block::arrive_named(Warp& warp, WarpCall* const calls[warp_size]) {
   barrier = {};
 }
 
-// Nobody can run: says who waits where.
-void Block::report_stuck() {
-  std::map<std::string, std::uint32_t> waiting;  // "warp 0 lanes @ wait in … at FILE:LINE" → lanes
-  std::source_location place;
-  const void* pc = nullptr;
-  for (std::size_t i = 0; i < threads_; ++i) {
-    const Lane& lane = lanes_[i];
-    std::string state = "have exited";
-    const auto waits_in = [&](const auto& call) {
-      place = call.where;
-      pc = call.pc;
-      state = "wait in " + call.describe() + " at " + with_callers(place_of(place), pc);
-    };
-    if (lane.state == Lane::State::in_barrier) waits_in(lane.barrier);
-    if (lane.state == Lane::State::in_warp_call) waits_in(*lane.call);
-    if (lane.state == Lane::State::at_mbarrier) waits_in(lane.mbarrier);
-    waiting["warp " + std::to_string(lane.warp()) + " lanes @ " + state] |= 1u << lane.lane();
-  }
-  std::string text = "every thread of block " + to_string(position(run_->launch.grid, linear_index_)) + " waits";
-  for (const auto& [state, lanes] : waiting) {
-    const std::size_t at = state.find('@');
-    text += "\n  " + state.substr(0, at) + ranges(lanes) + state.substr(at + 1);
-  }
-  run_->report("deadlock", place_of(place), pc, [&] { return text; });
-  run_->stopped = true;
-}
-
 // "block (0, 0, 0), warp 1, lanes 0-31: byte 0 of 'flag' (4 bytes), at FILE:LINE"
 std::vector<std::string> Block::spinning() const {
   std::map<std::pair<int, std::pair<const void*, std::uintptr_t>>, std::uint32_t> who;
@@ -550,9 +530,8 @@ std::vector<std::string> Block::spinning() const {
   std::vector<std::string> all;
   for (const auto& [place, lanes] : who) {
     const auto& [pc, address] = place.second;
-    all.push_back("block " + to_string(position(run_->launch.grid, linear_index_)) + ", warp " + std::to_string(place.first) +
-                  ", lanes " + ranges(lanes) + ": " + describe_target(*this, address) + ", at " +
-                  with_callers(place_of(pc), pc));
+    all.push_back(describe() + ", warp " + std::to_string(place.first) + ", lanes " + ranges(lanes) + ": " +
+                  describe_target(*this, address) + ", at " + with_callers(place_of(pc), pc));
   }
   return all;
 }
@@ -585,8 +564,14 @@ std::string Block::describe(const Lane& lane) const {
   return describe_thread(run_->launch, linear_index_, static_cast<unsigned>(lane.index));
 }
 
+std::string Block::describe() const { return describe_block(run_->launch, linear_index_); }
+
+std::string describe_block(const Launch& launch, std::uint64_t block) {
+  return "block " + to_string(position(launch.grid, block));
+}
+
 std::string describe_thread(const Launch& launch, std::uint64_t block, unsigned thread) {
-  return "block " + to_string(position(launch.grid, block)) + ", warp " + std::to_string(thread / warp_size) + ", lane " +
+  return describe_block(launch, block) + ", warp " + std::to_string(thread / warp_size) + ", lane " +
          std::to_string(thread % warp_size) + " (thread " + to_string(position(launch.block, thread)) + ")";
 }
 
@@ -639,7 +624,7 @@ void Run::report(std::string kind, std::string where, const void* pc, const Make
 
 namespace {
 
-using Blocks = std::vector<std::unique_ptr<Block>>;  // of one worker, kept for the next launch
+using Clusters = std::vector<std::unique_ptr<Cluster>>;  // of one worker, kept for the next launch
 
 // How many blocks of the launch the machine holds at once, and so how many may wait for each other. (In clusters perhaps fewer:
 // the multiprocessors come in groups, and a cluster lies in one of these.)
@@ -676,43 +661,47 @@ class Idle {
   bool stored_ = false;
 };
 
-void report_endless(Run& run, const Blocks& blocks, std::size_t resident, std::size_t not_begun) {
+void report_endless(Run& run, const Clusters& clusters, std::size_t resident, std::size_t not_begun) {
   constexpr std::size_t shown = 8;
   std::vector<std::string> all;
+  const void* pc = nullptr;
   for (std::size_t i = 0; i < resident && all.size() <= shown; ++i) {
-    for (std::string& one : blocks[i]->spinning()) all.push_back(std::move(one));
+    for (std::size_t rank = 0; rank < clusters[i]->size(); ++rank) {
+      const Block& block = clusters[i]->block(rank);
+      for (std::string& one : block.spinning()) all.push_back(std::move(one));
+      if (pc == nullptr) pc = block.spins_at();
+    }
   }
   std::string text = "every thread that can run reads the same memory again and again; nobody writes it";
   if (not_begun > 0) {
-    text = "the " + std::to_string(resident) + " blocks that " + machine().name +
+    text = "the " + std::to_string(resident * volume(run.launch.cluster)) + " blocks that " + machine().name +
            " holds at once only read memory that nobody writes; " + std::to_string(not_begun) +
            " more can begin when one of these has ended";
   }
   for (std::size_t i = 0; i < std::min(all.size(), shown); ++i) text += "\n  " + all[i];
   if (all.size() > shown) text += "\n  and others";
-  const void* const pc = blocks[0]->spins_at();
   run.report("endless spin", pc == nullptr ? "unknown place" : place_of(pc), pc, [&] { return text; });
   run.stopped = true;
 }
 
-// One worker's share of a launch. It runs one block at a time. While all its blocks spin on memory that another block must
-// write, it opens further ones: as many as the machine would hold. In the order of a run, the blocks of a cluster follow each
-// other; so they never wait in vain for one that has not begun.
-void work(Run& run, Blocks& blocks) {
+// One worker's share of a launch. It runs one cluster at a time. While all its blocks spin on memory that another block must
+// write, it opens further clusters: as many as the machine would hold.
+void work(Run& run, Clusters& clusters) {
   Counters counters;
   std::size_t resident = 0;
-  const std::size_t most = run.ordered ? resident_blocks(run.launch) : 1;  // in no order, nobody waits for another block
+  const std::size_t blocks = volume(run.launch.cluster), count = run.order.size() / blocks;
+  // In no order, nobody waits for another cluster.
+  const std::size_t most = run.ordered ? std::max<std::size_t>(resident_blocks(run.launch) / blocks, 1) : 1;
   const auto open = [&] {
     const std::size_t next = run.next++;
-    if (next >= run.order.size()) return false;
-    if (resident == blocks.size()) blocks.push_back(std::make_unique<Block>());
-    if (run.ordered) run.open.push_back(blocks[resident].get());
-    blocks[resident++]->begin(run, run.order[next], counters);
+    if (next >= count) return false;
+    if (resident == clusters.size()) clusters.push_back(std::make_unique<Cluster>());
+    clusters[resident++]->begin(run, next, counters);
     return true;
   };
   const auto open_more = [&] {
     bool opened = false;
-    for (std::size_t count = 1 + resident / 8; count > 0 && resident < most && open(); --count) opened = true;
+    for (std::size_t more = 1 + resident / 8; more > 0 && resident < most && open(); --more) opened = true;
     return opened;
   };
   Idle idle;
@@ -720,15 +709,14 @@ void work(Run& run, Blocks& blocks) {
   while (!run.stopped && (resident > 0 || open())) {
     bool spinning = true, yielded = false, stored = false;
     for (std::size_t i = 0; i < resident;) {
-      const Block::Status status = blocks[i]->round();
+      const Block::Status status = clusters[i]->round();
       if (status == Block::Status::stuck) break;
       spinning &= status == Block::Status::spinning;
-      yielded |= blocks[i]->yielded();
-      stored |= blocks[i]->stored();
+      yielded |= clusters[i]->yielded();
+      stored |= clusters[i]->stored();
       if (status == Block::Status::done) {
         rounds_alone = 0;
-        std::erase(run.open, blocks[i].get());
-        std::swap(blocks[i], blocks[--resident]);
+        std::swap(clusters[i], clusters[--resident]);
       } else {
         ++i;
       }
@@ -741,11 +729,11 @@ void work(Run& run, Blocks& blocks) {
     } else if (!spinning) {
       idle = {};
     } else if (idle.for_too_long(stored)) {
-      const std::size_t begun = std::min<std::size_t>(run.next, run.order.size());
-      report_endless(run, blocks, resident, run.ordered ? run.order.size() - begun : 0);
+      const std::size_t begun = std::min<std::size_t>(run.next, count);
+      report_endless(run, clusters, resident, run.ordered ? blocks * (count - begun) : 0);
     }
   }
-  for (std::size_t i = 0; i < resident; ++i) blocks[i]->issue_rest();
+  for (std::size_t i = 0; i < resident; ++i) clusters[i]->issue_rest();
   const std::lock_guard lock(run.mutex);
   run.counters.add(counters);
 }
@@ -756,8 +744,9 @@ int worker_count() {
 }
 
 void execute(Run& run) {
-  static std::vector<Blocks> pools;
-  const std::size_t count = run.ordered ? 1 : std::min<std::size_t>(static_cast<std::size_t>(worker_count()), run.order.size());
+  static std::vector<Clusters> pools;
+  const std::size_t clusters = run.order.size() / volume(run.launch.cluster);
+  const std::size_t count = run.ordered ? 1 : std::min<std::size_t>(static_cast<std::size_t>(worker_count()), clusters);
   if (pools.size() < count) pools.resize(count);
   std::vector<std::thread> helpers;
   for (std::size_t i = 1; i < count; ++i) helpers.emplace_back([&run, i] { work(run, pools[i]); });

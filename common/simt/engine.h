@@ -1,10 +1,10 @@
 // The machine: a launch is blocks, a block is warps, a warp is lanes, and a lane is a fiber that runs the kernel for one
 // thread.
 //
-// A worker (an OS thread) runs one block at a time, to its end. Within the block it goes round the warps in a seeded order and
-// lets each lane run until it must wait: at a block barrier, or in a warp call (shuffle, vote, __syncwarp) for the other
-// lanes of its mask. So a lane runs far ahead of its neighbours, in an order that changes with the seed: legal on a GPU, and
-// fatal for code that relies on luck.
+// A worker (an OS thread) runs one cluster at a time, to its end: mostly one block (cluster.h). Within each block it goes round
+// the warps in a seeded order and lets each lane run until it must wait: at a block barrier, or in a warp call (shuffle, vote,
+// __syncwarp) for the other lanes of its mask. So a lane runs far ahead of its neighbours, in an order that changes with the
+// seed: legal on a GPU, and fatal for code that relies on luck.
 //
 // While it counts, the engine also finds out which accesses of the lanes are one request. A lane keeps a list of what it
 // accessed. When every lane of the warp has something in its list or can make no further access, those whose next one is at the
@@ -16,6 +16,7 @@
 #include <atomic>
 #include <cstdint>
 #include <functional>
+#include <limits>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -41,16 +42,21 @@ namespace simt {
 struct Lane;
 struct Warp;
 class Block;
+class Cluster;
 
 std::uint64_t next_random(std::uint64_t& state);  // SplitMix64
 
-// A lane's part in a barrier of the block: in __syncthreads(), which is number 0, or in one of the barriers 1 … 15.
+// A lane's part in a barrier of the block: in __syncthreads(), which is number 0, or in one of the barriers 1 … 15; or in that
+// of the cluster.
 struct BarrierCall {
+  static constexpr int number_of_cluster = std::numeric_limits<int>::min();  // of none that a kernel can name
+
   const char* name;  // of the instruction: bar.sync and barrier.sync wait, bar.arrive does not
   int id = 0;
   int threads = 0;  // that it takes to open the barrier; of number 0: all that have not exited
   std::source_location where;
   const void* pc = nullptr;
+  bool of_cluster() const { return id == number_of_cluster; }
   std::string describe() const;  // "bar.sync 1, 64"
 };
 
@@ -88,8 +94,10 @@ struct Lane {
   Marker marker;  // of the device memory that it touches
   Block* block = nullptr;
   WarpCall* call = nullptr;                 // while in_warp_call
-  BarrierCall barrier = {};                 // while in_barrier: at 1 … 15, when its whole warp has come
+  BarrierCall barrier = {};                 // while in_barrier: but for __syncthreads(), when its whole warp has come
   MbarrierCall mbarrier;                    // while at_mbarrier
+  std::uint32_t cluster_arrivals = 0;       // at the barrier of the cluster
+  std::uint32_t cluster_waits = 0;          // for it to open
   PendingAccesses accesses;                 // while counting
   std::array<std::uint64_t, 8> found = {};  // the latest atomic and volatile accesses: places, addresses and values, hashed
   unsigned found_next = 0;                  // the oldest of these
@@ -105,7 +113,7 @@ struct Lane {
   bool is_ahead() const { return !accesses.empty(); }  // of what its warp has issued
   void wait();                                         // suspends until the engine makes the lane runnable again
   void yield();
-  bool waits_for_named_barrier() const { return state == State::in_barrier && barrier.id != 0; }
+  bool waits_for_full_barrier() const { return state == State::in_barrier && barrier.id == 0; }
   void note_found(std::uintptr_t address, std::uint64_t value, const void* pc);  // by an atomic or volatile access
   bool got_further() const { return state != State::too_far_ahead && (!yielded || fresh); }
 };
@@ -134,7 +142,7 @@ struct Run {
   Counters counters;                     // guarded by mutex
   Trace trace;                           // of one warp: only the worker that runs it comes here
   std::vector<std::uint64_t> order;      // of the blocks; those of a cluster follow each other
-  std::atomic<std::size_t> next{0};      // into order
+  std::atomic<std::size_t> next{0};      // of the clusters
   std::atomic<bool> stopped{false};      // a fault after which the launch cannot go on
   std::atomic<bool> needs_order{false};  // a flag in device memory, or what may be a race there, was seen: run again, ordered
   std::atomic<bool> needs_proxies{false};  // a bulk copy was seen: run again
@@ -154,14 +162,22 @@ struct Run {
 class Block {
  public:
   static constexpr int named_barriers = 16;
-  // Spinning: each lane that can run does no more than read what it has read before.
-  enum class Status { progressed, spinning, done, stuck };
+  // Spinning: each lane that can run does no more than read what it has read before. Waiting: none can run. Stuck: the launch
+  // was stopped.
+  enum class Status { progressed, spinning, waiting, done, stuck };
 
-  void begin(Run& run, std::uint64_t linear_index, Counters& counters);
+  void begin(Run& run, std::uint64_t linear_index, Counters& counters, Cluster& cluster, int rank);
   Status round();     // lets every lane that can run do so once
   void issue_rest();  // of a launch that was stopped
 
   Run& run() { return *run_; }
+  Cluster& cluster() { return *cluster_; }
+  const Cluster& cluster() const { return *cluster_; }
+  int rank() const { return rank_; }  // in the cluster
+  std::size_t threads() const { return threads_; }
+  Lane& lane(std::size_t index) { return lanes_[index]; }
+  const Lane& lane(std::size_t index) const { return lanes_[index]; }
+  bool ended() const { return exited_ == threads_; }
   SharedArena& arena() { return arena_; }
   const SharedArena& arena() const { return arena_; }
   Order& order() { return order_; }
@@ -173,7 +189,6 @@ class Block {
   bool coin() { return next_random(random_) >> 63; }  // thrown by the seed
   const StackPool& stacks() const { return stacks_; }
   std::uint32_t linear_index() const { return linear_index_; }
-  std::size_t threads() const { return threads_; }
   bool yielded() const { return yielded_; }                 // in the last round: a lane made an atomic or volatile access
   bool stored() const { return stored_; }                   // a lane stored
   std::vector<std::string> spinning() const;                // who reads what, and where
@@ -184,10 +199,12 @@ class Block {
   bool arrive(Lane& lane, bool vote, const std::source_location& where, const void* pc);
   void arrive_named(Lane& lane, const BarrierCall& call);
   void arrive_named(Warp& warp, WarpCall* const calls[warp_size]);  // of all its lanes that have not exited
+  void full_barrier();                                              // what __syncthreads() orders
   [[noreturn]] void stop(Lane& lane);                               // ends the launch from within a lane
   [[noreturn]] void run_again(Lane& lane);                          // the same, for the launch to run again, in order
   [[noreturn]] void run_again_with_proxies(Lane& lane);
   std::string describe(const Lane& lane) const;
+  std::string describe() const;  // "block (1, 0, 0)"
 
  private:
   struct WarpRun {
@@ -209,11 +226,12 @@ class Block {
   void refuse(const Lane& lane, const BarrierCall& call, const std::string& why);
   void report_skipped(const Lane& waiting);
   bool release_barrier();
-  void report_stuck();
   template <class T>
   void shuffle(std::vector<T>& items);
 
   Run* run_ = nullptr;
+  Cluster* cluster_ = nullptr;
+  int rank_ = 0;
   Counters* counters_ = nullptr;
   std::uint32_t linear_index_ = 0;
   std::uint64_t random_ = 0;
@@ -256,6 +274,8 @@ class Unobserved {
   Lane* lane_;
 };
 
+std::string ranges(std::uint32_t lanes);  // "0-15, 17", for a set of lanes
+std::string describe_block(const Launch& launch, std::uint64_t block);
 // "block (1, 0, 0), warp 3, lane 5 (thread (101, 0, 0))", from the indices of the block in the grid and the thread in the block
 std::string describe_thread(const Launch& launch, std::uint64_t block, unsigned thread);
 

@@ -16,10 +16,22 @@ using simt::bar_arrive;
 using simt::bar_sync;
 using simt::barrier_sync;
 using simt::bulk_commit_group;
+using simt::cluster_arrive;
+using simt::cluster_arrive_relaxed;
+using simt::cluster_rank;
+using simt::cluster_size;
+using simt::cluster_sync;
+using simt::cluster_wait;
 using simt::cp_async_commit_group;
 using simt::cp_async_wait_all;
 using simt::fence_mbarrier_init;
 using simt::fence_proxy_async;
+
+template <class T>
+[[gnu::always_inline]] inline T* in_block(T* pointer, int rank,
+                                          const std::source_location where = std::source_location::current()) {
+  return static_cast<T*>(simt::mapa(pointer, rank, where));
+}
 
 template <class T>
 inline constexpr bool is_mma_operand = std::is_same_v<T, __half> || std::is_same_v<T, __nv_bfloat16>;

@@ -89,7 +89,7 @@ bool in_one_scope(Scope a, Scope b, bool in_one_block) {
 
 // ---- order ----
 
-void Order::begin_block(std::uint32_t block, std::size_t threads, Flags* device_flags) {
+void Order::begin_block(std::uint32_t block, std::size_t threads, Flags* device_flags, Flags* shared_flags) {
   block_ = block;
   now_ = 1;
   barrier_ = 0;
@@ -99,7 +99,7 @@ void Order::begin_block(std::uint32_t block, std::size_t threads, Flags* device_
   threads_.assign(threads, {});
   common_past_ = {};
   with_news_.clear();
-  flags_.clear();
+  shared_flags_ = shared_flags;
   device_flags_ = device_flags;
 }
 
@@ -147,6 +147,7 @@ void Order::join_meeting(Meeting& meeting, std::uint32_t thread) {
   }
   join_knowledge(meeting.past, past);
   meeting.clocks[thread] = now_;
+  meeting.barrier = barrier_;
 }
 
 void Order::arrive(Meeting& meeting, const std::vector<std::uint32_t>& threads, bool goes_on) {
@@ -201,6 +202,61 @@ void Order::acquire(std::uint32_t thread, const Past& past) {
   if (past.known != nullptr || past.released.in_block != nullptr || past.acquired.in_block != nullptr) has_news(thread);
 }
 
+namespace {
+
+// What holds in other blocks, too.
+Past for_all(const Past& past, SharedKnowledge known) {
+  const SharedKnowledge& released = past.released.in_device;
+  return {nullptr, std::move(known), {released, released}, {nullptr, past.acquired.in_device}};
+}
+
+}  // namespace
+
+void Order::hand_on(Meeting& meeting, Past& own, Past& all) {
+  own = std::move(meeting.past);
+  if (meeting.clocks.empty()) return;  // nobody let others see anything
+  Seen seen{meeting.barrier, {}};
+  for (std::size_t i = 0; i < meeting.clocks.size(); ++i) {
+    if (meeting.clocks[i] > seen.barrier) seen.threads[static_cast<std::uint16_t>(i)] = meeting.clocks[i];
+  }
+  join_knowledge(all, for_all(own, merged(own.known, leaf(block_, std::move(seen)))));
+  own.clocks = std::make_shared<const Clocks>(std::move(meeting.clocks));
+  meeting = {};
+}
+
+void Order::hand_on(Past& all) {
+  join_knowledge(all, for_all(common_past_, merged(common_past_.known, leaf(block_, {barrier_, {}}))));
+}
+
+void Order::acquire(const std::vector<std::uint32_t>& threads, const Past& own, const Past& all) {
+  Past last, joined;  // what the last thread knew, and then: mostly all know the same
+  bool first = true;
+  for (const std::uint32_t thread : threads) {
+    Past& past = current(thread).past;
+    if (first || past.clocks != last.clocks) {
+      Clocks clocks = past.clocks == nullptr ? Clocks() : *past.clocks;
+      if (own.clocks != nullptr) join(clocks, *own.clocks);
+      clocks.resize(std::max(clocks.size(), threads_.size()));
+      joined.clocks = std::make_shared<const Clocks>(std::move(clocks));
+    }
+    if (first || past.known != last.known) joined.known = merged(past.known, all.known);
+    first = false;
+    last.clocks = std::exchange(past.clocks, joined.clocks);
+    last.known = std::exchange(past.known, joined.known);
+    for (const Past* const other : {&own, &all}) {
+      join(past.released, other->released);
+      join(past.acquired, other->acquired);
+    }
+    has_news(thread);
+  }
+}
+
+void Order::acquire(const Past& all) { join_knowledge(common_past_, all); }
+
+bool Order::knows_of(std::uint32_t thread, std::uint32_t other_block) {
+  return seen_of(current(thread).past.known, other_block) != nullptr;
+}
+
 void Order::learn(std::uint32_t thread, SharedKnowledge& what) {
   if (what == nullptr) return;
   Past& past = current(thread).past;
@@ -232,7 +288,7 @@ void Order::fence(std::uint32_t thread, Scope scope) {
 }
 
 Flag* Order::flag_at(std::uintptr_t address, bool make) {
-  Flags* const flags = Heap::contains(address) ? device_flags_ : &flags_;
+  Flags* const flags = Heap::contains(address) ? device_flags_ : shared_flags_;
   if (flags == nullptr) return nullptr;
   if (make) return &(*flags)[address];
   const auto found = flags->find(address);
@@ -290,11 +346,13 @@ void Races<Words>::add(AccessRecords& records, const LanesRecord& record) {
 }
 
 template <class Words>
-[[gnu::always_inline]] inline AccessedWord& Races<Words>::word_at(Order& order, std::size_t index) {
+[[gnu::always_inline]] inline AccessedWord& Races<Words>::word_at(std::size_t index) {
   AccessedWord& word = words[index];
-  if (Words::of_one_block && word.generation != order.generation()) {
-    if (word.has_more_reads || word.has_more_writes) words.more(index).forget();
-    word = {.generation = order.generation()};
+  if constexpr (Words::forgets) {
+    if (word.generation != words.generation) {
+      if (word.has_more_reads || word.has_more_writes) words.more(index).forget();
+      word = {.generation = words.generation};
+    }
   }
   return word;
 }
@@ -336,7 +394,7 @@ void Races<Words>::done(Order& order, const Who& actor, Time time, std::uint32_t
                         Kind kind) {
   const std::size_t end = offset + bytes;
   for (std::size_t index = offset / 4; index * 4 < end; ++index) {
-    AccessedWord& word = word_at(order, index);
+    AccessedWord& word = word_at(index);
     const auto mask =
         static_cast<std::uint8_t>((1u << std::min(end - index * 4, std::size_t{4})) - (1u << std::max(offset, index * 4) % 4));
     const AccessRecord record(order.block(), time | asynchronous, actor.pc, actor.thread, mask, Scope::thread, false);
@@ -344,7 +402,7 @@ void Races<Words>::done(Order& order, const Who& actor, Time time, std::uint32_t
       const unsigned lane = issuer % warp_size;
       const auto issued = [&](const AccessRecord& any) {
         const AccessRecord e = any.by_lane(lane);
-        return e.pc() == actor.pc && e.is_by(issuer) && e.block() == order.block();
+        return e.pc() == actor.pc && e.is_by(order.block(), issuer);
       };
       if (word.has_more_reads) {
         std::erase_if(words.more(index).reads.all, [&](LanesRecord& reads) {
@@ -369,8 +427,8 @@ void Races<Words>::done(Order& order, const Who& actor, Time time, std::uint32_t
 }
 
 template <class Words>
-void Races<Words>::put(Order& order, std::size_t index, const AccessRecord& record, Kind kind) {
-  AccessedWord& word = word_at(order, index);
+void Races<Words>::put(std::size_t index, const AccessRecord& record, Kind kind) {
+  AccessedWord& word = word_at(index);
   if (kind == Kind::read) return keep_read(word, index, record);
   add(words.more(index).writes, only(record));
   word.has_more_writes = true;
@@ -382,7 +440,7 @@ std::optional<typename Races<Words>::Conflict> Races<Words>::access(Order& order
   std::optional<Conflict> conflict;
   const std::size_t end = offset + bytes;
   for (std::size_t index = offset / 4; index * 4 < end; ++index) {
-    AccessedWord& word = word_at(order, index);
+    AccessedWord& word = word_at(index);
     const std::size_t first = std::max(offset, index * 4) % 4;
     const std::size_t last = std::min(end - index * 4, std::size_t{4});
     const auto mask = static_cast<std::uint8_t>((1u << last) - (1u << first));

@@ -88,6 +88,7 @@ struct Past {
 struct Meeting {
   Past past;                                  // of all who came: but for the clocks, which stand here until all have come,
   Clocks clocks;                              // with what those had done
+  Time barrier = 0;                           // the last full barrier before the last of them came
   std::shared_ptr<const Clocks> joined_last;  // warps that meet again and again all have seen the same
 };
 
@@ -108,7 +109,9 @@ class AccessRecord {
   std::uint32_t block() const { return static_cast<std::uint32_t>(when_ >> 32); }
   Time time() const { return static_cast<Time>(when_); }  // with `asynchronous` of an actor's: later than any thread's
   bool is_asynchronous() const { return (time() & asynchronous) != 0; }
-  bool is_by(std::uint32_t thread_of_block) const { return thread() == thread_of_block && !is_asynchronous(); }
+  bool is_by(std::uint32_t of_block, std::uint32_t its_thread) const {
+    return thread() == its_thread && block() == of_block && !is_asynchronous();
+  }
   const void* pc() const { return reinterpret_cast<const void*>(who_ << 1 >> 17); }  // addresses of a program have 47 bits
   std::uint16_t thread() const { return who_ >> 6 & 0x3ff; }                         // in its block; or the actor
   std::uint8_t bytes_mask() const { return who_ >> 2 & 15; }
@@ -149,13 +152,13 @@ struct LanesRecord {
 // What happens before what, for the threads of one block.
 class Order {
  public:
-  // `device_flags`: those of the launch that lie in device memory; null while nobody may read one.
-  void begin_block(std::uint32_t block, std::size_t threads, Flags* device_flags);
+  // `device_flags`: those of the launch that lie in device memory; null while nobody may read one. `shared_flags`: those in
+  // shared memory of the block's cluster.
+  void begin_block(std::uint32_t block, std::size_t threads, Flags* device_flags, Flags* shared_flags);
 
   std::uint32_t block() const { return block_; }
   Time now() const { return now_; }
   Time last_barrier() const { return barrier_; }
-  std::uint64_t generation() const { return generation_; }  // of records of shared memory: all race with none of an older one
   bool before(const AccessRecord& earlier, std::uint32_t thread);
 
   void full_barrier();
@@ -174,6 +177,14 @@ class Order {
   Time tick() { return now_++; }                                                         // the time until now
   void add(Past& past, std::uint16_t actor, Time time) const;  // who acquires it has seen the actor up to that time
   bool has_seen(std::uint32_t thread, std::uint16_t actor, Time time) { return saw(thread, threads_.size() + actor, time); }
+  // A barrier of the cluster. Each block adds to `all` what its threads let others see: those who arrived at the meeting, which
+  // ends, or everyone up to the last full barrier. Then who has waited sees all of it, and `own`, which is for this block
+  // alone.
+  void hand_on(Meeting& meeting, Past& own, Past& all);
+  void hand_on(Past& all);
+  void acquire(const std::vector<std::uint32_t>& threads, const Past& own, const Past& all);
+  void acquire(const Past& all);                                   // by all threads, at a full barrier
+  bool knows_of(std::uint32_t thread, std::uint32_t other_block);  // has seen anything of it
   void fence(std::uint32_t thread, Scope scope);
   void flag_stored(std::uint32_t thread, std::uintptr_t address, Scope scope, bool also_read);
   void flag_read(std::uint32_t thread, std::uintptr_t address, Scope scope);
@@ -208,7 +219,7 @@ class Order {
   } last_joined_;                         // by acquire(): threads that have seen the same mostly acquire the same
   Past common_past_;                      // of all threads, at the last full barrier
   std::vector<std::uint32_t> with_news_;  // since then
-  Flags flags_;                           // in shared memory
+  Flags* shared_flags_ = nullptr;
   Flags* device_flags_ = nullptr;
 };
 
@@ -271,10 +282,11 @@ struct MoreOfWord {  // before the last
   }
 };
 
-// The words of a memory, by index. Shared memory is small, and of one block: an array.
+// The words of a memory, by index. Shared memory is small: an array. It forgets at each barrier that orders all who may come.
 class DenseWords {
  public:
-  static constexpr bool of_one_block = true;
+  static constexpr bool forgets = true;
+  std::uint64_t generation = 1;  // of the records: all that comes now races with none of an older one
   void reserve(std::size_t count) {
     if (words_.size() >= count) return;
     words_.resize(count);
@@ -291,7 +303,7 @@ class DenseWords {
 // Device memory is large, and a launch touches little of it: pages, made when they are touched.
 class SparseWords {
  public:
-  static constexpr bool of_one_block = false;
+  static constexpr bool forgets = false;
   AccessedWord& operator[](std::size_t index) { return page_of(index).words[index % page_words]; }
   MoreOfWord& more(std::size_t index) {
     auto& more = page_of(index).more;
@@ -343,7 +355,7 @@ class Races {
   // A plain access to a whole word that surely races with none. False if that takes a longer look; then nothing is recorded.
   // Nearly all that a block does is sure: since the last barrier the word has records, its last store came before this, and it
   // is read, or nobody else has read it.
-  [[gnu::always_inline]] bool sure_access(Order& order, const Who& who, std::size_t index, Kind kind);
+  [[gnu::always_inline]] bool sure_access(Order& order, const Who& who, std::size_t index, Kind kind) requires Words::forgets;
 
   // What an asynchronous operation did, once somebody has waited for it: checked when it was issued, and since then nobody
   // could touch these bytes without a report. `actor`: with its number for the thread's. What was kept of it as the access of
@@ -351,7 +363,7 @@ class Races {
   void done(Order& order, const Who& actor, Time time, std::uint32_t issuer, std::size_t offset, std::size_t bytes, Kind kind);
 
   // An access that races with none so far, as access() would have kept it.
-  void put(Order& order, std::size_t index, const AccessRecord& record, Kind kind);
+  void put(std::size_t index, const AccessRecord& record, Kind kind);
 
   Words words;  // must cover every offset
 
@@ -362,7 +374,7 @@ class Races {
     std::uint64_t compaction = 0;  // that put the key there; of an earlier one, the slot is free
     std::uint32_t lanes = 0;       // that were seen with it
   };
-  AccessedWord& word_at(Order& order, std::size_t index);
+  AccessedWord& word_at(std::size_t index);
   void keep_read(AccessedWord& word, std::size_t index, const AccessRecord& record);
   template <class Covered>
   void keep_write(AccessedWord& word, std::size_t index, const AccessRecord& record, Covered covered);
@@ -399,10 +411,11 @@ template <class Words>
 }
 
 template <class Words>
-[[gnu::always_inline]] inline bool Races<Words>::sure_access(Order& order, const Who& who, std::size_t index, Kind kind) {
+[[gnu::always_inline]] inline bool Races<Words>::sure_access(Order& order, const Who& who, std::size_t index,
+                                                             Kind kind) requires Words::forgets {
   AccessedWord& word = words[index];
-  if (word.generation != order.generation() || word.has_more_writes ||
-      (word.was_written && !word.last_write.is_by(who.thread) && !order.before(word.last_write, who.thread)))
+  if (word.generation != words.generation || word.has_more_writes ||
+      (word.was_written && !word.last_write.is_by(order.block(), who.thread) && !order.before(word.last_write, who.thread)))
     return false;
   const AccessRecord record(order.block(), order.now(), who.pc, who.thread, whole_word, Scope::thread, false);
   if (kind == Kind::read) {

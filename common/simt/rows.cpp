@@ -31,7 +31,7 @@ std::optional<SharedRaces::Conflict> SharedRaces::any_access(Order& order, const
       touch_row(order, who, offset, kind, Halves::of_one))
     return {};
   for (std::size_t index = offset / row_bytes; index * row_bytes < offset + bytes; ++index) {
-    if (!rows_[index].by_word || rows_[index].generation != order.generation()) keep_by_word(order, index);
+    if (!rows_[index].by_word || rows_[index].generation != words_.words.generation) keep_by_word(index);
   }
   return words_.access(order, who, offset, bytes, kind, scope, wide);
 }
@@ -41,9 +41,9 @@ void SharedRaces::stored(Order& order, const Who& actor, Time time, std::size_t 
   for (std::size_t index = offset / row_bytes; index * row_bytes < end; ++index) {
     Row& row = rows_[index];
     const std::size_t from = std::max(offset, index * row_bytes), to = std::min(end, (index + 1) * row_bytes);
-    const bool by_word = row.by_word && row.generation == order.generation();
+    const bool by_word = row.by_word && row.generation == words_.words.generation;
     if (!by_word && to - from == row_bytes) {  // none of the earlier accesses counts any more
-      row.generation = order.generation();
+      row.generation = words_.words.generation;
       row.reads = 0;
       row.by_word = false;
       row.was_written = true;
@@ -51,7 +51,7 @@ void SharedRaces::stored(Order& order, const Who& actor, Time time, std::size_t 
                                static_cast<std::uint8_t>(Halves::of_one), Scope::thread, false);
       continue;
     }
-    if (!by_word) keep_by_word(order, index);
+    if (!by_word) keep_by_word(index);
     words_.done(order, actor, time, 0, from, to - from, Kind::write);
   }
 }
@@ -61,8 +61,8 @@ bool SharedRaces::touch_row(Order& order, const Who& first, std::size_t offset, 
   Row& row = rows_[index];
   const AccessRecord record(order.block(), order.now(), first.pc, first.thread, static_cast<std::uint8_t>(halves),
                             Scope::thread, false);
-  if (row.generation != order.generation()) {
-    row.generation = order.generation();
+  if (row.generation != words_.words.generation) {
+    row.generation = words_.words.generation;
     row.reads = 0;
     row.was_written = row.by_word = false;
   }
@@ -81,7 +81,7 @@ bool SharedRaces::touch_row(Order& order, const Who& first, std::size_t offset, 
     kept_by_word |= std::any_of(reads, end, [&](const AccessRecord& e) { return may_race(order, e, record); });
   }
   if (kept_by_word) {
-    keep_by_word(order, index);
+    keep_by_word(index);
     return false;
   }
   if (kind == Kind::read) {
@@ -106,9 +106,9 @@ bool SharedRaces::may_race(Order& order, const AccessRecord& earlier, const Acce
 }
 
 // From now on, until the next barrier, the row's words are looked at one by one.
-void SharedRaces::keep_by_word(Order& order, std::size_t index) {
+void SharedRaces::keep_by_word(std::size_t index) {
   Row& row = rows_[index];
-  if (row.generation == order.generation()) {
+  if (row.generation == words_.words.generation) {
     const auto put = [&](const AccessRecord& record, Kind kind) {
       const Halves halves = halves_of(record);
       for (unsigned half = 0; half < 8; ++half) {
@@ -116,14 +116,14 @@ void SharedRaces::keep_by_word(Order& order, std::size_t index) {
         const bool both = halves != Halves::of_columns;  // halves of the word are the same thread's
         if (both && half % 2 == 1) continue;
         const auto mask = static_cast<std::uint8_t>(both ? 15 : half % 2 == 0 ? 3 : 12);
-        words_.put(order, 4 * index + half / 2,
+        words_.put(4 * index + half / 2,
                    AccessRecord(record.block(), record.time(), record.pc(), thread, mask, Scope::thread, false), kind);
       }
     };
     if (row.was_written) put(row.write, Kind::write);
     for (unsigned i = 0; i < row.reads; ++i) put(row.read[i], Kind::read);
   }
-  row.generation = order.generation();
+  row.generation = words_.words.generation;
   row.by_word = true;
 }
 

@@ -28,6 +28,7 @@ class SharedRaces {
   static constexpr std::size_t row_bytes = 16;
 
   void reserve(std::size_t bytes);
+  void forget() { ++words_.words.generation; }  // all that comes now races with nothing before
 
   // As Races::access(). (A word that has records since the last barrier is of a row that is kept by words.)
   [[gnu::always_inline]] std::optional<Conflict> access(Order& order, const Who& who, std::size_t offset, std::size_t bytes,
@@ -57,7 +58,7 @@ class SharedRaces {
   std::optional<Conflict> any_access(Order& order, const Who& who, std::size_t offset, std::size_t bytes, Kind kind,
                                      Scope scope, bool wide);
   static bool may_race(Order& order, const AccessRecord& earlier, const AccessRecord& record);
-  void keep_by_word(Order& order, std::size_t index);
+  void keep_by_word(std::size_t index);
 
   std::vector<Row> rows_;
   Words words_;

@@ -118,6 +118,22 @@ std::vector<int> bulk_there_and_back(const std::vector<int>& values);  // [4, 64
 // `together`: launched in clusters. Returns how many of its cluster each block saw: [blocks of the grid].
 std::vector<int> meet_in_clusters(std::array<unsigned, 3> grid, std::array<unsigned, 3> cluster, bool together = true);
 
+// Of each block its rank in its cluster, and the cluster's size: [blocks, 2].
+std::vector<int> cluster_ranks(std::array<unsigned, 3> grid, std::array<unsigned, 3> cluster);
+// Each block's 64 numbers begin as 100 · block + i. In each round they become those of the next block of the cluster's next
+// one: they go by way of the next block, which fetches them from its next one. In rounds 0, 2, … reversed and 1 more; in rounds
+// 1, 3, … in reversed groups of four, of which the first number is `round` more. Returns [blocks, 64].
+std::vector<int> cluster_ring(unsigned blocks, unsigned cluster, int rounds);
+// The sum and the largest (at least 0) of each cluster's values, by atomics on its first block's shared memory: [clusters, 2].
+std::vector<int> cluster_sums(unsigned blocks, unsigned cluster, const std::vector<int>& values);
+// Thread t begins with 0. In each round it takes what thread t ^ 33 has, and adds the round, and round + rank + 63 − t of each
+// block of the cluster. Returns [blocks, 64].
+std::vector<int> cluster_split(unsigned blocks, unsigned cluster, int rounds);
+// Threads 0 to 31 and 80 to 95 of all blocks but each cluster's last one are slots 0 to 47. Each gets 47 − slot and the rank
+// before it, of the blocks that are left; and 10 · the rank behind it, and its slot. The others end at once. Returns [blocks,
+// 96].
+std::vector<int> cluster_some_end(unsigned blocks, unsigned cluster);
+
 std::string printed();  // what a kernel printed: "thread 0: 0.5\n" … for four threads
 
 }  // namespace conformance

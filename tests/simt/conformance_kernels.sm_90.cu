@@ -2,6 +2,7 @@
 #include "common/device/block.cuh"
 #include "common/device/memory.cuh"
 #include "common/device/ptx/bulk.cuh"
+#include "common/device/ptx/cluster.cuh"
 #include "common/device/ptx/red.cuh"
 #include "common/device/ptx/shared_memory.cuh"
 #include "common/runtime/launch.h"
@@ -208,7 +209,142 @@ __global__ void meet_in_clusters_kernel(uint3 cluster, int* arrived,  // [cluste
   seen[(blockIdx.z * gridDim.y + blockIdx.y) * gridDim.x + blockIdx.x] = all;
 }
 
+__device__ int linear_block() { return (blockIdx.z * gridDim.y + blockIdx.y) * gridDim.x + blockIdx.x; }
+
+__global__ void ranks_kernel(int* out) {  // [blocks, 2]
+  if (threadIdx.x != 0) return;
+  out[2 * linear_block()] = ptx::cluster_rank();
+  out[2 * linear_block() + 1] = ptx::cluster_size();
+}
+
+struct RingSmem {
+  alignas(16) int mine[64];
+  alignas(16) int given[64];
+};
+
+// In each round every block fetches from the next one and gives to the one before.
+__global__ void ring_kernel(int rounds, int* out) {  // [blocks, 64]
+  auto& smem = device::shared_storage<RingSmem>();
+  const int t = threadIdx.x, rank = ptx::cluster_rank(), size = ptx::cluster_size();
+  const int* const next = ptx::in_block(smem.mine, (rank + 1) % size);
+  int* const given = ptx::in_block(smem.given, (rank + size - 1) % size);
+  smem.mine[t] = 100 * blockIdx.x + t;
+  for (int round = 0; round < rounds; ++round) {
+    ptx::cluster_sync();  // the numbers are there before the block before fetches them
+    if (round % 2 == 0) {
+      given[t] = next[63 - t] + 1;
+    } else if (t < 16) {
+      int4 four = device::load(reinterpret_cast<const int4*>(&next[4 * t]));
+      four.x += round;
+      device::store(reinterpret_cast<int4*>(&given[60 - 4 * t]), four);
+    }
+    ptx::cluster_sync();  // all is fetched and given
+    smem.mine[t] = smem.given[t];
+  }
+  out[64 * blockIdx.x + t] = smem.mine[t];
+}
+
+struct SumSmem {
+  int sum;
+  int largest;
+};
+
+__global__ void sum_by_clusters_kernel(const int* values,  // [threads]
+                                       int* out) {         // [clusters, 2]
+  auto& smem = device::shared_storage<SumSmem>();
+  const int rank = ptx::cluster_rank(), size = ptx::cluster_size();
+  if (rank == 0 && threadIdx.x == 0) smem.sum = smem.largest = 0;
+  ptx::cluster_sync();  // the first block's numbers are 0 before others add to them
+  const int value = values[blockIdx.x * blockDim.x + threadIdx.x];
+  atomicAdd(ptx::in_block(&smem.sum, 0), value);
+  atomicMax(ptx::in_block(&smem.largest, 0), value);
+  ptx::cluster_sync();  // all have added
+  if (rank == 0 && threadIdx.x == 0) {
+    out[2 * (blockIdx.x / size)] = smem.sum;
+    out[2 * (blockIdx.x / size) + 1] = smem.largest;
+  }
+}
+
+struct SplitSmem {
+  int values[64];
+  int own[64];
+};
+
+// Between arriving and waiting each block works on memory of its own, and has barriers of its own.
+__global__ void split_kernel(int rounds, int* out) {  // [blocks, 64]
+  auto& smem = device::shared_storage<SplitSmem>();
+  const int t = threadIdx.x, rank = ptx::cluster_rank(), size = ptx::cluster_size();
+  int sum = 0;
+  for (int round = 0; round < rounds; ++round) {
+    smem.values[t] = round + rank + t;
+    ptx::cluster_arrive();
+    smem.own[t] = sum;
+    __syncthreads();  // the block's own numbers are there
+    sum = smem.own[t ^ 33];
+    ptx::cluster_wait();  // the numbers of all blocks are there
+    for (int other = 0; other < size; ++other) sum += ptx::in_block(&smem.values[63 - t], other)[0];
+    ptx::cluster_arrive();
+    sum += round;
+    ptx::cluster_wait();  // all have read before the next round, or the end
+  }
+  out[64 * blockIdx.x + t] = sum;
+}
+
+// The last block of each cluster ends at once; of the others the second warp, and half of the third one.
+__global__ void some_end_kernel(int* out) {  // [blocks, 96]
+  auto& smem = device::shared_storage<RingSmem>();
+  const int t = threadIdx.x, rank = ptx::cluster_rank(), left = ptx::cluster_size() - 1;
+  if (rank == left || (t >= 32 && t < 80)) return;
+  const int slot = t < 32 ? t : t - 48;
+  smem.mine[slot] = 10 * rank + slot;
+  ptx::cluster_arrive_relaxed();  // that all have begun is all that this one says
+  ptx::cluster_wait();
+  ptx::in_block(smem.given, (rank + 1) % left)[slot] = slot + rank;
+  ptx::cluster_sync();  // what was given is there
+  out[96 * blockIdx.x + t] = smem.given[47 - slot] + ptx::in_block(smem.mine, (rank + 1) % left)[slot];
+  ptx::cluster_sync();  // all have read before one ends
+}
+
 }  // namespace
+
+std::vector<int> cluster_ranks(std::array<unsigned, 3> grid, std::array<unsigned, 3> cluster) {
+  const runtime::Buffer out = zeros<int>("out", std::size_t{2} * grid[0] * grid[1] * grid[2]);
+  launch(ranks_kernel,
+         {.grid = dim3(grid[0], grid[1], grid[2]), .block = 32, .cluster = dim3(cluster[0], cluster[1], cluster[2])},
+         out.as<int>());
+  return download<int>(out);
+}
+
+std::vector<int> cluster_ring(unsigned blocks, unsigned cluster, int rounds) {
+  const runtime::Buffer out = zeros<int>("out", std::size_t{64} * blocks);
+  launch(ring_kernel, {.grid = blocks, .block = 64, .shared_bytes = sizeof(RingSmem), .cluster = cluster}, rounds,
+         out.as<int>());
+  return download<int>(out);
+}
+
+std::vector<int> cluster_sums(unsigned blocks, unsigned cluster, const std::vector<int>& values) {
+  const runtime::Buffer in = upload("values", values), out = zeros<int>("out", 2 * (blocks / cluster));
+  launch(sum_by_clusters_kernel,
+         {.grid = blocks,
+          .block = static_cast<unsigned>(values.size()) / blocks,
+          .shared_bytes = sizeof(SumSmem),
+          .cluster = cluster},
+         in.as<const int>(), out.as<int>());
+  return download<int>(out);
+}
+
+std::vector<int> cluster_split(unsigned blocks, unsigned cluster, int rounds) {
+  const runtime::Buffer out = zeros<int>("out", std::size_t{64} * blocks);
+  launch(split_kernel, {.grid = blocks, .block = 64, .shared_bytes = sizeof(SplitSmem), .cluster = cluster}, rounds,
+         out.as<int>());
+  return download<int>(out);
+}
+
+std::vector<int> cluster_some_end(unsigned blocks, unsigned cluster) {
+  const runtime::Buffer out = zeros<int>("out", std::size_t{96} * blocks);
+  launch(some_end_kernel, {.grid = blocks, .block = 96, .shared_bytes = sizeof(RingSmem), .cluster = cluster}, out.as<int>());
+  return download<int>(out);
+}
 
 std::vector<int> meet_in_clusters(std::array<unsigned, 3> grid, std::array<unsigned, 3> cluster, bool together) {
   const dim3 blocks(grid[0], grid[1], grid[2]), of_cluster(cluster[0], cluster[1], cluster[2]);

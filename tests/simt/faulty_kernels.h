@@ -34,6 +34,12 @@ const std::vector<Race>& races();  // all of them
 std::vector<Race> races_of_mbarriers();
 std::vector<Race> races_of_bulk_copies();
 
+// Of both those whose blocks form clusters, in faulty_clusters.sm_90.cu.
+const std::vector<Fault>& cluster_faults();
+const std::vector<Race>& cluster_races();
+void correct_clusters();
+void count_in_clusters(unsigned blocks, unsigned cluster);  // what this correct one counts, its source says
+
 void correct();  // a kernel without a fault that does all the things the faulty ones do
 // What 64 threads read of copies of 1 for which they did not wait.
 std::vector<float> seen_before_wait();

@@ -1,5 +1,6 @@
 // stmatrix, the vector forms of red and clusters, on a GPU of compute capability 9.0 and on the simulator: both must give these
 // answers.
+#include <algorithm>
 #include <cmath>
 #include <limits>
 #include <numeric>
@@ -168,5 +169,114 @@ TEST_CASE("the blocks of a cluster run at the same time, in each direction of th
   if (device_is_older()) return;
   CHECK(conformance::meet_in_clusters({64, 3, 2}, {4, 1, 1}) == std::vector<int>(64 * 3 * 2, 4));
   CHECK(conformance::meet_in_clusters({60, 6, 4}, {1, 3, 2}) == std::vector<int>(60 * 6 * 4, 6));
+  no_findings();
+}
+
+TEST_CASE(
+    "a block's rank in its cluster counts in x first, in launches of one, two and three dimensions and without clusters") {
+  if (device_is_older()) return;
+  using Size = std::array<unsigned, 3>;
+  for (const auto& [grid, cluster] : {std::pair<Size, Size>{{8, 1, 1}, {4, 1, 1}},
+                                      {{6, 4, 1}, {3, 2, 1}},
+                                      {{4, 2, 6}, {2, 1, 3}},
+                                      {{4, 2, 4}, {2, 2, 2}},
+                                      {{3, 2, 1}, {1, 1, 1}}}) {
+    std::vector<int> expected;
+    for (unsigned z = 0; z < grid[2]; ++z) {
+      for (unsigned y = 0; y < grid[1]; ++y) {
+        for (unsigned x = 0; x < grid[0]; ++x) {
+          const unsigned rank = (z % cluster[2] * cluster[1] + y % cluster[1]) * cluster[0] + x % cluster[0];
+          expected.push_back(static_cast<int>(rank));
+          expected.push_back(static_cast<int>(cluster[0] * cluster[1] * cluster[2]));
+        }
+      }
+    }
+    INFO("grid " << grid[0] << ", " << grid[1] << ", " << grid[2]);
+    CHECK(conformance::cluster_ranks(grid, cluster) == expected);
+  }
+  no_findings();
+}
+
+TEST_CASE("blocks of a cluster load from and store to each other's shared memory, by words and by vectors") {
+  if (device_is_older()) return;
+  for (const unsigned cluster : {1u, 2u, 4u, 8u}) {
+    for (const int rounds : {1, 2, 5}) {
+      constexpr unsigned blocks = 16;
+      std::vector<int> numbers(blocks * 64);
+      for (unsigned i = 0; i < numbers.size(); ++i) numbers[i] = static_cast<int>(100 * (i / 64) + i % 64);
+      for (int round = 0; round < rounds; ++round) {
+        std::vector<int> given(numbers.size());
+        for (unsigned block = 0; block < blocks; ++block) {
+          const auto at = [&](unsigned step) { return block / cluster * cluster + (block + step) % cluster; };
+          const unsigned next = 64 * at(1), before = 64 * at(cluster - 1);
+          for (unsigned t = 0; t < 64; ++t) {
+            if (round % 2 == 0) {
+              given[before + t] = numbers[next + 63 - t] + 1;
+            } else {
+              given[before + (60 - t / 4 * 4) + t % 4] = numbers[next + t] + (t % 4 == 0 ? round : 0);
+            }
+          }
+        }
+        numbers = given;
+      }
+      INFO("clusters of " << cluster << ", rounds " << rounds);
+      CHECK(conformance::cluster_ring(blocks, cluster, rounds) == numbers);
+    }
+  }
+  no_findings();
+}
+
+TEST_CASE("atomics on another block's shared memory lose nothing") {
+  if (device_is_older()) return;
+  for (const unsigned cluster : {1u, 3u, 6u}) {
+    std::vector<int> values(12 * 96), expected(2 * 12 / cluster);
+    for (std::size_t i = 0; i < values.size(); ++i) {
+      values[i] = static_cast<int>(i * 37 % 101) - 20;
+      int* const of_cluster = &expected[2 * (i / 96 / cluster)];
+      of_cluster[0] += values[i];
+      of_cluster[1] = std::max(of_cluster[1], values[i]);
+    }
+    INFO("clusters of " << cluster);
+    CHECK(conformance::cluster_sums(12, cluster, values) == expected);
+  }
+  no_findings();
+}
+
+TEST_CASE("a thread may work, and meet its block, between arriving at the barrier of the cluster and waiting for it") {
+  if (device_is_older()) return;
+  for (const unsigned cluster : {1u, 2u, 5u}) {
+    std::vector<int> sums(10 * 64);
+    for (int round = 0; round < 4; ++round) {
+      std::vector<int> next(sums.size());
+      for (unsigned i = 0; i < sums.size(); ++i) {
+        const int t = static_cast<int>(i % 64);
+        next[i] = sums[i / 64 * 64 + (i % 64 ^ 33)] + round;
+        for (unsigned rank = 0; rank < cluster; ++rank) next[i] += round + static_cast<int>(rank) + 63 - t;
+      }
+      sums = next;
+    }
+    INFO("clusters of " << cluster);
+    CHECK(conformance::cluster_split(10, cluster, 4) == sums);
+  }
+  no_findings();
+}
+
+TEST_CASE("threads and blocks that have ended hold up no barrier of the cluster") {
+  if (device_is_older()) return;
+  for (const unsigned cluster : {2u, 3u, 8u}) {
+    const int left = static_cast<int>(cluster) - 1;
+    std::vector<int> expected(24 * 96);
+    for (unsigned block = 0; block < 24; ++block) {
+      const int rank = static_cast<int>(block % cluster);
+      if (rank == left) continue;
+      for (int slot = 0; slot < 48; ++slot) {
+        const int thread = slot < 32 ? slot : slot + 48;
+        expected[block * 96 + static_cast<unsigned>(thread)] =
+            (47 - slot + (rank + left - 1) % left) + (10 * ((rank + 1) % left) + slot);
+      }
+    }
+    INFO("clusters of " << cluster);
+    CHECK(conformance::cluster_some_end(24, cluster) == expected);
+  }
   no_findings();
 }

@@ -56,6 +56,13 @@ TEST_CASE("no conformance kernel is reported under a hundred schedules") {
     conformance::store_matrices(seed % 2 == 0, fragments, own_rows);
     conformance::store_rows(seed % 2 == 0, fragments);
     conformance::meet_in_clusters({12, 2, 1}, {2, 2, 1});
+    conformance::cluster_ranks({4, 2, 4}, {2, 2, 2});
+    const std::vector<int> passed_on = conformance::cluster_ring(4, 2, 1);
+    conformance::cluster_ring(8, 4, 3);
+    conformance::cluster_ring(4, 1, 2);
+    conformance::cluster_sums(4, 2, std::vector<int>(4 * 96, 1));
+    conformance::cluster_split(6, 3, 3);
+    conformance::cluster_some_end(8, 4);
     conformance::matrices_there_and_back(seed % 2 == 0, seed % 3 == 0, fragments);
     conformance::multiply_from(conformance::Operand::bfloat, fragments, std::vector<std::uint32_t>(32 * 2),
                                std::vector<float>(32 * 4));
@@ -74,6 +81,7 @@ TEST_CASE("no conformance kernel is reported under a hundred schedules") {
     REQUIRE(met == five_rounds);
     REQUIRE(stored == five_tiles);
     REQUIRE(copied == four_tiles);
+    for (int t = 0; t < 64; ++t) REQUIRE(passed_on[static_cast<std::size_t>(t)] == 64 - t);  // by the other block from this one
     for (std::size_t i = 0; i < 3; ++i) REQUIRE(reduced[i] == std::vector<float>(std::size_t{5} << i, 100.0f));
   }
   runtime::configure({});

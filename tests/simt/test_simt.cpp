@@ -18,8 +18,8 @@ namespace {
 
 // "tests/simt/faulty_kernels.cu:41" for the line that the comment "// fault: NAME" marks; "unknown place" where there is none.
 std::string marked_place(const std::string& name, const std::string& mark = "fault") {
-  for (const std::string path :
-       {"tests/simt/faulty_kernels.cu", "tests/simt/faulty_mbarriers.cu", "tests/simt/faulty_bulk.cu"}) {
+  for (const std::string path : {"tests/simt/faulty_kernels.cu", "tests/simt/faulty_mbarriers.cu", "tests/simt/faulty_bulk.cu",
+                                 "tests/simt/faulty_clusters.sm_90.cu"}) {
     std::ifstream source(path);
     std::string line;
     for (int number = 1; std::getline(source, line); ++number) {
@@ -28,6 +28,14 @@ std::string marked_place(const std::string& name, const std::string& mark = "fau
   }
   return "unknown place";
 }
+
+template <class T>
+std::vector<T> both(std::vector<T> all, const std::vector<T>& more) {
+  all.insert(all.end(), more.begin(), more.end());
+  return all;
+}
+std::vector<faulty::Fault> all_faults() { return both(faulty::faults(), faulty::cluster_faults()); }
+std::vector<faulty::Race> all_races() { return both(faulty::races(), faulty::cluster_races()); }
 
 constexpr runtime::AsyncMode async_modes[] = {runtime::AsyncMode::late, runtime::AsyncMode::eager, runtime::AsyncMode::random};
 
@@ -41,7 +49,7 @@ struct WithOptions {  // restores the defaults at the end of a test
 }  // namespace
 
 TEST_CASE("every fault is found with its kind, its line and the right name, under eight schedules; its mended twin is clean") {
-  for (const faulty::Fault& fault : faulty::faults()) {
+  for (const faulty::Fault& fault : all_faults()) {
     for (std::uint64_t seed = 1; seed <= 8; ++seed) {
       const WithOptions options({seed, async_modes[seed % 3], 0});
       fault.run();
@@ -67,7 +75,7 @@ TEST_CASE("every fault is found with its kind, its line and the right name, unde
 TEST_CASE(
     "every race is found with both of its lines and the member, under eight schedules, whenever copies land; its mended "
     "twin is clean") {
-  for (const faulty::Race& race : faulty::races()) {
+  for (const faulty::Race& race : all_races()) {
     const std::string one = marked_place(race.name, "one");
     const std::string other = marked_place(race.name, "other");
     for (std::uint64_t run = 0; run < 24; ++run) {
@@ -100,7 +108,7 @@ TEST_CASE(
 TEST_CASE("who does not look for races hears of none, of copies under way neither") {
   for (std::uint64_t run = 0; run < 6; ++run) {
     const WithOptions options({1 + run / 3, async_modes[run % 3], 0, false});
-    for (const faulty::Race& race : faulty::races()) {
+    for (const faulty::Race& race : all_races()) {
       INFO("race " << race.name << ", mode " << run % 3);
       race.run();
       const std::vector<runtime::Finding> findings = runtime::take_findings();
@@ -127,6 +135,7 @@ TEST_CASE("a correct kernel gives no finding under a hundred schedules") {
   for (std::uint64_t seed = 1; seed <= 100; ++seed) {
     const WithOptions options({seed, async_modes[seed % 3], 0});
     faulty::correct();
+    faulty::correct_clusters();
     const std::vector<runtime::Finding> findings = runtime::take_findings();
     INFO((findings.empty() ? "" : findings[0].text));
     REQUIRE(findings.empty());
@@ -144,7 +153,7 @@ TEST_CASE("faults and races are found while counting and tracing, too") {
   };
   for (std::uint64_t seed = 1; seed <= 3; ++seed) {
     const WithOptions options({seed, async_modes[seed % 3], 0});
-    for (const faulty::Fault& fault : faulty::faults()) {
+    for (const faulty::Fault& fault : all_faults()) {
       INFO("fault " << fault.name << ", seed " << seed);
       const std::vector<runtime::Finding> findings = counted(fault.run);
       REQUIRE(findings.size() == 1);
@@ -153,7 +162,7 @@ TEST_CASE("faults and races are found while counting and tracing, too") {
       if (fault.kind == "exited lane in mask") CHECK(findings[0].count == 1);  // which ends the launch
       CHECK(counted(fault.mended).empty());
     }
-    for (const faulty::Race& race : faulty::races()) {
+    for (const faulty::Race& race : all_races()) {
       INFO("race " << race.name << ", seed " << seed);
       const std::vector<runtime::Finding> findings = counted(race.run);
       CHECK(std::any_of(findings.begin(), findings.end(), [](const runtime::Finding& f) { return f.kind == "race"; }));
@@ -288,6 +297,53 @@ TEST_CASE("what a kernel counts does not depend on how its lanes come to an inst
     REQUIRE(findings.size() == 1);
     CHECK(findings[0].kind == "skipped barrier");
   }
+}
+
+TEST_CASE("a deadlock in a cluster names all of its blocks") {
+  const auto& all = faulty::cluster_faults();
+  const auto fault =
+      std::find_if(all.begin(), all.end(), [](const faulty::Fault& f) { return f.name == "block_that_never_comes"; });
+  REQUIRE(fault != all.end());
+  fault->run();
+  const std::vector<runtime::Finding> findings = runtime::take_findings();
+  REQUIRE(findings.size() == 1);
+  const std::string& text = findings[0].text;
+  INFO(text);
+  CHECK(text.find("block (0, 0, 0), warp 0 lanes 0-31 wait in barrier.cluster.wait at ") != std::string::npos);
+  CHECK(text.find("block (0, 0, 0), warp 1 lanes 0-31 wait in barrier.cluster.wait at ") != std::string::npos);
+  CHECK(text.find("block (1, 0, 0), warp 0 lanes 0-31 wait in bar.sync 1, 64 at ") != std::string::npos);
+  CHECK(text.find("block (1, 0, 0), warp 1 lanes 0-31 wait in barrier.cluster.wait at ") != std::string::npos);
+}
+
+TEST_CASE("of a cluster the block's own shared memory is counted, and no barrier but the block's") {
+  const auto counted = [](unsigned blocks, unsigned cluster) {
+    const WithOptions options({blocks, runtime::AsyncMode::late, 0});
+    runtime::set_counting(true);
+    faulty::count_in_clusters(blocks, cluster);
+    runtime::set_counting(false);
+    CHECK(runtime::take_findings().empty());
+    const std::vector<runtime::KernelCounters> all = runtime::take_counters();
+    REQUIRE(all.size() == 1);
+    return all[0];
+  };
+  const auto requests = [](const runtime::KernelCounters& kernel, runtime::Space space, runtime::Op op) {
+    std::uint64_t all = 0;
+    for (const runtime::LineCounters& line : kernel.lines) all += line.space == space && line.op == op ? line.requests : 0;
+    return all;
+  };
+  using runtime::Op, runtime::Space;
+  for (const unsigned cluster : {2u, 4u}) {
+    const runtime::KernelCounters kernel = counted(8, cluster);
+    CHECK(kernel.barriers == 8 * 2 * 5);
+    CHECK(requests(kernel, Space::shared, Op::store) == 8 * 2);
+    CHECK(requests(kernel, Space::shared, Op::load) == 8 * 2);  // and nothing of the loop over all blocks, this one among them
+    CHECK(requests(kernel, Space::global, Op::load) == 0);
+    CHECK(requests(kernel, Space::global, Op::store) == 8 * 2);
+  }
+  // Without clusters nvcc's code waits in a BAR instead.
+  const runtime::KernelCounters alone = counted(3, 1);
+  CHECK(alone.barriers == 3 * 2 * 7);
+  CHECK(requests(alone, Space::shared, Op::load) == 3 * 2 * 2);
 }
 
 TEST_CASE("what a launch did before a fault stopped it is counted") {

@@ -57,6 +57,13 @@ REMARKS = [
         EXACT + "`BAR`, one for each warp",
         "a warp counts as 32 threads; `bar.sync` beside another waiting instruction is reported, as synccheck does",
     ),
+    Remark(r"cluster_(rank|size)", "no", "in a launch without clusters each block is one"),
+    Remark(
+        r"cluster_(arrive|arrive_relaxed|wait|sync)",
+        "no; in a launch without clusters a wait is a `BAR`, as in nvcc 13.0's code",
+        "threads that have ended are not waited for, and let others see nothing",
+    ),
+    Remark(r"in_block", "nothing of an access that reaches another block", "a peer must have begun, and must not end before"),
     Remark(r"ldmatrix_x[124](_trans)?", EXACT + "instructions and wavefronts", "all 32 lanes stand at one place in the code"),
     Remark(
         r"stmatrix_x4(_trans)?",
@@ -133,8 +140,8 @@ def instructions(root):
     found = {}
     for path in sorted((root / "common/device/ptx").glob("*.cuh")):
         for function in re.split(r"(?m)^__device__ inline ", path.read_text())[1:]:
-            name = re.match(r"[\w:]+ (\w+)\(", function)
-            text = re.search(r"asm(?: volatile)?\(\s*\"(?:\{[^;]*; )?([\w.:]+)", function)
+            name = re.match(r"[\w:]+[ *&]+(\w+)\(", function)
+            text = re.search(r"asm(?: volatile)?\(\s*\"(?:\{[^;]*; |mov\.u32 %0, %)?([%\w.:]+)", function)
             if name and text:
                 found.setdefault(name[1], f"`{text[1]}`")
             elif name and (loop := re.search(r"while \(!(\w+)\(", function)):
