@@ -388,9 +388,14 @@ TensorVerdict judge_o(const Problem& problem, const std::vector<float>& o, bool 
     expected.size = problem.rounding.size;
     expected.rounding = problem.rounding.sum;
     expected.may_overflow = problem.rounding.may_overflow;
-    expected.reach = [&problem, dim](std::int64_t row, std::span<const double> direction) {
+    struct Kept {  // from one call to the next: a row's elements come one after the other
+      std::int64_t row = -1;
+      reference::ScoreRounding::Outcomes outcomes;
+    };
+    expected.reach = [&problem, dim, kept = Kept{}](std::int64_t row, std::span<const double> direction) mutable {
       const auto truth = std::span(problem.truth.o).subspan(row * dim, dim);
-      return problem.scores->outcomes(problem.rows[row], truth).reach(direction);
+      if (kept.row != row) kept = {row, problem.scores->outcomes(problem.rows[row], truth)};
+      return kept.outcomes.reach(direction);
     };
   }
   return check::judge(output_of(problem, "O", problem.dtype, problem.spec.dim, o), expected);
