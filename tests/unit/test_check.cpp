@@ -992,6 +992,22 @@ TEST_CASE("rows that cannot be judged, and spans that do not fit, are errors and
   CHECK_THROWS_AS(check::judge_lse({.name = "LSE", .values = values}, too_few, Dtype::fp32), std::invalid_argument);
 }
 
+TEST_CASE("integers must be equal to the truth, in number and one by one") {
+  problem::Integers truth({2, 3});
+  truth.values = {1, 2, 3, 4, 5, std::numeric_limits<std::int32_t>::min()};
+  const TensorVerdict right = check::judge_integers("ids", truth, truth);
+  CHECK((right.pass && right.rows_checked == 2 && right.worst_ratio == 0));
+  problem::Integers wrong = truth;
+  ++wrong.values[5];
+  CHECK(check::judge_integers("ids", wrong, truth).reason == "element [1, 2] is -2147483647 and must be -2147483648");
+  wrong.values[2] = static_cast<std::int32_t>(check::poison_word);
+  CHECK(check::judge_integers("ids", wrong, truth).reason == "element [0, 2] is 2146271213, which nobody wrote, and must be 3");
+  const problem::Integers shorter({1, 3}), none({0, 3});
+  CHECK(check::judge_integers("ids", shorter, truth).reason == "its shape is [1, 3] and must be [2, 3]");
+  CHECK_FALSE(check::judge_integers("ids", none, shorter).pass);
+  CHECK(check::judge_integers("ids", none, none).pass);
+}
+
 TEST_CASE("two runs are compared bit by bit") {
   const std::vector<float> run = {1, quiet_nan, 0.0f, 4};
   CHECK_FALSE(check::first_difference(run, run).has_value());
