@@ -402,6 +402,34 @@ TensorVerdict judge_lse(const Output& output, std::span<const double> truth, Dty
   return verdict;
 }
 
+std::optional<TensorVerdict> judge_shape(const std::string& name, const std::vector<std::int64_t>& shape,
+                                         const std::vector<std::int64_t>& expected) {
+  if (shape == expected) return std::nullopt;
+  TensorVerdict verdict;
+  verdict.name = name;
+  reject(verdict, "its shape is " + problem::to_string(shape) + " and must be " + problem::to_string(expected));
+  return verdict;
+}
+
+TensorVerdict judge_integers(const std::string& name, const problem::Integers& values, const problem::Integers& truth) {
+  if (const auto wrong = judge_shape(name, values.shape, truth.shape)) return *wrong;
+  TensorVerdict verdict;
+  verdict.name = name;
+  const auto odd = std::mismatch(values.values.begin(), values.values.end(), truth.values.begin());
+  if (odd.first != values.values.end()) {
+    std::int64_t rest = odd.first - values.values.begin();
+    std::vector<std::int64_t> place(truth.shape.size());
+    for (std::size_t d = place.size(); d-- > 0; rest /= truth.shape[d]) place[d] = rest % truth.shape[d];
+    const bool is_poison = *odd.first == static_cast<std::int32_t>(poison_word);
+    reject(verdict, "element " + problem::to_string(place) + " is " + std::to_string(*odd.first) +
+                        (is_poison ? ", which nobody wrote," : "") + " and must be " + std::to_string(*odd.second));
+    return verdict;
+  }
+  verdict.max_error = verdict.max_baseline_error = verdict.worst_ratio = verdict.mean_error = verdict.mean_allowed = 0;
+  verdict.rows_checked = truth.shape.size() > 1 ? std::ssize(truth.values) / truth.shape.back() : std::ssize(truth.values);
+  return verdict;
+}
+
 std::optional<std::int64_t> first_difference(std::span<const float> run, std::span<const float> again) {
   if (run.size() != again.size()) throw std::invalid_argument("check: two runs must be of one length");
   const auto same_bits = [](float a, float b) { return std::bit_cast<std::uint32_t>(a) == std::bit_cast<std::uint32_t>(b); };

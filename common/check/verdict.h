@@ -35,6 +35,7 @@
 #include <vector>
 
 #include "common/problem/dtype.h"
+#include "common/problem/tensor.h"
 
 namespace check {
 
@@ -125,6 +126,14 @@ TensorVerdict judge_sample(const Output& output, const Sample& sample,
 // [rows] or none.
 TensorVerdict judge_lse(const Output& output, std::span<const double> truth, problem::Dtype inputs,
                         std::span<const double> rounding = {});
+
+// Of an output whose length only the launch knows: a rejection where that is not the truth's.
+std::optional<TensorVerdict> judge_shape(const std::string& name, const std::vector<std::int64_t>& shape,
+                                         const std::vector<std::int64_t>& expected);
+
+// Whole numbers are right where they are equal to the truth, in number and one by one. One int8 that nobody wrote may be so by
+// chance, because the poison is no special number of that size.
+TensorVerdict judge_integers(const std::string& name, const problem::Integers& values, const problem::Integers& truth);
 
 // The first element in which two runs differ by a bit; nothing if they are equal. NaNs are compared by their bits too.
 std::optional<std::int64_t> first_difference(std::span<const float> run, std::span<const float> again);

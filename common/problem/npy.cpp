@@ -196,6 +196,20 @@ std::string python_tuple(const std::vector<std::int64_t>& shape) {
   return "(" + text + ")";
 }
 
+void write(const std::filesystem::path& path, const char* descr, const std::vector<std::int64_t>& shape,
+           const std::vector<char>& elements) {
+  std::string header =
+      std::string("{'descr': '") + descr + "', 'fortran_order': False, 'shape': " + python_tuple(shape) + ", }";
+  const std::size_t before = magic.size() + 4;                     // magic, version, header length
+  header.append(63 - (before + header.size()) % 64, ' ') += '\n';  // the data starts at a multiple of 64
+  const auto length = static_cast<std::uint16_t>(header.size());
+
+  std::ofstream file(path, std::ios::binary);
+  file.write(magic.data(), magic.size()).write("\x01\x00", 2).write(reinterpret_cast<const char*>(&length), 2) << header;
+  file.write(elements.data(), static_cast<std::streamsize>(elements.size()));
+  if (!file.flush()) refuse(path, "cannot be written");
+}
+
 }  // namespace
 
 std::string to_string(const std::vector<std::int64_t>& shape) {
@@ -218,7 +232,7 @@ NpyArray read_npy(const std::filesystem::path& path) {
 }
 
 std::vector<std::int32_t> read_npy_integers(const std::filesystem::path& path) {
-  NpyIntegers array = read_npy_integer_array(path);
+  Integers array = read_npy_integer_array(path);
   if (array.shape.size() != 1) refuse(path, "shape " + to_string(array.shape) + "; one dimension is needed");
   return std::move(array.values);
 }
@@ -240,49 +254,47 @@ NpyFlags read_npy_flags(const std::filesystem::path& path) {
   return flags;
 }
 
-NpyIntegers read_npy_integer_array(const std::filesystem::path& path) {
+Integers read_npy_integer_array(const std::filesystem::path& path, Element element) {
   Reader reader(path);
   const Header header = read_header(reader, path);
-  if (header.descr != "<i4" && header.descr != "<i8") {
-    refuse(path, "elements of type '" + header.descr + "'; little-endian int32 ('<i4') or int64 ('<i8') is needed");
+  const bool narrow = element == Element::int8();
+  if (narrow ? header.descr != "|i1" : header.descr != "<i4" && header.descr != "<i8") {
+    refuse(path, "elements of type '" + header.descr + "'; " +
+                     (narrow ? "int8 ('|i1')" : "little-endian int32 ('<i4') or int64 ('<i8')") + " is needed");
   }
-  const std::size_t element_bytes = header.descr == "<i4" ? sizeof(std::int32_t) : sizeof(std::int64_t);
+  const bool wide = header.descr == "<i8";
+  const std::size_t element_bytes = wide ? sizeof(std::int64_t) : element.bytes();
   const std::int64_t count = checked_count(header, element_bytes, reader.left(), path);
 
   std::vector<char> elements(static_cast<std::size_t>(count) * element_bytes);
   reader.read(elements.data(), elements.size(), "data");
-  std::vector<std::int32_t> numbers;
-  for (std::int64_t n = 0; n < count; ++n) {
+  Integers integers(header.shape);
+  if (!wide) {
+    decode(element, elements.data(), integers.values.size(), integers.values.data());
+    return integers;
+  }
+  for (std::size_t n = 0; n < integers.values.size(); ++n) {
     std::int64_t number = 0;
-    if (element_bytes == sizeof(std::int32_t)) {
-      std::int32_t narrow = 0;
-      std::memcpy(&narrow, &elements[static_cast<std::size_t>(n) * element_bytes], element_bytes);
-      number = narrow;
-    } else {
-      std::memcpy(&number, &elements[static_cast<std::size_t>(n) * element_bytes], element_bytes);
-    }
-    if (number != static_cast<std::int32_t>(number)) {
+    std::memcpy(&number, &elements[n * element_bytes], element_bytes);
+    integers.values[n] = static_cast<std::int32_t>(number);
+    if (number != integers.values[n]) {
       refuse(path, "number " + std::to_string(n) + " is " + std::to_string(number) + ", beyond 32 bits");
     }
-    numbers.push_back(static_cast<std::int32_t>(number));
   }
-  return {header.shape, std::move(numbers)};
+  return integers;
 }
 
 void write_npy(const std::filesystem::path& path, const Tensor& tensor, Dtype stored) {
   if (stored != Dtype::fp16) stored = Dtype::fp32;
-  std::string header = std::string("{'descr': '") + (stored == Dtype::fp16 ? "<f2" : "<f4") +
-                       "', 'fortran_order': False, 'shape': " + python_tuple(tensor.shape) + ", }";
-  const std::size_t before = magic.size() + 4;                     // magic, version, header length
-  header.append(63 - (before + header.size()) % 64, ' ') += '\n';  // the data starts at a multiple of 64
-  const auto length = static_cast<std::uint16_t>(header.size());
-
-  std::ofstream file(path, std::ios::binary);
-  file.write(magic.data(), magic.size()).write("\x01\x00", 2).write(reinterpret_cast<const char*>(&length), 2) << header;
   std::vector<char> elements(tensor.values.size() * bytes(stored));
   encode(stored, tensor.values.data(), tensor.values.size(), elements.data());
-  file.write(elements.data(), static_cast<std::streamsize>(elements.size()));
-  if (!file.flush()) refuse(path, "cannot be written");
+  write(path, stored == Dtype::fp16 ? "<f2" : "<f4", tensor.shape, elements);
+}
+
+void write_npy(const std::filesystem::path& path, const Integers& integers, Element stored) {
+  std::vector<char> elements(integers.values.size() * stored.bytes());
+  encode(stored, integers.values.data(), integers.values.size(), elements.data());
+  write(path, stored == Element::int8() ? "|i1" : "<i4", integers.shape, elements);
 }
 
 }  // namespace problem

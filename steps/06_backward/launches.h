@@ -2,6 +2,7 @@
 // capability 9.0 and newer.
 #pragma once
 
+#include "common/device/any_shape.h"
 #include "common/device/dispatch.h"
 #include "common/launches/backward.h"
 #include "common/run/family/any_step.h"

@@ -1,4 +1,5 @@
 // Step 06: the kernel behind all others, which repairs rows. It is compiled once, for all variants.
+#include "common/launches/repair.h"
 #include "steps/06_backward/launches.h"
 
 namespace backward {

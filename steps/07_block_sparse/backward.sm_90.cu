@@ -49,7 +49,7 @@ void launch_dims(const run::BackwardLaunch& l) {
                       l.device_shape(), sizes, l.arrays.get<int>("split_rows"), l.arrays.get<Rank>("ranks"), parts,
                       statistics_of(l), l.dk.as<T>(), l.dv.as<T>());
       launch_convert_blocks<T>(l);
-      launch_repair<T>(l, device::any_shape(shape), LivePairs{mask});
+      repair(l, device::any_shape(shape));
     });
   });
 }

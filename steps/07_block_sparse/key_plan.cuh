@@ -2,7 +2,7 @@
 // plan's (plan.cuh).
 #pragma once
 
-#include "common/device/backward/non_finite.cuh"
+#include "common/device/any_shape.h"
 #include "common/device/backward/query_tiles.cuh"
 #include "steps/07_block_sparse/plan.cuh"
 
@@ -127,6 +127,8 @@ __global__ void __launch_bounds__(merge_columns_threads)
     store(&dv.row(batch, kv_head, key)[column], from_float<T>(sum_dv));
   }
 }
+
+using device::AnyShape;
 
 // The pairs that a mask leaves, for the kernel that repairs rows (AllPairs). A block has a multiple of 32 queries and of 32
 // keys, so one look at its bit answers for a word. A call stays a call: the kernel has few registers.

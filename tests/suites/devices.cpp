@@ -61,6 +61,10 @@ std::map<std::string, problem::Gemm> problems_of(const run::GemmStep& step) {
   ragged.m = ragged.n = 300;
   return {{"its default shape", problem::resolve(step.default_shape)}, {"with edges", problem::resolve(ragged)}};
 }
+template <class Step>  // of any other family
+std::map<std::string, typename Step::Problem> problems_of(const Step& step) {
+  return {{"its default shape", resolve(step.default_shape)}};
+}
 std::map<std::string, problem::Softmax> problems_of(const run::SoftmaxStep& step) {
   problem::Softmax wide = step.default_shape;
   wide.cols = 100000;

@@ -1,4 +1,5 @@
-"""A step is added without a change to any file that is there: tests/tools/toy_step is laid over a copy of the project.
+"""A step is added without a change to any file that is there: tests/tools/toy_step is laid over a copy of the project. A family of problems
+is added with two lines in one file that is there: tests/tools/toy_family.
 
 What builds the step and all that it needs, from nothing, is run by `make test-all` alone.
 """
@@ -12,12 +13,15 @@ import sys
 from pathlib import Path
 
 import jsonschema
+import numpy as np
 import pytest
 from conftest import ROOT, SCHEMA
 
 from tools.machine_code import sass_code
 
 TOY = Path(__file__).with_name("toy_step")
+FAMILY = Path(__file__).with_name("toy_family")
+ANY_STEP = "common/run/family/any_step.h"
 NVCC = shutil.which("nvcc") or "/usr/local/cuda/bin/nvcc"
 
 
@@ -27,8 +31,8 @@ def run(*words, cwd, status=0):
     return done.stdout + done.stderr
 
 
-def toy_files():
-    return [path.relative_to(TOY) for path in sorted(TOY.rglob("*")) if path.is_file() and "__pycache__" not in path.parts]
+def toy_files(toy=TOY):
+    return [path.relative_to(toy) for path in sorted(toy.rglob("*")) if path.is_file() and "__pycache__" not in path.parts]
 
 
 def test_the_toy_step_lies_where_contributing_says():
@@ -36,12 +40,12 @@ def test_the_toy_step_lies_where_contributing_says():
     section = text[text.index("## Add a step") :].split("\n## ")[0]
     places = set(re.findall(r"- `((?:steps|tests/steps)/NN_name/)`", section))
     assert {str(path.parent).replace("99_toy", "NN_name") + "/" for path in toy_files()} == places == {"steps/NN_name/", "tests/steps/NN_name/"}
-    assert not [path for path in toy_files() if (ROOT / path).exists()]
+    assert not [path for toy in (TOY, FAMILY) for path in toy_files(toy) if (ROOT / path).exists()]
 
 
 @pytest.fixture(scope="module")
 def copy(tmp_path_factory):
-    """The project with the toy step; no file of the project is another one."""
+    """The project with the toy step, and with the toy family and its step. Of the project's files one is another, by two lines."""
     tree = tmp_path_factory.mktemp("copy") / "FlashSteps"
     files = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=True).stdout.split("\0")
     for name in filter(None, files):
@@ -49,9 +53,15 @@ def copy(tmp_path_factory):
             (tree / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy(ROOT / name, tree / name)
     os.symlink(ROOT / ".venv", tree / ".venv")
-    for path in toy_files():
-        (tree / path).parent.mkdir(parents=True, exist_ok=True)
-        shutil.copy(TOY / path, tree / path)
+    for toy in (TOY, FAMILY):
+        for path in toy_files(toy):
+            (tree / path).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(toy / path, tree / path)
+    families = (ROOT / ANY_STEP).read_text()
+    softmax, last = '#include "common/run/family/softmax.h"\n', "const BackwardStep*>"
+    assert families.count(softmax) == families.count(last) == 1
+    families = families.replace(softmax, softmax + softmax.replace("softmax", "gather"))
+    (tree / ANY_STEP).write_text(families.replace(last, "const BackwardStep*, const GatherStep*>"))
     return tree
 
 
@@ -86,6 +96,38 @@ def test_a_step_is_added_by_its_folder_alone(copy):
     assert "1_row_per_thread.cuh" in run(*python, "tools/mutate/mutate.py", "--step", "99", "--list", cwd=copy)
     assert "caught" in run(*python, "tools/mutate/mutate.py", "--step", "99", "--only", "row >= [[rows]]", cwd=copy)
     assert "row_per_thread" in run(*python, "tools/measure/profile_step.py", "--step", "99", cwd=copy)
+
+
+@pytest.mark.long
+def test_a_family_is_added_by_its_files_and_two_lines(copy):
+    """Its arrays have four types; ids come from a file and go to one, and one output has as many entries as the launch says."""
+    build(copy, "sim", "98_gather", "test_98_gather")
+    run(copy / "build" / "sim" / "tests" / "test_98_gather", cwd=copy)
+    step, folder = copy / "build" / "sim" / "bin" / "98_gather", copy / "in"
+    random = np.random.default_rng(5)
+    x, factors = random.integers(-99, 100, (50, 37)), random.integers(-128, 128, 37)
+    for dtype in (np.int32, np.int64):
+        ids = random.integers(0, 50, 31).astype(dtype)
+        folder.mkdir(exist_ok=True)
+        for name, array in {"x": x.astype(np.float16), "factors": factors.astype(np.int8), "ids": ids}.items():
+            np.save(folder / f"{name}.npy", array)
+        run(step, "--input", folder, "--output", copy / "out", "--counters", "--json", copy / "report.json", cwd=copy)
+        outputs = ("y", "taken", "missed_count", "missed", "rest")
+        y, taken, count, missed, rest = loaded = [np.load(copy / "out" / f"{name}.npy") for name in outputs]
+        assert [array.dtype for array in loaded] == [np.float32, np.int32, np.int32, np.int32, np.float16]
+        assert np.array_equal(y, x[ids] * factors)
+        assert np.array_equal(taken, np.bincount(ids, minlength=50))
+        assert np.array_equal(missed, np.flatnonzero(taken == 0)) and count.tolist() == [len(missed)]
+        assert np.array_equal(rest, x[missed])
+    arrays = json.loads((copy / "report.json").read_text())["results"][0]["arrays"]
+    jsonschema.validate(arrays, {"$ref": "#/$defs/result/properties/arrays", "$defs": SCHEMA["$defs"]})
+    assert [array["type"] for array in arrays] == ["fp16", "int8", "int32", "fp32", "int32", "int32", "int32", "fp16"]
+    assert arrays[-1]["count"] == "missed_count"
+
+    np.save(folder / "ids.npy", np.array([0, 50], np.int32))
+    assert "ids.npy: x.npy has no row 50" in run(step, "--input", folder, cwd=copy, status=2)
+    np.save(folder / "factors.npy", factors.astype(np.int32))
+    assert "elements of type '<i4'; int8 ('|i1') is needed" in run(step, "--input", folder, cwd=copy, status=2)
 
 
 @pytest.mark.long

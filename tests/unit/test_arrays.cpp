@@ -44,7 +44,7 @@ TEST_CASE("each role: what is uploaded, poisoned, downloaded") {
   const auto outputs = arrays.download();
   REQUIRE(outputs.size() == 2);
   CHECK((outputs[0].name == "y" && outputs[0].tensor.values[5] == 7));
-  CHECK((outputs[1].name == "z" && outputs[1].tensor.values[1] == 8 && outputs[1].dtype == Dtype::fp32));
+  CHECK((outputs[1].name == "z" && outputs[1].tensor.values[1] == 8 && outputs[1].element == Dtype::fp32));
   arrays.prepare();  // of the next launch: z is what was given
   CHECK(arrays.get<float>("z")[1] == 1);
   CHECK(word(arrays.data("y"), 5) == runtime::poison_word);
@@ -73,8 +73,70 @@ TEST_CASE("integers: tables of blocks, offsets; an upper bound where data decide
   CHECK(some.get<float>("rows")[6] != some.get<float>("rows")[6]);
   const Tensor too_many = counting({5, 3});
   CHECK_THROWS_AS(DeviceArrays(bounded, {{"rows", &too_many}}), std::invalid_argument);
-  DeviceArrays integers_out({run::output("n", Element::int32(), {1})});
-  CHECK_THROWS_AS(integers_out.download(), std::logic_error);
+}
+
+TEST_CASE("each array has a type of its own: numbers and integers, of 4, 2 and 1 bytes, in and out") {
+  const Tensor x = counting({3, 3});
+  const std::vector<std::int32_t> numbers = {1, -128, 127, 4, 5, 6, 7, 8, -9};
+  const std::vector<Element> elements = {Dtype::fp32, Dtype::fp16, Dtype::bf16, Element::int32(), Element::int8()};
+  Arrays list;
+  std::vector<Given> given;
+  for (const Element element : elements) {
+    const std::string name(element.name());
+    list.push_back(run::both(name, element, {3, 3}));
+    list.back().strides = {5};
+    given.push_back(element.is_integer() ? Given{name, nullptr, numbers} : Given{name, &x});
+    list.push_back(run::output(name + " out", element, {3, 3}, {5}));
+    CHECK(run::bytes(list.back()) == 15 * element.bytes());
+  }
+  DeviceArrays arrays(list, given);
+  arrays.prepare();
+  CHECK(arrays.get<std::int8_t>("int8")[1] == -128);
+  CHECK(arrays.get<std::int8_t>("int8")[3] == -1);  // a gap
+  CHECK(arrays.get<std::int8_t>("int8")[5 + 1] == 5);
+  for (const Element element : elements) {
+    const std::string name(element.name());
+    for (int row = 0; row < 3; ++row) {
+      const std::size_t at = 5 * row * element.bytes();
+      std::memcpy(arrays.get<char>(name + " out") + at, arrays.get<char>(name) + at, 3 * element.bytes());
+    }
+  }
+  CHECK(arrays.surroundings_intact());
+  for (const run::NamedTensor& output : arrays.download()) {
+    INFO(output.name);
+    CHECK(output.element.name() == output.name.substr(0, output.name.find(' ')));
+    CHECK((output.element.is_integer() ? output.integers.values == numbers : output.tensor.values == x.values));
+  }
+  for (const Element element : elements) {
+    auto* const gap = arrays.get<char>(std::string(element.name()) + " out") + 4 * element.bytes() + (element.bytes() - 1);
+    *gap = static_cast<char>(~*gap);
+    CHECK_FALSE(arrays.surroundings_intact());
+    *gap = static_cast<char>(~*gap);
+    CHECK(arrays.surroundings_intact());
+  }
+  const std::vector<std::int32_t> too_large(9, 128);
+  given.back().integers = too_large;
+  CHECK_THROWS_AS(DeviceArrays(list, given), std::invalid_argument);
+}
+
+TEST_CASE("an output whose length only the launch knows") {
+  const run::Array count = run::output("count", Element::int32(), {1});
+  const Arrays list = {count, run::output_up_to("ids", Element::int32(), {4}, count),
+                       run::output_up_to("rows", Dtype::fp32, {4, 2}, count)};
+  DeviceArrays arrays(list);
+  const auto lengths = [&](std::int32_t counted) {
+    *arrays.get<std::int32_t>("count") = counted;
+    const auto outputs = arrays.download();
+    CHECK(run::integers_of(outputs, "count").values[0] == counted);
+    CHECK(std::ssize(run::tensor_of(outputs, "rows").values) == 2 * run::tensor_of(outputs, "rows").shape[0]);
+    return std::pair(run::integers_of(outputs, "ids").shape[0], run::tensor_of(outputs, "rows").shape[0]);
+  };
+  arrays.get<float>("rows")[5] = 7;
+  CHECK(lengths(3) == std::pair(std::int64_t{3}, std::int64_t{3}));
+  CHECK(run::tensor_of(arrays.download(), "rows").values[5] == 7);
+  CHECK(lengths(0) == std::pair(std::int64_t{0}, std::int64_t{0}));
+  CHECK(lengths(5) == std::pair(std::int64_t{4}, std::int64_t{4}));  // the count is judged, and wrong
+  CHECK(lengths(-1) == std::pair(std::int64_t{0}, std::int64_t{0}));
 }
 
 TEST_CASE("rows with gaps: NaN in an input's, none may be written in an output's") {
@@ -111,4 +173,11 @@ TEST_CASE("a list that cannot be is an error of its author") {
   output_within[1].role = run::Role::output;
   CHECK_THROWS_AS(DeviceArrays(output_within), std::logic_error);
   CHECK_THROWS_AS(DeviceArrays({whole}).data("hole"), std::logic_error);
+  const run::Array count = run::output("count", Element::int32(), {1});
+  CHECK_NOTHROW(DeviceArrays({count, run::output_up_to("y", Dtype::fp32, {8}, count)}));
+  CHECK_THROWS_AS(DeviceArrays({run::output_up_to("y", Dtype::fp32, {8}, count), count}), std::logic_error);
+  for (const run::Array& none : {run::output("count", Dtype::fp32, {1}), run::output("count", Element::int32(), {2}),
+                                 run::scratch("count", Element::int32(), {1})}) {
+    CHECK_THROWS_AS(DeviceArrays({none, run::output_up_to("y", Dtype::fp32, {8}, none)}), std::logic_error);
+  }
 }

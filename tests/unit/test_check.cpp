@@ -388,9 +388,14 @@ TensorVerdict judge_o(const Problem& problem, const std::vector<float>& o, bool 
     expected.size = problem.rounding.size;
     expected.rounding = problem.rounding.sum;
     expected.may_overflow = problem.rounding.may_overflow;
-    expected.reach = [&problem, dim](std::int64_t row, std::span<const double> direction) {
+    struct Kept {  // from one call to the next: a row's elements come one after the other
+      std::int64_t row = -1;
+      reference::ScoreRounding::Outcomes outcomes;
+    };
+    expected.reach = [&problem, dim, kept = Kept{}](std::int64_t row, std::span<const double> direction) mutable {
       const auto truth = std::span(problem.truth.o).subspan(row * dim, dim);
-      return problem.scores->outcomes(problem.rows[row], truth).reach(direction);
+      if (kept.row != row) kept = {row, problem.scores->outcomes(problem.rows[row], truth)};
+      return kept.outcomes.reach(direction);
     };
   }
   return check::judge(output_of(problem, "O", problem.dtype, problem.spec.dim, o), expected);
@@ -985,6 +990,22 @@ TEST_CASE("rows that cannot be judged, and spans that do not fit, are errors and
   CHECK_THROWS_AS(check::judge({.name = "O", .values = values}, {truth, values, too_few}), std::invalid_argument);
   CHECK_THROWS_AS(check::judge({.name = "O", .values = values, .rules = one_rule}, {truth, values}), std::invalid_argument);
   CHECK_THROWS_AS(check::judge_lse({.name = "LSE", .values = values}, too_few, Dtype::fp32), std::invalid_argument);
+}
+
+TEST_CASE("integers must be equal to the truth, in number and one by one") {
+  problem::Integers truth({2, 3});
+  truth.values = {1, 2, 3, 4, 5, std::numeric_limits<std::int32_t>::min()};
+  const TensorVerdict right = check::judge_integers("ids", truth, truth);
+  CHECK((right.pass && right.rows_checked == 2 && right.worst_ratio == 0));
+  problem::Integers wrong = truth;
+  ++wrong.values[5];
+  CHECK(check::judge_integers("ids", wrong, truth).reason == "element [1, 2] is -2147483647 and must be -2147483648");
+  wrong.values[2] = static_cast<std::int32_t>(check::poison_word);
+  CHECK(check::judge_integers("ids", wrong, truth).reason == "element [0, 2] is 2146271213, which nobody wrote, and must be 3");
+  const problem::Integers shorter({1, 3}), none({0, 3});
+  CHECK(check::judge_integers("ids", shorter, truth).reason == "its shape is [1, 3] and must be [2, 3]");
+  CHECK_FALSE(check::judge_integers("ids", none, shorter).pass);
+  CHECK(check::judge_integers("ids", none, none).pass);
 }
 
 TEST_CASE("two runs are compared bit by bit") {

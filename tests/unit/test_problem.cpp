@@ -16,6 +16,7 @@
 #include "common/problem/require.h"
 #include "common/problem/softmax.h"
 #include "tests/catch.h"
+#include "tests/unit/temporary_folder.h"
 
 using problem::Attention;
 using problem::Dtype;
@@ -68,19 +69,6 @@ bool sees(const Attention& shape, int i, int j) {
 }
 
 // A folder that is removed at the end of the test.
-class TemporaryFolder {
- public:
-  TemporaryFolder() : path_(std::filesystem::temp_directory_path() / ("flashsteps_" + std::to_string(std::random_device{}()))) {
-    std::filesystem::create_directory(path_);
-  }
-  TemporaryFolder(const TemporaryFolder&) = delete;
-  TemporaryFolder& operator=(const TemporaryFolder&) = delete;
-  ~TemporaryFolder() { std::filesystem::remove_all(path_); }
-  std::filesystem::path operator/(const std::string& name) const { return path_ / name; }
-
- private:
-  std::filesystem::path path_;
-};
 
 void write_text(const std::filesystem::path& path, const std::string& text) { std::ofstream(path, std::ios::binary) << text; }
 
@@ -486,6 +474,22 @@ TEST_CASE("a written .npy file is what NumPy writes, byte by byte") {
   header.pop_back();
   header += std::string(128 - 10 - 1 - header.size(), ' ') + '\n';
   CHECK(text == npy_text(header, 0) + std::string("\x00\x3c\x00\xc0", 4));
+}
+
+TEST_CASE("whole numbers survive the round trip, and a file of another type is refused") {
+  using problem::Element;
+  const TemporaryFolder folder;
+  for (const std::vector<std::int64_t>& shape : std::vector<std::vector<std::int64_t>>{{1}, {7}, {2, 3}}) {
+    for (const Element stored : {Element::int32(), Element::int8()}) {
+      problem::Integers integers(shape, -128);
+      integers.values.back() = stored == Element::int8() ? 127 : std::numeric_limits<std::int32_t>::max();
+      problem::write_npy(folder / "a.npy", integers, stored);
+      const problem::Integers back = problem::read_npy_integer_array(folder / "a.npy", stored);
+      CHECK((back.shape == shape && back.values == integers.values));
+      const Element other = stored == Element::int8() ? Element::int32() : Element::int8();
+      CHECK_THROWS_AS(problem::read_npy_integer_array(folder / "a.npy", other), problem::InputError);
+    }
+  }
 }
 
 TEST_CASE("bf16 travels as float32") {

@@ -82,6 +82,7 @@ Json arrays_json(const Arrays& arrays) {
   for (const Array& a : arrays) {
     all.push_back(
         {{"name", a.name}, {"role", name(a.role)}, {"type", a.element.name()}, {"shape", a.shape}, {"bytes", bytes(a)}});
+    if (!a.count.empty()) all.back()["count"] = a.count;
   }
   return all;
 }
@@ -140,7 +141,12 @@ void write_outputs(const Report& report, const CommonOptions& options) {
     const std::filesystem::path folder = options.variant == "all" ? *options.output / result.variant : *options.output;
     make_folder(folder);
     for (const NamedTensor& output : result.outcome.outputs) {
-      problem::write_npy(folder / (output.name + ".npy"), output.tensor, output.dtype);
+      const std::filesystem::path file = folder / (output.name + ".npy");
+      if (output.element.is_integer()) {
+        problem::write_npy(file, output.integers, output.element);
+      } else {
+        problem::write_npy(file, output.tensor, output.element.dtype());
+      }
     }
   }
 }

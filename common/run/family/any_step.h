@@ -10,6 +10,7 @@
 
 namespace run {
 
+// A family has its header above, and its steps here.
 using AnyStep = std::variant<const AttentionStep*, const GemmStep*, const SoftmaxStep*, const BackwardStep*>;
 
 AnyStep this_step();
@@ -19,11 +20,5 @@ template <class OneStep>
 const OneStep& this_step_as() {
   return *std::get<const OneStep*>(this_step());
 }
-
-// Each family's: does what the arguments say; returns the exit status (cli/options.h: ExitStatus).
-int step_main(int argc, char** argv, const AttentionStep& step);
-int step_main(int argc, char** argv, const GemmStep& step);
-int step_main(int argc, char** argv, const SoftmaxStep& step);
-int step_main(int argc, char** argv, const BackwardStep& step);
 
 }  // namespace run

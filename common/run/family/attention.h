@@ -130,4 +130,6 @@ std::vector<check::TensorVerdict> judge_layer(const LayerTruth& truth, const std
 Outcome execute_layer(const AttentionStep& step, const AttentionVariant& variant, const problem::Attention& shape,
                       const LayerInputs& inputs, const ExecuteOptions& options = {}, const LayerTruth* truth = nullptr);
 
+int step_main(int argc, char** argv, const AttentionStep& step);  // attention_main.cpp
+
 }  // namespace run

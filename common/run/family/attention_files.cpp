@@ -74,7 +74,7 @@ std::shared_ptr<const problem::SparseMask> read_sparse_mask(const fs::path& fold
     }
   }
   if (has_streaming) {
-    const problem::NpyIntegers pairs = problem::read_npy_integer_array(streaming_file);
+    const problem::Integers pairs = problem::read_npy_integer_array(streaming_file);
     if (pairs.shape != Shape{a.heads, 2}) {
       refuse(streaming_file, "shape " + problem::to_string(pairs.shape) + "; it must be [" + std::to_string(a.heads) + ", 2]");
     }

@@ -54,4 +54,6 @@ struct BackwardStep : Step<BackwardFamily> {
 // std::invalid_argument where none does, std::logic_error where the simulator finds a fault in it, and as execute().
 void run_forward(const BackwardStep& step, const problem::Backward& shape, problem::BackwardInputs& inputs);
 
+int step_main(int argc, char** argv, const BackwardStep& step);  // backward_main.cpp
+
 }  // namespace run

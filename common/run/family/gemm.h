@@ -62,4 +62,6 @@ struct GemmFamily {
 using GemmVariant = Variant<GemmFamily>;
 using GemmStep = Step<GemmFamily>;
 
+int step_main(int argc, char** argv, const GemmStep& step);  // gemm_main.cpp
+
 }  // namespace run

@@ -49,4 +49,6 @@ struct SoftmaxFamily {
 using SoftmaxVariant = Variant<SoftmaxFamily>;
 using SoftmaxStep = Step<SoftmaxFamily>;
 
+int step_main(int argc, char** argv, const SoftmaxStep& step);  // softmax_main.cpp
+
 }  // namespace run

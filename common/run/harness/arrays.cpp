@@ -23,6 +23,14 @@ void require_part(const Array& view, const Array& whole) {
   }
 }
 
+// The one of that name; throws std::out_of_range.
+const NamedTensor& named(const std::vector<NamedTensor>& tensors, std::string_view name) {
+  const auto found =
+      std::find_if(tensors.begin(), tensors.end(), [&](const NamedTensor& tensor) { return tensor.name == name; });
+  if (found == tensors.end()) throw std::out_of_range("there is no output '" + std::string(name) + "'");
+  return *found;
+}
+
 }  // namespace
 
 std::string_view name(Role role) {
@@ -46,6 +54,11 @@ Array output(std::string name, Element element, std::vector<std::int64_t> shape,
           .element = element,
           .shape = std::move(shape),
           .strides = std::move(strides)};
+}
+Array output_up_to(std::string name, Element element, std::vector<std::int64_t> shape, const Array& count) {
+  Array array = output(std::move(name), element, std::move(shape));
+  array.count = count.name;
+  return array;
 }
 Array both(std::string name, Element element, std::vector<std::int64_t> shape) {
   return {.name = std::move(name), .role = Role::both, .element = element, .shape = std::move(shape)};
@@ -95,6 +108,13 @@ std::shared_ptr<const Arrays> DeviceArrays::listed(Arrays arrays) {
       if (whole == array) impossible(*array, "'" + array->within + "' is not listed before it");
       require_part(*array, *whole);
     }
+    if (!array->count.empty()) {
+      const auto count = listed_before(array->count);
+      if (count == array || count->role != Role::output || count->element != Element::int32() ||
+          problem::Integers::count(count->shape) != 1) {
+        impossible(*array, "its count '" + array->count + "' must be an output of one int32 that is listed before it");
+      }
+    }
     if (array->strides.empty()) array->strides = RowsBuffer::dense_strides(array->shape);
   }
   return std::make_shared<const Arrays>(std::move(arrays));
@@ -110,10 +130,10 @@ DeviceArrays::Placed& DeviceArrays::add(const Array& array) {
 }
 
 const problem::Tensor& tensor_of(const std::vector<NamedTensor>& tensors, std::string_view name) {
-  const auto found =
-      std::find_if(tensors.begin(), tensors.end(), [&](const NamedTensor& tensor) { return tensor.name == name; });
-  if (found == tensors.end()) throw std::out_of_range("there is no output '" + std::string(name) + "'");
-  return found->tensor;
+  return named(tensors, name).tensor;
+}
+const problem::Integers& integers_of(const std::vector<NamedTensor>& tensors, std::string_view name) {
+  return named(tensors, name).integers;
 }
 
 DeviceArrays::DeviceArrays(const Arrays& arrays, const std::vector<Given>& given) : list_(listed(arrays)) {
@@ -157,11 +177,22 @@ void DeviceArrays::prepare() {
 std::vector<NamedTensor> DeviceArrays::download() const {
   std::vector<NamedTensor> outputs;
   for (const Placed& placed : placed_) {
-    if (is_downloaded(*placed.array)) {
-      outputs.push_back({placed.array->name, placed.buffer.download(), placed.array->element.dtype()});
+    const Array& array = *placed.array;
+    if (!is_downloaded(array)) continue;
+    NamedTensor& output = outputs.emplace_back(NamedTensor{.name = array.name, .element = array.element});
+    if (array.element.is_integer()) {
+      output.integers = placed.buffer.download_integers(entries_of(array));
+    } else {
+      output.tensor = placed.buffer.download(entries_of(array));
     }
   }
   return outputs;
+}
+
+std::int64_t DeviceArrays::entries_of(const Array& output) const {
+  if (output.count.empty()) return output.shape[0];
+  const std::int64_t counted = find(output.count).buffer.download_integers(1).values[0];
+  return std::clamp(counted, std::int64_t{0}, output.shape[0]);
 }
 
 bool DeviceArrays::surroundings_intact() const {

@@ -13,7 +13,6 @@
 #include <string_view>
 #include <vector>
 
-#include "common/problem/dtype.h"
 #include "common/problem/tensor.h"
 #include "common/run/harness/rows_buffer.h"
 
@@ -36,6 +35,7 @@ struct Array {
   std::vector<std::int64_t> shape;         // the last dimension is contiguous
   std::vector<std::int64_t> strides = {};  // in elements, of all dimensions but the last; empty: nothing lies between rows
   bool at_most = false;                    // of an input: shape[0] is an upper bound, known before the data that decide
+  std::string count = {};                  // of an output: the array that says how many of shape[0] entries a launch has made
   std::string within = {};                 // a view: the array of whose memory it is a part; its role is scratch
   std::int64_t offset = 0;                 // of a view: where it begins there, in elements
 };
@@ -44,6 +44,9 @@ using Arrays = std::vector<Array>;
 Array input(std::string name, Element element, std::vector<std::int64_t> shape, std::vector<std::int64_t> strides = {});
 Array optional_input(std::string name, Element element, std::vector<std::int64_t> shape);
 Array output(std::string name, Element element, std::vector<std::int64_t> shape, std::vector<std::int64_t> strides = {});
+// An output whose length only the launch knows: shape[0] is an upper bound, and `count` an output of one int32 that is listed
+// before it. What lies behind the last entry is not looked at.
+Array output_up_to(std::string name, Element element, std::vector<std::int64_t> shape, const Array& count);
 Array both(std::string name, Element element, std::vector<std::int64_t> shape);
 Array scratch(std::string name, Element element, std::vector<std::int64_t> shape);
 Array of_plan(std::string name, Element element, std::vector<std::int64_t> shape);
@@ -55,20 +58,24 @@ bool is_internal(const Array& array);             // scratch memory, or a plan's
 std::size_t scratch_bytes(const Arrays& arrays);  // of all these
 Arrays operator+(Arrays arrays, const Arrays& more);
 
+// What an output holds: numbers, or integers in their place.
 struct NamedTensor {
   std::string name;
-  problem::Tensor tensor;
-  problem::Dtype dtype;
+  Element element;
+  problem::Tensor tensor = {};
+  problem::Integers integers = {};
 };
 
 // The one of that name; throws std::out_of_range.
 const problem::Tensor& tensor_of(const std::vector<NamedTensor>& tensors, std::string_view name);
+const problem::Integers& integers_of(const std::vector<NamedTensor>& tensors, std::string_view name);
 
 // The arrays in device memory.
 class DeviceArrays {
  public:
   // All but optional inputs that are not among `given`. Throws runtime::OutOfMemory; std::logic_error for a list that cannot
-  // be: two arrays of one name, a view that is not scratch, or of an array that is not listed before it, or beyond its end.
+  // be: two arrays of one name, a view that is not scratch, or of an array that is not listed before it, or beyond its end; a
+  // count that is none.
   explicit DeviceArrays(const Arrays& arrays, const std::vector<Given>& given = {});
 
   // In memory that somebody else has: place(array) is where an array begins. Of views it is not asked. Nothing is uploaded,
@@ -80,8 +87,10 @@ class DeviceArrays {
 
   // Outputs, scratch memory and plans are poisoned, arrays that are both are uploaded again.
   void prepare();
-  std::vector<NamedTensor> download() const;  // outputs, in the order of the list; dense
-  bool surroundings_intact() const;           // nothing was written around an array nor, since prepare(), into an output's gaps
+  // Outputs, in the order of the list; dense. A count beyond what there is room for counts as all, one below 0 as none: it is
+  // an output itself, and judged.
+  std::vector<NamedTensor> download() const;
+  bool surroundings_intact() const;  // nothing was written around an array nor, since prepare(), into an output's gaps
 
   // The first element; null for an optional input that was not given. Throws std::logic_error for a name that is not listed.
   template <class T>
@@ -99,6 +108,7 @@ class DeviceArrays {
   };
   const Placed& find(std::string_view name) const;
   Placed& add(const Array& array);  // a view has its place then
+  std::int64_t entries_of(const Array& output) const;
 
   std::shared_ptr<const Arrays> list_;
   std::vector<Placed> placed_;

@@ -9,7 +9,8 @@ namespace {
 
 bool same_bits(const std::vector<NamedTensor>& run, const std::vector<NamedTensor>& again) {
   return std::equal(run.begin(), run.end(), again.begin(), again.end(), [](const NamedTensor& a, const NamedTensor& b) {
-    return a.name == b.name && !check::first_difference(a.tensor.values, b.tensor.values);
+    return a.name == b.name && a.tensor.shape == b.tensor.shape && !check::first_difference(a.tensor.values, b.tensor.values) &&
+           a.integers.values == b.integers.values;
   });
 }
 

@@ -8,9 +8,18 @@
 namespace run {
 namespace {
 
-constexpr std::uint16_t nan_half = 0x7fff;  // a NaN as fp16, as bf16, and doubled as fp32
-constexpr std::uint16_t no_index = 0xffff;  // doubled, −1
-constexpr auto poison_half = static_cast<std::uint16_t>(runtime::poison_word);
+constexpr std::uint32_t nan_word = 0x7fff7fff;  // a NaN as fp32, and each half as fp16 and as bf16
+constexpr std::uint32_t no_index = 0xffffffff;  // −1, of any size
+
+// Memory that is filled with a word, whose last one may not be whole.
+std::vector<unsigned char> filled(std::size_t bytes, std::uint32_t word) {
+  std::vector<unsigned char> all(bytes);
+  std::memcpy(all.data(), &word, std::min(bytes, sizeof(word)));
+  for (std::size_t done = sizeof(word); done < bytes; done *= 2) {
+    std::memcpy(&all[done], all.data(), std::min(done, bytes - done));
+  }
+  return all;
+}
 
 bool is_exact(problem::Dtype dtype, float x) { return x != x || problem::round_to(dtype, x) == x; }
 
@@ -50,29 +59,31 @@ RowsBuffer::RowsBuffer(const std::string& name, Extents shape, Extents strides, 
   if (strides_.empty()) strides_ = dense_strides(shape_);
 }
 
-// visit(n, at): row n of the dense tensor, in C order, starts at element `at` of the buffer.
+// visit(from, count, at): of so many elements of the dense array, in C order, those from `from` on are a row, or what there is
+// of one; it lies at byte `at` of the buffer.
 template <class Visit>
-void RowsBuffer::for_each_row(std::int64_t rows, const Visit& visit) const {
-  for (std::int64_t n = 0; n < rows; ++n) {
-    std::int64_t at = 0, rest = n;
+void RowsBuffer::for_each_row(std::int64_t elements, const Visit& visit) const {
+  const std::int64_t cols = shape_.back();
+  for (std::int64_t from = 0; from < elements; from += cols) {
+    std::int64_t at = 0, rest = from / cols;
     for (std::size_t d = strides_.size(); d-- > 0; rest /= shape_[d]) at += rest % shape_[d] * strides_[d];
-    visit(n, at);
+    visit(from, std::min(cols, elements - from), static_cast<std::size_t>(at) * element_.bytes());
   }
 }
 
 void RowsBuffer::upload(const Given& given, bool at_most) {
-  Halves halves(buffer_.bytes() / sizeof(std::uint16_t), element_.is_integer() ? no_index : nan_half);
-  // copy(from, count, to): so many elements, the first of them element `from` of what is given.
-  const auto place = [&](std::size_t elements, const auto& copy) {
-    const std::size_t cols = shape_.size() == 1 ? elements : static_cast<std::size_t>(shape_.back());
-    const std::int64_t rows = elements == 0 ? 0 : static_cast<std::int64_t>(elements / cols);
-    for_each_row(rows, [&](std::int64_t n, std::int64_t at) { copy(n * cols, cols, &halves[at * halves_per_element()]); });
+  Bytes all = filled(buffer_.bytes(), element_.is_integer() ? no_index : nan_word);
+  const auto place = [&](const auto& values, auto type) {
+    for_each_row(std::ssize(values), [&](std::int64_t from, std::int64_t count, std::size_t at) {
+      problem::encode(type, &values[from], count, &all[at]);
+    });
   };
   if (element_.is_integer()) {
     require_count(given.integers.size(), shape_, at_most);
-    place(given.integers.size(), [&](std::size_t from, std::size_t count, void* to) {
-      std::memcpy(to, &given.integers[from], count * element_.bytes());
-    });
+    if (!std::all_of(given.integers.begin(), given.integers.end(), [&](std::int32_t x) { return fits(element_, x); })) {
+      throw std::invalid_argument("an integer that does not fit " + std::string(element_.name()));
+    }
+    place(given.integers, element_);
   } else {
     const std::vector<float>& values = given.values->values;
     require_shape(given.values->shape, shape_, at_most);
@@ -80,37 +91,45 @@ void RowsBuffer::upload(const Given& given, bool at_most) {
     if (!std::all_of(values.begin(), values.end(), [&](float x) { return is_exact(dtype, x); })) {
       throw std::invalid_argument("inputs must be rounded to " + std::string(problem::name(dtype)) + " beforehand");
     }
-    place(values.size(),
-          [&](std::size_t from, std::size_t count, void* to) { problem::encode(dtype, &values[from], count, to); });
+    place(values, dtype);
   }
-  buffer_.upload(halves.data(), buffer_.bytes());
+  buffer_.upload(all.data(), all.size());
 }
 
-RowsBuffer::Halves RowsBuffer::raw() const {
-  Halves halves(buffer_.bytes() / sizeof(std::uint16_t));
-  buffer_.download(halves.data(), buffer_.bytes());
-  return halves;
+RowsBuffer::Bytes RowsBuffer::raw() const {
+  Bytes all(buffer_.bytes());
+  buffer_.download(all.data(), all.size());
+  return all;
 }
 
-problem::Tensor RowsBuffer::download() const {
-  if (element_.is_integer()) throw std::logic_error("a tensor of numbers was asked for, and this is one of integers");
-  problem::Tensor tensor(shape_);
-  const Halves halves = raw();
-  const std::size_t cols = shape_.back();
-  for_each_row(rows(), [&](std::int64_t n, std::int64_t at) {
-    problem::decode(element_.dtype(), &halves[at * halves_per_element()], cols, &tensor.values[n * cols]);
+template <class Values, class Type>
+Values RowsBuffer::decoded(std::int64_t entries, Type type) const {
+  Extents shape = shape_;
+  shape[0] = entries;
+  Values values(std::move(shape));
+  const Bytes all = raw();
+  for_each_row(std::ssize(values.values), [&](std::int64_t from, std::int64_t count, std::size_t at) {
+    problem::decode(type, &all[at], count, &values.values[from]);
   });
-  return tensor;
+  return values;
+}
+
+problem::Tensor RowsBuffer::download(std::int64_t entries) const { return decoded<problem::Tensor>(entries, element_.dtype()); }
+
+problem::Integers RowsBuffer::download_integers(std::int64_t entries) const {
+  return decoded<problem::Integers>(entries, element_);
 }
 
 bool RowsBuffer::surroundings_intact() const {
   if (!buffer_.guards_intact()) return false;
-  if (static_cast<std::size_t>(problem::Tensor::count(shape_)) * element_.bytes() == buffer_.bytes()) return true;
-  Halves halves = raw();
-  for_each_row(rows(), [&](std::int64_t, std::int64_t at) {
-    std::fill_n(&halves[at * halves_per_element()], shape_.back() * halves_per_element(), poison_half);
+  const std::int64_t elements = problem::Tensor::count(shape_);
+  if (static_cast<std::size_t>(elements) * element_.bytes() == buffer_.bytes()) return true;
+  const Bytes poison = filled(buffer_.bytes(), runtime::poison_word);
+  Bytes found = raw();
+  for_each_row(elements, [&](std::int64_t, std::int64_t count, std::size_t at) {
+    std::copy_n(&poison[at], static_cast<std::size_t>(count) * element_.bytes(), &found[at]);
   });
-  return std::all_of(halves.begin(), halves.end(), [](std::uint16_t half) { return half == poison_half; });
+  return found == poison;
 }
 
 }  // namespace run

@@ -11,6 +11,8 @@
 //     };
 //     std::string to_string(const Support& supports);
 //     std::optional<std::string> refusal(const Support& supports, const Problem& shape);
+//     int step_main(int argc, char** argv, const Step<GemmFamily>& step);  // does what the arguments say (cli/options.h:
+//     ExitStatus)
 #pragma once
 
 #include <functional>
