@@ -147,7 +147,9 @@ class Order {
 
   std::uint16_t new_actor() { return actors_ < most_actors ? actors_++ : most_actors; }  // the last number serves all the rest
   Time tick() { return now_++; }                                                         // the time until now
-  void add(Past& past, std::uint16_t actor, Time time) const;  // who acquires it has seen the actor up to that time
+  // Who acquires it has seen the actor up to that time.
+  void add(Past& past, std::uint16_t actor, Time time) const;
+  void add(Meeting& meeting, std::uint16_t actor, Time time) const { add(meeting.clocks, actor, time); }
   bool has_seen(std::uint32_t thread, std::uint16_t actor, Time time) { return saw(thread, threads_.size() + actor, time); }
   void fence(std::uint32_t thread, Scope scope);
   void flag_stored(std::uint32_t thread, std::uintptr_t address, Scope scope, bool also_read);
@@ -162,6 +164,7 @@ class Order {
 
   static constexpr std::uint16_t most_actors = 1023;
 
+  void add(Clocks& clocks, std::uint16_t actor, Time time) const;
   bool saw(std::uint32_t thread, std::size_t whom, Time time);
   std::size_t place(const AccessRecord& record) const {  // in clocks
     return record.is_asynchronous() ? threads_.size() + record.thread() : record.thread();
