@@ -414,6 +414,16 @@ void run() {
 
 }  // namespace
 
+std::vector<float> seen_before_phase() {
+  runtime::Buffer q("q", 256 * sizeof(float)), o("o", 256 * sizeof(float));
+  const std::vector<float> ones(256, 1.0f);
+  q.upload(ones.data(), q.bytes());
+  launch(mbarrier_own_copies<false>, {1, 64, sizeof(PhaseSmem)}, q.as<const float>(), o.as<float>());
+  std::vector<float> seen(256);
+  o.download(seen.data(), o.bytes());
+  return {seen.begin(), seen.begin() + 32};
+}
+
 float restless() {
   float rounds = 0.0f;
   runtime::Buffer in("in", sizeof(float)), out("out", sizeof(float));
