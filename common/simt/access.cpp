@@ -342,7 +342,9 @@ void observe_matrix_part(Lane& lane, const Access& part) {
   const std::size_t offset = part.address - arena.begin();
   if (offset + part.bytes > arena.bytes() || offset >= arena.bytes()) return;  // it was reported
   const std::uint8_t* const shadow = lane.block->arena().shadow(part.address);
-  if (all_marked(shadow, part.bytes, 0, being_written) || !report_writer(lane, part)) observe_shared(lane, part);
+  if (!all_marked(shadow, part.bytes, 0, being_written) && report_writer(lane, part)) return;
+  if (part.kind == Kind::write && !all_marked(shadow, part.bytes, 0, being_read)) report_reader(lane, part);
+  observe_shared(lane, part);
 }
 
 void observe_source(Lane& lane, const Access& source) {

@@ -1,6 +1,7 @@
 // Bulk copies: cp.async.bulk between device and shared memory, and the fences that they need.
 #include <algorithm>
 #include <cstring>
+#include <utility>
 
 #include "common/simt/access.h"
 #include "common/simt/async.h"
@@ -138,7 +139,8 @@ void AsyncOps::was_read(Lane& lane, AsyncOp& op) {
   if (!op.source_stored && lane.block->run().races) {
     each_row(op.reads, [&](std::uintptr_t at) { observe_shared(lane, {at, row, Kind::read, false, op.pc}); });
   }
-  op.reads.count = 0;
+  const Bytes source = std::exchange(op.reads, {});
+  if (find_reader(source) == nullptr) remove_marks(lane.block->arena().shadow(source.begin), source.count, being_read);
 }
 
 void AsyncOps::end_lane(Lane& lane) {

@@ -169,8 +169,8 @@ void Mbarriers::end_phase_if_over(Block& block, Mbarrier& barrier, const Lane* l
   Order& order = block.order();
   const Time end = order.tick();
   barrier.ends = {end, barrier.ends[0]};
+  order.add(barrier.meeting, barrier.actor, end);
   barrier.past = order.released(barrier.meeting);
-  order.add(barrier.past, barrier.actor, end);
   if (last != nullptr) {  // it knows, without asking
     Past known;
     order.add(known, barrier.actor, end);
@@ -206,7 +206,9 @@ void Mbarriers::acquire(Lane& lane, std::uintptr_t address) {
   if (!barrier.unseen.empty()) {
     const Time time = order.tick();
     for (const Mbarrier::Copies& copies : barrier.unseen) {
-      order.add(barrier.past, lane.block->async_ops().seen(*lane.block, copies, time), time);
+      const std::uint16_t actor = lane.block->async_ops().seen(*lane.block, copies, time);
+      order.add(barrier.past, actor, time);
+      order.add(barrier.meeting, actor, time);  // and who waits for a later phase only
     }
     barrier.unseen.clear();
   }

@@ -179,10 +179,15 @@ Past Order::released(const Meeting& meeting) const {
   return past;
 }
 
+void Order::add(Clocks& clocks, std::uint16_t actor, Time time) const {
+  const std::size_t at = threads_.size() + actor;
+  if (clocks.size() <= at) clocks.resize(at + 1);
+  clocks[at] = std::max(clocks[at], time);
+}
+
 void Order::add(Past& past, std::uint16_t actor, Time time) const {
   Clocks clocks = past.clocks == nullptr ? Clocks() : *past.clocks;
-  clocks.resize(std::max(clocks.size(), threads_.size() + actor + 1));
-  clocks[threads_.size() + actor] = std::max(clocks[threads_.size() + actor], time);
+  add(clocks, actor, time);
   past.clocks = std::make_shared<const Clocks>(std::move(clocks));
 }
 

@@ -175,7 +175,9 @@ class Order {
 
   std::uint16_t new_actor() { return actors_ < most_actors ? actors_++ : most_actors; }  // the last number serves all the rest
   Time tick() { return now_++; }                                                         // the time until now
-  void add(Past& past, std::uint16_t actor, Time time) const;  // who acquires it has seen the actor up to that time
+  // Who acquires it has seen the actor up to that time.
+  void add(Past& past, std::uint16_t actor, Time time) const;
+  void add(Meeting& meeting, std::uint16_t actor, Time time) const { add(meeting.clocks, actor, time); }
   bool has_seen(std::uint32_t thread, std::uint16_t actor, Time time) { return saw(thread, threads_.size() + actor, time); }
   // A barrier of the cluster. Each block adds to `all` what its threads let others see: those who arrived at the meeting, which
   // ends, or everyone up to the last full barrier. Then who has waited sees all of it, and `own`, which is for this block
@@ -198,6 +200,7 @@ class Order {
 
   static constexpr std::uint16_t most_actors = 1023;
 
+  void add(Clocks& clocks, std::uint16_t actor, Time time) const;
   bool saw(std::uint32_t thread, std::size_t whom, Time time);
   std::size_t place(const AccessRecord& record) const {  // in clocks
     return record.is_asynchronous() ? threads_.size() + record.thread() : record.thread();

@@ -45,13 +45,14 @@ std::array<bool, warp_size> touch_rows(Block& block, const Warp& warp, WarpCall*
   if (!block.run().races) return by_part;
   const Call& all = call(0);
   const SharedArena& arena = block.arena();
+  const std::uint8_t wrong = kind == Kind::read ? being_written : being_read | being_written;
   for (int row = 0; row < 8 * all.matrices; ++row) {
     const std::size_t offset = reinterpret_cast<std::uintptr_t>(call(row).row) - arena.begin();
     const int first = all.transposed ? row % 8 / 2 : 4 * (row % 8);  // of the lanes that have a part
     const SharedRaces::Who who{static_cast<std::uint16_t>(warp.lanes[first].index), all.aligned_at};
     const bool inside = offset < arena.bytes() && offset + 16 <= arena.bytes() && offset % 16 == 0;
     by_part[static_cast<std::size_t>(row)] =
-        !inside || !all_marked(block.arena().shadow(arena.begin() + offset), 16, 0, being_written) ||
+        !inside || !all_marked(block.arena().shadow(arena.begin() + offset), 16, 0, wrong) ||
         !block.races().touch_row(block.order(), who, offset, kind, all.transposed ? Halves::of_columns : Halves::of_pairs);
   }
   return by_part;

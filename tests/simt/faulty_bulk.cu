@@ -172,11 +172,12 @@ __global__ void bulk_store_unfenced(const float*, float* o) {
 template <bool mended>
 __global__ void bulk_store_fenced_late(const float*, float* o) {
   auto& smem = device::shared_storage<BulkSmem>();
-  smem.values[0][threadIdx.x] = threadIdx.x;
+  const int t = threadIdx.x;
+  for (int i = 0; t == 40 && i < 64; ++i) smem.values[0][i] = i;
   if (mended) ptx::fence_proxy_async();
   __syncthreads();
   if (!mended) ptx::fence_proxy_async();
-  if (threadIdx.x != 0) return;
+  if (t != 0) return;
   ptx::bulk_store(o, smem.values[0], bytes);  // fault: bulk_store_fenced_late
   end_groups();
 }
@@ -285,6 +286,23 @@ __global__ void bulk_seen_by_one(const float* q, float* o) {
   o[t] = smem.values[0][t];  // other: bulk_seen_by_one
 }
 
+// A whole row, by one thread.
+template <bool mended>
+__global__ void bulk_row_not_waited_for(const float* q, float* o) {
+  auto& smem = device::shared_storage<BulkSmem>();
+  const int t = threadIdx.x;
+  make(smem.full, 1);
+  if (t == 32) {
+    ptx::mbarrier_arrive_expect_tx(smem.full, bytes);
+    ptx::bulk_load(smem.values[0], q, bytes, smem.full);  // one: bulk_row_not_waited_for
+    ptx::mbarrier_wait(smem.full, 0);
+  }
+  if (t != 0) return;
+  if (mended) ptx::mbarrier_wait(smem.full, 0);
+  auto* const row = reinterpret_cast<const float4*>(smem.values[0]);
+  device::store(reinterpret_cast<float4*>(o), device::load(row));  // other: bulk_row_not_waited_for
+}
+
 template <bool mended>
 __global__ void bulk_refilled_early(const float* q, float* o) {
   auto& smem = device::shared_storage<BulkSmem>();
@@ -363,6 +381,25 @@ __global__ void bulk_source_overwritten(const float*, float* o) {
   }
   __syncthreads();
   smem.values[0][t] = 0.0f;  // other: bulk_source_overwritten
+  if (t == 0) ptx::bulk_wait_group<0>();
+}
+
+template <bool mended>
+__global__ void bulk_source_under_matrix(const float*, float* o) {
+  auto& smem = device::shared_storage<BulkSmem>();
+  const int t = threadIdx.x;
+  const std::uint32_t r[4] = {1, 2, 3, 4};
+  for (int i = 0; i < 3; ++i) {
+    if (t < 32) ptx::stmatrix_x4(&smem.values[0][0] + 4 * t, r);  // other: bulk_source_under_matrix
+    ptx::fence_proxy_async();
+    __syncthreads();
+    if (t == 0) {
+      ptx::bulk_store(o + 64 * i, smem.values[0], bytes);  // one: bulk_source_under_matrix
+      ptx::bulk_commit_group();
+      if (mended) ptx::bulk_wait_group<0>();
+    }
+    __syncthreads();
+  }
   if (t == 0) ptx::bulk_wait_group<0>();
 }
 
@@ -451,6 +488,31 @@ __global__ void bulk_read_by_next_block(float* q, float* o) {
   }
 }
 
+// A fence and a flag say nothing of a copy for which nobody has waited.
+template <bool mended>
+__global__ void bulk_flag_before_wait(float* q, float* o) {
+  auto& smem = device::shared_storage<BulkSmem>();
+  const int t = threadIdx.x;
+  int* const flag = reinterpret_cast<int*>(&q[200]);
+  if (blockIdx.x == 0) {
+    smem.values[0][t] = t;
+    ptx::fence_proxy_async();
+    __syncthreads();
+    if (t != 0) return;
+    ptx::bulk_store(q, smem.values[0], bytes);  // one: bulk_flag_before_wait
+    ptx::bulk_commit_group();
+    ptx::bulk_wait_group_read<0>();
+    if (mended) ptx::bulk_wait_group<0>();
+    __threadfence();
+    atomicExch(flag, 1);
+  } else if (t == 33) {
+    while (atomicAdd(flag, 0) == 0) {
+    }
+    __threadfence();
+    o[t] = q[7];  // other: bulk_flag_before_wait
+  }
+}
+
 template <auto kernel, int blocks = 1>
 void run() {
   runtime::Buffer q("q", 256 * sizeof(float)), o("o", 256 * sizeof(float));
@@ -497,15 +559,18 @@ std::vector<Race> races_of_bulk_copies() {
       {"bulk_read_before_wait", "BulkSmem::values[0][", TWINS(bulk_read_before_wait)},
       {"bulk_asked_once", "BulkSmem::values[0][5]", TWINS(bulk_asked_once)},
       {"bulk_seen_by_one", "BulkSmem::values[0][", TWINS(bulk_seen_by_one)},
+      {"bulk_row_not_waited_for", "BulkSmem::values[0][", TWINS(bulk_row_not_waited_for)},
       {"bulk_refilled_early", "BulkSmem::values[0][", TWINS(bulk_refilled_early)},
       {"bulk_source_stored", "of 'q' (1024 bytes)", TWINS(bulk_source_stored)},
       {"bulk_over_readers", "BulkSmem::values[0][", TWINS(bulk_over_readers)},
       {"bulk_stored_unordered", "BulkSmem::values[0][", TWINS(bulk_stored_unordered)},
       {"bulk_source_overwritten", "BulkSmem::values[0][", TWINS(bulk_source_overwritten)},
+      {"bulk_source_under_matrix", "BulkSmem::values[", TWINS(bulk_source_under_matrix)},
       {"bulk_waited_by_another", "BulkSmem::values[0][", TWINS(bulk_waited_by_another)},
       {"bulk_wait_too_weak", "BulkSmem::values[1][3]", TWINS(bulk_wait_too_weak)},
       {"bulk_read_back", "byte 28 of 'q' (1024 bytes)", TWINS(bulk_read_back)},
       {"bulk_read_by_others", "byte 28 of 'q' (1024 bytes)", TWINS(bulk_read_by_others)},
+      {"bulk_flag_before_wait", "byte 28 of 'q' (1024 bytes)", TWINS(bulk_flag_before_wait, 2)},
       {"bulk_read_by_next_block", "byte 28 of 'q' (1024 bytes)", TWINS(bulk_read_by_next_block, 2)},
   };
 }

@@ -43,9 +43,10 @@ void count_in_clusters(unsigned blocks, unsigned cluster);  // what this correct
 void correct();  // a kernel without a fault that does all the things the faulty ones do
 // What 64 threads read of copies of 1 for which they did not wait.
 std::vector<float> seen_before_wait();
-void two_faults();        // two lines read out of bounds, each by many threads
-void too_many_threads();  // launches a block of 2048 threads
-void too_much_shared();   // asks for 300,000 bytes of shared memory
+std::vector<float> seen_before_phase();  // and 32, whose copies arrive at an mbarrier
+void two_faults();                       // two lines read out of bounds, each by many threads
+void too_many_threads();                 // launches a block of 2048 threads
+void too_much_shared();                  // asks for 300,000 bytes of shared memory
 
 // Sums by atomics: of the threads' numbers (three, by number mod 3), of 2^33, and of 1.
 struct Reds {

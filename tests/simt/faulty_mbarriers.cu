@@ -222,7 +222,7 @@ template <bool mended>
 __global__ void mbarrier_ended_unseen(const float*, float*) {
   auto& smem = device::shared_storage<PhaseSmem>();
   make(smem.full, 64);
-  ptx::mbarrier_arrive(smem.full);  // other: mbarrier_ended_unseen
+  if (threadIdx.x == 40) ptx::mbarrier_arrive(smem.full);  // other: mbarrier_ended_unseen
   if (mended) __syncthreads();
   if (threadIdx.x == 0) ptx::mbarrier_inval(smem.full);  // one: mbarrier_ended_unseen
 }
@@ -413,6 +413,16 @@ void run() {
 }
 
 }  // namespace
+
+std::vector<float> seen_before_phase() {
+  runtime::Buffer q("q", 256 * sizeof(float)), o("o", 256 * sizeof(float));
+  const std::vector<float> ones(256, 1.0f);
+  q.upload(ones.data(), q.bytes());
+  launch(mbarrier_own_copies<false>, {1, 64, sizeof(PhaseSmem)}, q.as<const float>(), o.as<float>());
+  std::vector<float> seen(256);
+  o.download(seen.data(), o.bytes());
+  return {seen.begin(), seen.begin() + 32};
+}
 
 float restless() {
   float rounds = 0.0f;

@@ -388,9 +388,9 @@ TEST_CASE("what a kernel prints comes once, also when the launch runs again in o
 }
 
 TEST_CASE("asynchronous copies land when the mode says") {
-  const auto landed = [](runtime::AsyncMode mode, std::uint64_t seed) {
+  const auto landed = [](runtime::AsyncMode mode, std::uint64_t seed, bool at_mbarrier = false) {
     const WithOptions options({seed, mode, 0});
-    const std::vector<float> seen = faulty::seen_before_wait();
+    const std::vector<float> seen = at_mbarrier ? faulty::seen_before_phase() : faulty::seen_before_wait();
     const std::vector<runtime::Finding> findings = runtime::take_findings();
     CHECK(findings.size() == 1);
     for (const float value : seen) CHECK((value == 1.0f || std::isnan(value)));  // poison until then
@@ -398,6 +398,8 @@ TEST_CASE("asynchronous copies land when the mode says") {
   };
   CHECK(landed(runtime::AsyncMode::late, 1) == 0);
   CHECK(landed(runtime::AsyncMode::eager, 1) == 64);
+  CHECK(landed(runtime::AsyncMode::late, 1, true) == 0);
+  CHECK(landed(runtime::AsyncMode::eager, 1, true) == 32);
   const long some = landed(runtime::AsyncMode::random, 1);
   CHECK((0 < some && some < 64));
   CHECK(landed(runtime::AsyncMode::random, 1) == some);
