@@ -6,6 +6,7 @@
 #include <cstdio>
 #include <ctime>
 #include <fstream>
+#include <iterator>
 #include <map>
 #include <set>
 #include <string>
@@ -47,6 +48,14 @@ struct WithOptions {  // restores the defaults at the end of a test
 };
 
 }  // namespace
+
+TEST_CASE("the book says how many faulty kernels there are") {
+  std::ifstream page("docs/simulator.md");
+  const std::string text((std::istreambuf_iterator<char>(page)), {});
+  const std::string said = "each of the " + std::to_string(all_faults().size() + all_races().size()) + " faulty\n";
+  INFO(said);
+  CHECK(text.find(said) != std::string::npos);
+}
 
 TEST_CASE("every fault is found with its kind, its line and the right name, under eight schedules; its mended twin is clean") {
   for (const faulty::Fault& fault : all_faults()) {
