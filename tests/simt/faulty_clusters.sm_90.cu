@@ -18,6 +18,7 @@ constexpr int threads = 64;
 struct ClusterSmem {
   alignas(16) float values[64];
   int count;
+  int more;
 };
 
 struct RowsSmem {
@@ -356,6 +357,25 @@ __global__ void flag_behind_store(const float*, float*) {
   }
 }
 
+// The same with an atomic that nobody waits for.
+template <bool mended>
+__global__ void flag_behind_atomic(const float*, float*) {
+  auto& smem = device::shared_storage<ClusterSmem>();
+  const int t = threadIdx.x, rank = ptx::cluster_rank();
+  if (t == 0) smem.count = smem.more = 0;
+  ptx::cluster_sync();  // the flag is not raised
+  if (t != 0) return;
+  if (rank == 0) {
+    atomicAdd(ptx::in_block(&smem.more, 1), 1);  // fault: flag_behind_atomic
+    if (mended) __threadfence();
+    atomicExch(ptx::in_block(&smem.count, 1), 1);
+  } else {
+    while (atomicAdd(&smem.count, 0) == 0) {
+    }
+    __threadfence();
+  }
+}
+
 template <bool mended>
 __global__ void given_too_early(const float*, float* o) {  // [2, 64]
   auto& smem = device::shared_storage<ClusterSmem>();
@@ -651,6 +671,7 @@ const std::vector<Fault>& cluster_faults() {
        TWINS(closing_barrier_is_relaxed)},
       {"flag_before_end", "exited block", "ClusterSmem::values[5] of block (1, 0, 0)", TWINS(flag_before_end)},
       {"flag_behind_store", "exited block", "ClusterSmem::values[5] of block (1, 0, 0)", TWINS(flag_behind_store)},
+      {"flag_behind_atomic", "exited block", "ClusterSmem::more of block (1, 0, 0)", TWINS(flag_behind_atomic)},
       {"given_too_early", "block not begun", "which may not have begun", TWINS(given_too_early)},
       {"arrived_twice", "cluster misuse", "barrier.cluster.arrive.relaxed: the thread has arrived before",
        TWINS(arrived_twice)},
