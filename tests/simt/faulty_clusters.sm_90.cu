@@ -306,10 +306,13 @@ __global__ void closing_barrier_of_block(const float*, float* o) {  // [2, 64]
 template <bool mended>
 __global__ void closing_barrier_is_relaxed(const float*, float* o) {  // [2, 64]
   auto& smem = device::shared_storage<ClusterSmem>();
-  const int t = threadIdx.x;
+  const int t = threadIdx.x, rank = ptx::cluster_rank();
   smem.values[t] = t;
-  ptx::cluster_sync();                                                    // the values are there
-  if (ptx::cluster_rank() == 0) o[t] = ptx::in_block(smem.values, 1)[t];  // fault: closing_barrier_is_relaxed
+  ptx::cluster_sync();  // the values are there
+  const float* const others = ptx::in_block(smem.values, 1);
+  const float first = rank == 0 ? others[threads - 1 - t] : 0.0f;
+  ptx::cluster_sync();
+  if (rank == 0) o[t] = first + others[t];  // fault: closing_barrier_is_relaxed
   if (mended) {
     ptx::cluster_sync();  // all have read
   } else {
