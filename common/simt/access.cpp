@@ -497,6 +497,7 @@ void note_found(Lane& lane, std::uintptr_t address, std::size_t bytes, const voi
 
 void flag_read(Lane& lane, std::uintptr_t address, Scope scope) {
   lane.block->order().flag_read(static_cast<std::uint32_t>(lane.index), address, scope);
+  if (lane.block->arena().contains(address)) lane.block->cluster().found(*lane.block, address);
 }
 
 void flag_stored(Lane& lane, std::uintptr_t address, Scope scope, bool also_read) {

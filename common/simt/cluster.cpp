@@ -86,8 +86,19 @@ bool Cluster::reaches(Lane& lane, Block& owner, const Access& access) {
   }
   // At the barrier of the cluster all have begun, whatever they let others see.
   if (lane.cluster_waits == 0 && !order.knows_of(thread, owner.linear_index())) report(owner, now, false);
-  of_blocks_[static_cast<std::size_t>(owner.rank())].reached.insert_or_assign({order.block(), thread}, now);
+  OfBlock& of_owner = of_blocks_[static_cast<std::size_t>(owner.rank())];
+  const Who who{order.block(), thread};
+  if (access.scope == Scope::thread) {
+    of_owner.reached.insert_or_assign(who, now);
+  } else {
+    of_owner.atomics.insert_or_assign({access.address, who}, now);
+  }
   return true;
+}
+
+void Cluster::found(const Block& owner, std::uintptr_t address) {
+  auto& atomics = of_blocks_[static_cast<std::size_t>(owner.rank())].atomics;
+  atomics.erase(atomics.lower_bound({address, {}}), atomics.lower_bound({address + 1, {}}));
 }
 
 void Cluster::report(const Block& owner, const Reached& access, bool ended) const {
@@ -106,13 +117,16 @@ void Cluster::report(const Block& owner, const Reached& access, bool ended) cons
 void Cluster::end(Block& block) {
   ++ended_;
   std::erase(run_->open, &block);
-  for (const auto& [who, access] : of_blocks_[static_cast<std::size_t>(block.rank())].reached) {
+  const auto check = [&](const Reached& access) {
     bool known = false;
     for (std::uint32_t thread = 0; thread < block.threads() && !known; ++thread) {
       known = block.order().before(access.record, thread);
     }
     if (!known) report(block, access, true);
-  }
+  };
+  const OfBlock& of_block = of_blocks_[static_cast<std::size_t>(block.rank())];
+  for (const auto& [who, access] : of_block.reached) check(access);
+  for (const auto& [where, access] : of_block.atomics) check(access);
 }
 
 // ---- its barrier ----

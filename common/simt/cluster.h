@@ -39,6 +39,8 @@ class Cluster {
 
   // An access to the owner's shared memory by a thread of another block: is the owner there? False if it has ended.
   bool reaches(Lane& lane, Block& owner, const Access& access);
+  // A thread of the owner makes an atomic or volatile read there: it has waited for the atomics that it finds.
+  void found(const Block& owner, std::uintptr_t address);
 
   // The barrier of the cluster, by all lanes of a warp that have not exited.
   void arrive(Block& block, const std::vector<std::uint32_t>& lanes, bool releases);
@@ -49,17 +51,20 @@ class Cluster {
   }
 
  private:
-  struct Reached {  // of one thread the last access: what orders it orders those before it
+  struct Reached {
     AccessRecord record;
     Kind kind;
     std::uint32_t bytes;
     std::uintptr_t address;
   };
+  using Who = std::pair<std::uint32_t, std::uint32_t>;  // by block and thread
   struct OfBlock {
-    Meeting meeting;                                                     // of its threads that have arrived, with a release
-    std::size_t at_once = 0;                                             // of these wait, and have done nothing in between
-    Past past;                                                           // what they hand on to each other, once it has opened
-    std::map<std::pair<std::uint32_t, std::uint32_t>, Reached> reached;  // by others: by block and thread
+    Meeting meeting;          // of its threads that have arrived, with a release
+    std::size_t at_once = 0;  // of these wait, and have done nothing in between
+    Past past;                // what they hand on to each other, once it has opened
+    // By threads of other blocks. Of plain ones the last: what waits for it waits for those before it.
+    std::map<Who, Reached> reached;
+    std::map<std::pair<std::uintptr_t, Who>, Reached> atomics;
   };
   void open();
   void report(const Block& owner, const Reached& access, bool ended) const;

@@ -225,7 +225,6 @@ void Order::hand_on(Meeting& meeting, Past& own, Past& all) {
     if (meeting.clocks[i] > seen.barrier) seen.threads[static_cast<std::uint16_t>(i)] = meeting.clocks[i];
   }
   join_knowledge(all, for_all(own, merged(own.known, leaf(block_, std::move(seen)))));
-  own.clocks = std::make_shared<const Clocks>(std::move(meeting.clocks));
   meeting = {};
 }
 
@@ -234,20 +233,18 @@ void Order::hand_on(Past& all) {
 }
 
 void Order::acquire(const std::vector<std::uint32_t>& threads, const Past& own, const Past& all) {
-  Past last, joined;  // what the last thread knew, and then: mostly all know the same
+  Past before, after;  // of the last thread: mostly all know the same
   bool first = true;
   for (const std::uint32_t thread : threads) {
     Past& past = current(thread).past;
-    if (first || past.clocks != last.clocks) {
-      Clocks clocks = past.clocks == nullptr ? Clocks() : *past.clocks;
-      if (own.clocks != nullptr) join(clocks, *own.clocks);
-      clocks.resize(std::max(clocks.size(), threads_.size()));
-      joined.clocks = std::make_shared<const Clocks>(std::move(clocks));
+    if (std::exchange(first, false) || past.clocks != before.clocks || past.known != before.known) {
+      before = past;
+      see(past, all.known);
+      after = past;
+    } else {
+      past.clocks = after.clocks;
+      past.known = after.known;
     }
-    if (first || past.known != last.known) joined.known = merged(past.known, all.known);
-    first = false;
-    last.clocks = std::exchange(past.clocks, joined.clocks);
-    last.known = std::exchange(past.known, joined.known);
     for (const Past* const other : {&own, &all}) {
       join(past.released, other->released);
       join(past.acquired, other->acquired);
@@ -262,9 +259,8 @@ bool Order::knows_of(std::uint32_t thread, std::uint32_t other_block) {
   return seen_of(current(thread).past.known, other_block) != nullptr;
 }
 
-void Order::learn(std::uint32_t thread, SharedKnowledge& what) {
+void Order::see(Past& past, const SharedKnowledge& what) const {
   if (what == nullptr) return;
-  Past& past = current(thread).past;
   if (const Seen* const own = seen_of(what, block_); own != nullptr && own->barrier == barrier_) {
     Clocks seen = past.clocks == nullptr ? Clocks() : *past.clocks;
     seen.resize(
@@ -273,6 +269,10 @@ void Order::learn(std::uint32_t thread, SharedKnowledge& what) {
     past.clocks = std::make_shared<const Clocks>(std::move(seen));
   }
   join(past.known, what);
+}
+
+void Order::learn(std::uint32_t thread, SharedKnowledge& what) {
+  see(current(thread).past, what);
   what.reset();
 }
 

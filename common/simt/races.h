@@ -8,6 +8,7 @@
 //   bar.sync, arrive  what the arriving threads did before comes before what the waiting threads do after
 //   __syncwarp(mask)  the same among the lanes of the mask
 //   mbarrier          what threads did before they arrived in a phase comes before what others do that have waited for its end
+//   of a cluster      what its threads did before they arrived comes before what they do after they have waited (cluster.h)
 //   fence and flag    what comes before a fence comes before what follows another fence, if a flag leads from the first to the
 //                     second: an atomic or volatile value that is stored after the first one, and read before the second one
 // "Before" and "after" hold through barriers, too. So a fence is cumulative: it passes on what its thread did and all that came
@@ -18,7 +19,8 @@
 //
 // Time. Each block has a clock, which ticks whenever one of its threads lets others see what it did. Most of the time a thread
 // has seen of its own block everything up to the last full barrier, and a few threads further (a vector clock); of other blocks
-// nothing. Only what came by fences and flags leads further, and that is kept apart, by block: it is Knowledge.
+// nothing. Only what came by fences and flags, or from a cluster, leads further, and that is kept apart, by block: it is
+// Knowledge.
 #pragma once
 
 #include <array>
@@ -208,6 +210,7 @@ class Order {
   Thread& current(std::uint32_t thread);
   void has_news(std::uint32_t thread);
   void join_meeting(Meeting& meeting, std::uint32_t thread);
+  void see(Past& past, const SharedKnowledge& what) const;
   void learn(std::uint32_t thread, SharedKnowledge& what);  // and forgets it there
   Flag* flag_at(std::uintptr_t address, bool make);         // null: nobody has released anything there
 

@@ -18,6 +18,7 @@ constexpr int threads = 64;
 struct ClusterSmem {
   alignas(16) float values[64];
   int count;
+  int more;
 };
 
 struct RowsSmem {
@@ -279,9 +280,12 @@ __global__ void no_closing_barrier(const float*, float* o) {  // [2, 64]
   auto& smem = device::shared_storage<ClusterSmem>();
   const int t = threadIdx.x;
   smem.values[t] = t;
-  ptx::cluster_sync();                                                        // the values are there
-  o[threads * blockIdx.x + t] = ptx::in_block(smem.values, other_rank())[t];  // fault: no_closing_barrier
-  if (mended) ptx::cluster_sync();                                            // all have read
+  ptx::cluster_sync();  // the values are there
+  const float* const others = ptx::in_block(smem.values, other_rank());
+  const float first = others[threads - 1 - t];
+  ptx::cluster_sync();
+  o[threads * blockIdx.x + t] = first + others[t];  // fault: no_closing_barrier
+  if (mended) ptx::cluster_sync();                  // all have read
 }
 
 template <bool mended>
@@ -302,10 +306,13 @@ __global__ void closing_barrier_of_block(const float*, float* o) {  // [2, 64]
 template <bool mended>
 __global__ void closing_barrier_is_relaxed(const float*, float* o) {  // [2, 64]
   auto& smem = device::shared_storage<ClusterSmem>();
-  const int t = threadIdx.x;
+  const int t = threadIdx.x, rank = ptx::cluster_rank();
   smem.values[t] = t;
-  ptx::cluster_sync();                                                    // the values are there
-  if (ptx::cluster_rank() == 0) o[t] = ptx::in_block(smem.values, 1)[t];  // fault: closing_barrier_is_relaxed
+  ptx::cluster_sync();  // the values are there
+  const float* const others = ptx::in_block(smem.values, 1);
+  const float first = rank == 0 ? others[threads - 1 - t] : 0.0f;
+  ptx::cluster_sync();
+  if (rank == 0) o[t] = first + others[t];  // fault: closing_barrier_is_relaxed
   if (mended) {
     ptx::cluster_sync();  // all have read
   } else {
@@ -331,6 +338,44 @@ __global__ void flag_before_end(const float*, float* o) {  // [2, 64]
     while (atomicAdd(reinterpret_cast<int*>(&o[64]), 0) == 0) {
     }
     if (mended) __threadfence();
+  }
+}
+
+// The atomic is seen by who waits for it, but the store before it is not.
+template <bool mended>
+__global__ void flag_behind_store(const float*, float*) {
+  auto& smem = device::shared_storage<ClusterSmem>();
+  const int t = threadIdx.x, rank = ptx::cluster_rank();
+  if (t == 0) smem.count = 0;
+  ptx::cluster_sync();  // the flag is not raised
+  if (t != 0) return;
+  if (rank == 0) {
+    ptx::in_block(smem.values, 1)[5] = 1.0f;  // fault: flag_behind_store
+    if (mended) __threadfence();
+    atomicExch(ptx::in_block(&smem.count, 1), 1);
+  } else {
+    while (atomicAdd(&smem.count, 0) == 0) {
+    }
+    __threadfence();
+  }
+}
+
+// The same with an atomic that nobody waits for.
+template <bool mended>
+__global__ void flag_behind_atomic(const float*, float*) {
+  auto& smem = device::shared_storage<ClusterSmem>();
+  const int t = threadIdx.x, rank = ptx::cluster_rank();
+  if (t == 0) smem.count = smem.more = 0;
+  ptx::cluster_sync();  // the flag is not raised
+  if (t != 0) return;
+  if (rank == 0) {
+    atomicAdd(ptx::in_block(&smem.more, 1), 1);  // fault: flag_behind_atomic
+    if (mended) __threadfence();
+    atomicExch(ptx::in_block(&smem.count, 1), 1);
+  } else {
+    while (atomicAdd(&smem.count, 0) == 0) {
+    }
+    __threadfence();
   }
 }
 
@@ -529,6 +574,68 @@ __global__ void arrives_and_ends_kernel(const float*, float* o) {  // [2, 64]
   o[threads * blockIdx.x + t] = sum;
 }
 
+// A thread that ends lets nobody see anything; but what it did before a barrier of its block the others hand on.
+__global__ void ends_behind_barrier_kernel(const float*, float* o) {  // [2, 64]
+  auto& smem = device::shared_storage<ClusterSmem>();
+  const int t = threadIdx.x;
+  smem.values[t] = t;
+  __syncthreads();  // the block's values are there
+  if (t < 32) return;
+  ptx::cluster_sync();  // the values of all are there
+  o[threads * blockIdx.x + t] = ptx::in_block(smem.values, other_rank())[threads - 1 - t];
+  ptx::cluster_sync();  // all have read
+}
+
+// The first thread ends, but the other block knows what it did, and hands it on to its own block.
+__global__ void comes_back_kernel(const float*, float* o) {  // [2, 64]
+  auto& smem = device::shared_storage<ClusterSmem>();
+  const int t = threadIdx.x, rank = ptx::cluster_rank();
+  if (t == 0) smem.count = 0;
+  ptx::cluster_sync();  // the flag is not raised
+  if (t == 0 && rank == 0) {
+    smem.values[0] = 1.0f;
+    __threadfence();
+    atomicExch(ptx::in_block(&smem.count, 1), 1);
+    return;
+  }
+  if (t == 0) {
+    while (atomicAdd(&smem.count, 0) == 0) {
+    }
+    __threadfence();
+  }
+  ptx::cluster_arrive();
+  ptx::cluster_wait();  // the value is there
+  if (rank == 0) o[t] = smem.values[0];
+}
+
+// What one block of the other cluster did one block of this cluster has seen, and so has the other one. The fence may come
+// before the cluster's barrier, or behind it.
+template <bool at_once>
+__global__ void from_other_cluster_kernel(const float*, float* o) {  // [4, 64], and a flag behind
+  const int t = threadIdx.x;
+  int* const flag = reinterpret_cast<int*>(&o[256]);
+  if (blockIdx.x == 0 && t == 0) {
+    o[0] = 1.0f;
+    __threadfence();
+    atomicExch(flag, 1);
+  }
+  if (blockIdx.x == 2 && t == 0) {
+    while (atomicAdd(flag, 0) == 0) {
+    }
+    if (at_once) __threadfence();
+  }
+  if (at_once) {
+    ptx::cluster_sync();
+  } else {
+    ptx::cluster_arrive();
+    __syncwarp();
+    ptx::cluster_wait();
+  }
+  __syncthreads();
+  if (!at_once) __threadfence();
+  if (blockIdx.x == 3) o[192 + t] = o[0];
+}
+
 // What it counts: five barriers of each warp's block, one store to shared memory and one load from the block's own; and what
 // reaches the other block, which is not counted.
 __global__ void counted_cluster_kernel(float* o) {  // [blocks, 64]
@@ -566,6 +673,8 @@ const std::vector<Fault>& cluster_faults() {
       {"closing_barrier_is_relaxed", "exited block", " of block (1, 0, 0), which may have ended by then",
        TWINS(closing_barrier_is_relaxed)},
       {"flag_before_end", "exited block", "ClusterSmem::values[5] of block (1, 0, 0)", TWINS(flag_before_end)},
+      {"flag_behind_store", "exited block", "ClusterSmem::values[5] of block (1, 0, 0)", TWINS(flag_behind_store)},
+      {"flag_behind_atomic", "exited block", "ClusterSmem::more of block (1, 0, 0)", TWINS(flag_behind_atomic)},
       {"given_too_early", "block not begun", "which may not have begun", TWINS(given_too_early)},
       {"arrived_twice", "cluster misuse", "barrier.cluster.arrive.relaxed: the thread has arrived before",
        TWINS(arrived_twice)},
@@ -615,7 +724,13 @@ const std::vector<Race>& cluster_races() {
 
 #undef TWINS
 
-void correct_clusters() { run<arrives_and_ends_kernel>(); }
+void correct_clusters() {
+  run<arrives_and_ends_kernel>();
+  run<ends_behind_barrier_kernel>();
+  run<comes_back_kernel>();
+  run<from_other_cluster_kernel<true>, 4>();
+  run<from_other_cluster_kernel<false>, 4>();
+}
 
 void count_in_clusters(unsigned blocks, unsigned cluster) {
   const runtime::Buffer o("o", std::size_t{threads} * blocks * sizeof(float));

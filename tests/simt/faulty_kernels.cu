@@ -2249,12 +2249,12 @@ const std::map<std::string, void (*)()>& counted_kernels() {
   return all;
 }
 
-void chain(int blocks, int threads, std::size_t shared_bytes, std::size_t registers) {
+void chain(int blocks, int threads, std::size_t shared_bytes, std::size_t registers, unsigned cluster) {
   runtime::Buffer flags("flags", (static_cast<std::size_t>(blocks) + 1) * sizeof(int));
   std::vector<int> values(static_cast<std::size_t>(blocks) + 1);
   values.back() = 1;
   flags.upload(values.data(), flags.bytes());
-  launch(chain_kernel, {blocks, threads, shared_bytes, registers}, flags.as<int>());
+  launch(chain_kernel, {blocks, threads, shared_bytes, registers, cluster}, flags.as<int>());
 }
 
 void spin_with_stores(int blocks) {

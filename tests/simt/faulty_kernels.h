@@ -61,7 +61,7 @@ Reds reds(int blocks, int threads, bool use_found);
 const std::map<std::string, void (*)()>& counted_kernels();
 
 // Each block waits for the next one; it takes as many at once as there are.
-void chain(int blocks, int threads, std::size_t shared_bytes = 0, std::size_t registers = 0);
+void chain(int blocks, int threads, std::size_t shared_bytes = 0, std::size_t registers = 0, unsigned cluster = 1);
 void spin_with_stores(int blocks);  // the first block waits for the second, if there is one, and stores while it does
 void spin_with_tickets();           // the first block waits for the second
 void all_spin(int blocks, int threads);

@@ -223,8 +223,11 @@ TEST_CASE("blocks may wait for as many others as the device holds with them, and
   for (const int threads : {32, 128}) faulty::chain(300, threads);
   faulty::chain(132, 32, 200 * 1024);
   faulty::chain(264, 512, 0, 64);
+  faulty::chain(132, 32, 200 * 1024, 0, 4);
   CHECK(runtime::take_findings().empty());
   faulty::chain(200, 32, 200 * 1024);
+  endless("the 132 blocks that an H100 holds at once");
+  faulty::chain(400, 32, 200 * 1024, 0, 4);
   endless("the 132 blocks that an H100 holds at once");
   faulty::chain(270, 512, 0, 128);
   endless("the 132 blocks that an H100 holds at once");
