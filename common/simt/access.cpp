@@ -294,10 +294,12 @@ void observe_shared(Lane& lane, const Access& access) {
 }
 
 void observe_elsewhere(Lane& lane, const Access& access) {
-  Block* const owner = lane.block->cluster().owner_of(access.address);
+  Cluster& cluster = lane.block->cluster();
+  Block* const owner =
+      cluster.size() > 1 ? cluster.owner_of(access.address) : nullptr;  // parameters and constants lie here, too
   if (owner == nullptr) return observe_no_memory(lane, access);
   lane.block->counters().reaches_others(access.pc);
-  if (!lane.block->cluster().reaches(lane, *owner, access)) return;
+  if (!cluster.reaches(lane, *owner, access)) return;
   if (!observe_bytes(lane, access, owner->arena().shadow(access.address))) return;
   if (lane.block->run().races) observe_shared_of(*owner, lane, access);
 }
