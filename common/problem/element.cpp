@@ -3,8 +3,17 @@
 #include <algorithm>
 #include <cstring>
 #include <limits>
+#include <stdexcept>
+#include <string>
 
 namespace problem {
+namespace {
+
+void require_integer(Element element) {
+  if (!element.is_integer()) throw std::logic_error("whole numbers are no elements of " + std::string(element.name()));
+}
+
+}  // namespace
 
 std::size_t Element::bytes() const {
   if (!is_integer()) return problem::bytes(dtype());
@@ -22,6 +31,7 @@ bool fits(Element element, std::int32_t x) {
 }
 
 void encode(Element element, const std::int32_t* values, std::size_t count, void* elements) {
+  require_integer(element);
   if (element == Element::int8()) {
     std::transform(values, values + count, static_cast<std::int8_t*>(elements),
                    [](std::int32_t x) { return static_cast<std::int8_t>(x); });
@@ -31,6 +41,7 @@ void encode(Element element, const std::int32_t* values, std::size_t count, void
 }
 
 void decode(Element element, const void* elements, std::size_t count, std::int32_t* values) {
+  require_integer(element);
   if (element == Element::int8()) {
     const auto* narrow = static_cast<const std::int8_t*>(elements);
     std::copy(narrow, narrow + count, values);

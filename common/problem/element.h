@@ -30,7 +30,8 @@ class Element {
   std::variant<Dtype, Whole> type_;
 };
 
-// Between whole numbers, which the host holds as int32, and elements as a device or a file holds them.
+// Between whole numbers, which the host holds as int32, and elements as a device or a file holds them. encode and decode throw
+// std::logic_error for an element that is none of them.
 bool fits(Element element, std::int32_t x);
 void encode(Element element, const std::int32_t* values, std::size_t count, void* elements);  // which fit
 void decode(Element element, const void* elements, std::size_t count, std::int32_t* values);

@@ -1,4 +1,4 @@
-// A folder for the files of a test.
+// A folder for the files of a test; it is removed at the end of the test.
 #pragma once
 
 #include <filesystem>

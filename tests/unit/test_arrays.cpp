@@ -1,4 +1,5 @@
 // common/run/harness/arrays: a program's list of arrays, and what follows from it.
+#include <array>
 #include <cstring>
 
 #include "common/run/harness/arrays.h"
@@ -117,6 +118,25 @@ TEST_CASE("each array has a type of its own: numbers and integers, of 4, 2 and 1
   const std::vector<std::int32_t> too_large(9, 128);
   given.back().integers = too_large;
   CHECK_THROWS_AS(DeviceArrays(list, given), std::invalid_argument);
+}
+
+TEST_CASE("numbers for integers, and integers for numbers, are errors") {
+  const Tensor x = counting({3});
+  const std::vector<std::int32_t> numbers = {1, 2, 3};
+  run::Array ids = run::input("a", Element::int32(), {3});
+  ids.at_most = true;
+  const run::Array floats = run::input("a", Dtype::fp32, {3});
+  CHECK_THROWS_AS(DeviceArrays({ids}, {{"a", &x}}), std::invalid_argument);
+  CHECK_THROWS_AS(DeviceArrays({floats}, {{"a", nullptr, numbers}}), std::invalid_argument);
+
+  DeviceArrays arrays({run::output("ids", Element::int8(), {3}), run::output("x", Dtype::fp16, {3})});
+  const auto outputs = arrays.download();
+  CHECK_THROWS_AS(run::tensor_of(outputs, "ids"), std::logic_error);
+  CHECK_THROWS_AS(run::integers_of(outputs, "x"), std::logic_error);
+
+  std::array<std::int32_t, 4> halves = {};
+  CHECK_THROWS_AS(problem::encode(Dtype::fp16, numbers.data(), 3, halves.data()), std::logic_error);
+  CHECK_THROWS_AS(problem::decode(Element(Dtype::fp16), halves.data(), 1, halves.data()), std::logic_error);
 }
 
 TEST_CASE("an output whose length only the launch knows") {

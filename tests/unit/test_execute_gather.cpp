@@ -1,8 +1,11 @@
 // As test_execute.cpp, for the toy family (tests/tools/toy_family): arrays of four types, integers in and out, and an output
 // whose length only the launch knows. And its command line, with files of whole numbers.
+#include <cmath>
+#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <functional>
+#include <limits>
 #include <nlohmann/json.hpp>
 
 #include "common/problem/npy.h"
@@ -100,7 +103,7 @@ TEST_CASE("an integer that is off by one, a wrong count and an entry too few are
   CHECK(reason([](const GatherLaunch& l) {
           l.taken[19] = static_cast<std::int32_t>(check::poison_word);
         }).find("nobody wrote") != std::string::npos);
-  CHECK(reason([](const GatherLaunch& l) { l.y[0] += 1; }).starts_with("y: "));
+  CHECK(reason([](const GatherLaunch& l) { l.y[0] = std::nextafter(l.y[0], 1e9f); }).starts_with("y: row (0): error "));
   CHECK(reason([](const GatherLaunch& l) { l.missed[l.shape.rows] = 0; }) == "memory before or after a buffer was written");
   int launches = 0;
   CHECK(reason([&](const GatherLaunch& l) {  // of the second run
@@ -110,6 +113,17 @@ TEST_CASE("an integer that is off by one, a wrong count and an entry too few are
   CHECK(reason([&](const GatherLaunch& l) {
           if (++launches == 2) --*l.missed_count;
         }) == "two runs gave different bits");
+}
+
+TEST_CASE("an entry that nobody wrote is rejected, though the truth is NaN") {
+  for (const Dtype dtype : {Dtype::fp16, Dtype::bf16}) {
+    const Gather g{.rows = 20, .cols = 7, .ids = 9, .dtype = dtype};
+    run::GatherInputs inputs = run::make_inputs(g, 1);
+    std::fill(inputs.x.values.begin(), inputs.x.values.end(), std::numeric_limits<float>::quiet_NaN());
+    CHECK(run::execute(variant(compute), g, inputs).pass());
+    const auto forgets = broken([&](const GatherLaunch& l) { std::memcpy(l.rest, &check::poison_word, 2); });
+    CHECK(run::execute(forgets, g, inputs).verdict->reason() == "rest: row (0): element 0 was not written");
+  }
 }
 
 TEST_CASE("the command line reads and writes files of whole numbers") {
@@ -139,6 +153,15 @@ TEST_CASE("the command line reads and writes files of whole numbers") {
   CHECK(types == "bf16 int8 int32 fp32 int32 int32 int32 bf16 ");
   CHECK(arrays.at(6).at("count") == "missed_count");
   CHECK(arrays.at(1).at("bytes") == 7);
+
+  CHECK(command(variant(compute), {"--ids", "1000", "--output", out, "--json", json}) == 0);  // no row is missed
+  const auto header_of = [&](const std::string& name) {
+    std::string header(96, ' ');
+    std::ifstream(out + "/" + name + ".npy", std::ios::binary).ignore(10).read(header.data(), std::ssize(header));
+    return header;
+  };
+  CHECK(header_of("missed").starts_with("{'descr': '<i4', 'fortran_order': False, 'shape': (0,), }"));
+  CHECK(header_of("rest").starts_with("{'descr': '<f4', 'fortran_order': False, 'shape': (0, 7), }"));
 
   CHECK(command(broken([](const GatherLaunch& l) { ++l.taken[0]; }), {}) == 1);
   CHECK(command(variant(compute), {"--input", in, "--ids", "10"}) == 2);

@@ -6,7 +6,6 @@
 #include <filesystem>
 #include <fstream>
 #include <limits>
-#include <random>
 
 #include "common/problem/attention.h"
 #include "common/problem/cost.h"
@@ -67,8 +66,6 @@ bool sees(const Attention& shape, int i, int j) {
   const int distance = i + shape.seq_k - shape.seq_q - j;
   return (!shape.causal || distance >= 0) && (shape.window == 0 || std::abs(distance) < shape.window);
 }
-
-// A folder that is removed at the end of the test.
 
 void write_text(const std::filesystem::path& path, const std::string& text) { std::ofstream(path, std::ios::binary) << text; }
 

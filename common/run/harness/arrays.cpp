@@ -130,10 +130,14 @@ DeviceArrays::Placed& DeviceArrays::add(const Array& array) {
 }
 
 const problem::Tensor& tensor_of(const std::vector<NamedTensor>& tensors, std::string_view name) {
-  return named(tensors, name).tensor;
+  const NamedTensor& output = named(tensors, name);
+  if (output.element.is_integer()) throw std::logic_error("output '" + output.name + "' holds integers");
+  return output.tensor;
 }
 const problem::Integers& integers_of(const std::vector<NamedTensor>& tensors, std::string_view name) {
-  return named(tensors, name).integers;
+  const NamedTensor& output = named(tensors, name);
+  if (!output.element.is_integer()) throw std::logic_error("output '" + output.name + "' holds no integers");
+  return output.integers;
 }
 
 DeviceArrays::DeviceArrays(const Arrays& arrays, const std::vector<Given>& given) : list_(listed(arrays)) {

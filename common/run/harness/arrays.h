@@ -66,7 +66,7 @@ struct NamedTensor {
   problem::Integers integers = {};
 };
 
-// The one of that name; throws std::out_of_range.
+// The one of that name. Throws std::out_of_range; std::logic_error for one that holds the other kind.
 const problem::Tensor& tensor_of(const std::vector<NamedTensor>& tensors, std::string_view name);
 const problem::Integers& integers_of(const std::vector<NamedTensor>& tensors, std::string_view name);
 

@@ -72,6 +72,10 @@ void RowsBuffer::for_each_row(std::int64_t elements, const Visit& visit) const {
 }
 
 void RowsBuffer::upload(const Given& given, bool at_most) {
+  if (element_.is_integer() == (given.values != nullptr)) {
+    throw std::invalid_argument(element_.is_integer() ? "numbers where integers are expected"
+                                                      : "no tensor where numbers are expected");
+  }
   Bytes all = filled(buffer_.bytes(), element_.is_integer() ? no_index : nan_word);
   const auto place = [&](const auto& values, auto type) {
     for_each_row(std::ssize(values), [&](std::int64_t from, std::int64_t count, std::size_t at) {

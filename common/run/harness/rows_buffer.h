@@ -35,8 +35,8 @@ class RowsBuffer {
   static std::size_t bytes(const Extents& shape, const Extents& strides, Element element);
 
   // Encodes the values; gaps become NaN (integers: −1). With `at_most` there may be less along the first dimension: what is
-  // missing becomes NaN or −1, too. Throws std::invalid_argument where the shape is another one or a value is not exact in the
-  // type: the reference must see what the kernel sees.
+  // missing becomes NaN or −1, too. Throws std::invalid_argument where the shape is another one, where integers are given for
+  // numbers or numbers for integers, or where a value is not exact in the type: the reference must see what the kernel sees.
   void upload(const Given& given, bool at_most = false);
   void upload(const problem::Tensor& tensor) { upload(Given{"", &tensor}); }
 

@@ -11,8 +11,7 @@
 //     };
 //     std::string to_string(const Support& supports);
 //     std::optional<std::string> refusal(const Support& supports, const Problem& shape);
-//     int step_main(int argc, char** argv, const Step<GemmFamily>& step);  // does what the arguments say (cli/options.h:
-//     ExitStatus)
+//     int step_main(int argc, char** argv, const Step<GemmFamily>& step);  // returns an ExitStatus (cli/options.h)
 #pragma once
 
 #include <functional>

@@ -42,7 +42,7 @@ std::string to_string(const GatherSupport&) { return "fp16, bf16; any rows; any 
 std::optional<std::string> refusal(const GatherSupport&, const Gather&) { return std::nullopt; }
 
 GatherTruth::GatherTruth(const Gather& shape, const GatherInputs& in)
-    : y_({shape.ids, shape.cols}), rest_({0, shape.cols}), taken_({shape.rows}), missed_({0}) {
+    : dtype_(shape.dtype), y_({shape.ids, shape.cols}), rest_({0, shape.cols}), taken_({shape.rows}), missed_({0}) {
   for (int n = 0; n < shape.ids; ++n) {
     ++taken_.values[in.ids.values[n]];
     for (int c = 0; c < shape.cols; ++c) {
@@ -61,11 +61,12 @@ GatherTruth::GatherTruth(const Gather& shape, const GatherInputs& in)
 
 namespace {
 
-// Numbers that must be equal to the truth.
-check::TensorVerdict judge_exact(const std::string& name, const Tensor& values, const Tensor& truth) {
+// Numbers that must be equal to the truth: no error is allowed.
+check::TensorVerdict judge_exact(const std::string& name, problem::Dtype dtype, const Tensor& values, const Tensor& truth) {
   if (const auto wrong = check::judge_shape(name, values.shape, truth.shape)) return *wrong;
   const std::vector<double> exact(truth.values.begin(), truth.values.end());
-  return check::judge({.name = name, .cols = truth.shape[1], .values = values.values}, {exact, truth.values});
+  return check::judge({.name = name, .dtype = dtype, .cols = truth.shape[1], .values = values.values},
+                      {.truth = exact, .baseline = truth.values, .factor = 0});
 }
 
 }  // namespace
@@ -73,7 +74,8 @@ check::TensorVerdict judge_exact(const std::string& name, const Tensor& values, 
 std::vector<check::TensorVerdict> GatherTruth::judge(const std::vector<NamedTensor>& outputs) const {
   Integers count({1});
   count.values[0] = static_cast<std::int32_t>(missed_.values.size());
-  return {judge_exact("y", tensor_of(outputs, "y"), y_), judge_exact("rest", tensor_of(outputs, "rest"), rest_),
+  return {judge_exact("y", problem::Dtype::fp32, tensor_of(outputs, "y"), y_),
+          judge_exact("rest", dtype_, tensor_of(outputs, "rest"), rest_),
           check::judge_integers("taken", integers_of(outputs, "taken"), taken_),
           check::judge_integers("missed_count", integers_of(outputs, "missed_count"), count),
           check::judge_integers("missed", integers_of(outputs, "missed"), missed_)};

@@ -53,6 +53,7 @@ class GatherTruth {
   std::vector<check::TensorVerdict> judge(const std::vector<NamedTensor>& outputs) const;
 
  private:
+  problem::Dtype dtype_;
   problem::Tensor y_, rest_;
   problem::Integers taken_, missed_;
 };
