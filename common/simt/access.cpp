@@ -110,7 +110,7 @@ void observe_no_memory(Lane& lane, const Access& access) {
 void report_reader(Lane& lane, const Access& store) {
   Run& run = lane.block->run();
   const bool device = Heap::contains(store.address);
-  for (Block* const block : device ? run.open : std::vector{lane.block}) {
+  for (Block* const block : device ? run.open : std::vector{owner_of(lane, store.address)}) {
     AsyncOp* const other = block->async_ops().find_reader({store.address, store.bytes});
     if (other == nullptr) continue;
     other->source_stored = true;
