@@ -349,7 +349,7 @@ void observe_matrix_part(Lane& lane, const Access& part) {
 
 void observe_source(Lane& lane, const Access& source) {
   std::uint8_t* const shadow = Heap::shadow(source.address);
-  if (!all_marked(shadow, source.bytes, allocated | written) && !observe_fault(lane, source)) return;
+  if (!all_marked(shadow, source.bytes, allocated | written, being_written) && !observe_fault(lane, source)) return;
   const Run& run = lane.block->run();
   if (!run.races) return;
   if (run.ordered) {

@@ -471,6 +471,26 @@ __global__ void bulk_read_by_others(float* q, float* o) {
   if (t == 33) o[t] = q[7];  // other: bulk_read_by_others
 }
 
+// Another copy reads it, too.
+template <bool mended>
+__global__ void bulk_copied_back(float* q, float* o) {
+  auto& smem = device::shared_storage<BulkSmem>();
+  const int t = threadIdx.x;
+  make(smem.full, 1);
+  smem.values[0][t] = t;
+  ptx::fence_proxy_async();
+  __syncthreads();
+  if (t != 0) return;
+  ptx::bulk_store(q, smem.values[0], bytes);  // one: bulk_copied_back
+  ptx::bulk_commit_group();
+  ptx::bulk_wait_group_read<0>();
+  if (mended) ptx::bulk_wait_group<0>();
+  ptx::mbarrier_arrive_expect_tx(smem.full, bytes);
+  ptx::bulk_load(smem.values[1], q, bytes, smem.full);  // other: bulk_copied_back
+  ptx::mbarrier_wait(smem.full, 0);
+  o[t] = smem.values[1][7];
+}
+
 template <bool mended>
 __global__ void bulk_read_by_next_block(float* q, float* o) {
   auto& smem = device::shared_storage<BulkSmem>();
@@ -569,6 +589,7 @@ std::vector<Race> races_of_bulk_copies() {
       {"bulk_waited_by_another", "BulkSmem::values[0][", TWINS(bulk_waited_by_another)},
       {"bulk_wait_too_weak", "BulkSmem::values[1][3]", TWINS(bulk_wait_too_weak)},
       {"bulk_read_back", "byte 28 of 'q' (1024 bytes)", TWINS(bulk_read_back)},
+      {"bulk_copied_back", "byte 0 of 'q' (1024 bytes)", TWINS(bulk_copied_back)},
       {"bulk_read_by_others", "byte 28 of 'q' (1024 bytes)", TWINS(bulk_read_by_others)},
       {"bulk_flag_before_wait", "byte 28 of 'q' (1024 bytes)", TWINS(bulk_flag_before_wait, 2)},
       {"bulk_read_by_next_block", "byte 28 of 'q' (1024 bytes)", TWINS(bulk_read_by_next_block, 2)},
