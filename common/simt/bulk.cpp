@@ -79,7 +79,9 @@ void observe_bulk(Lane& lane, const AsyncOp& op, std::uint64_t bytes) {
     return;
   }
   each_row(shared, [&](std::uintptr_t at) { observe(lane, {at, row, Kind::read, false, op.pc, Scope::thread, true}); });
-  observe(lane, {device.begin, device.count, Kind::write, false, op.pc, Scope::thread, true});
+  const Access store{device.begin, device.count, Kind::write, false, op.pc, Scope::thread, true};
+  observe(lane, store);
+  if (!all_marked(Heap::shadow(device.begin), device.count, allocated)) block.stop(lane);  // it may reach what is not its own
   const Run& run = block.run();
   if (run.races && !run.ordered && Marks::suspicious_bulk_store(device.begin, device.count, lane.marker)) block.run_again(lane);
 }

@@ -18,6 +18,10 @@ struct BulkSmem {
   alignas(16) float values[2][64];
 };
 
+struct LargeSmem {
+  alignas(16) float values[4096];
+};
+
 constexpr int bytes = 256;  // of a row of values
 
 // By one thread, and seen by all, and by their copies.
@@ -95,6 +99,18 @@ __global__ void bulk_to_shared(const float*, float* o) {
   if (threadIdx.x != 0) return;
   ptx::bulk_store(mended ? o : smem.values[1], smem.values[0], bytes);  // fault: bulk_to_shared
   end_groups();
+}
+
+// Far past the end: what lies there stays as it is.
+template <bool mended>
+__global__ void bulk_past_other_end(const float*, float* o) {
+  auto& smem = device::shared_storage<LargeSmem>();
+  const int t = threadIdx.x;
+  for (int i = t; i < 4096; i += 64) smem.values[i] = t;
+  ptx::fence_proxy_async();
+  __syncthreads();
+  if (t == 0) ptx::bulk_store(o, smem.values, mended ? 1024 : 16384);  // fault: bulk_past_other_end
+  if (t == 0) end_groups();
 }
 
 template <bool mended>
@@ -533,13 +549,14 @@ __global__ void bulk_flag_before_wait(float* q, float* o) {
   }
 }
 
-template <auto kernel, int blocks = 1>
+template <auto kernel, int blocks = 1, std::size_t shared = sizeof(BulkSmem)>
 void run() {
-  runtime::Buffer q("q", 256 * sizeof(float)), o("o", 256 * sizeof(float));
+  runtime::Buffer q("q", 256 * sizeof(float)), o("o", 256 * sizeof(float)), v("v", 256 * sizeof(float));
   const std::vector<float> zeros(256);
   q.upload(zeros.data(), q.bytes());
   o.upload(zeros.data(), o.bytes());
-  launch(kernel, {blocks, 64, sizeof(BulkSmem)}, q.as<float>(), o.as<float>());
+  v.upload(zeros.data(), v.bytes());
+  launch(kernel, {blocks, 64, shared}, q.as<float>(), o.as<float>());
 }
 
 }  // namespace
@@ -556,6 +573,8 @@ std::vector<Fault> faults_of_bulk_copies() {
       {"bulk_past_end", "out-of-bounds read", "0 bytes past the end of 'q' (1024 bytes)", TWINS(bulk_past_end)},
       {"bulk_past_shared", "out-of-bounds write", "0 bytes past the end of shared memory", TWINS(bulk_past_shared)},
       {"bulk_to_shared", "wild write", "the destination is not in device memory", TWINS(bulk_to_shared)},
+      {"bulk_past_other_end", "out-of-bounds write", "0 bytes past the end of 'o' (1024 bytes)",
+       TWINS(bulk_past_other_end, 1, sizeof(LargeSmem))},
       {"bulk_of_nothing", "uninitialised read", "BulkSmem::values[0][41]", TWINS(bulk_of_nothing)},
       {"bulk_expects_too_little", "deadlock", wait + "; 64 bytes have come that nobody expects)",
        TWINS(bulk_expects_too_little)},
