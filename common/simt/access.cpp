@@ -430,7 +430,13 @@ void observe_done(Block& block, const AsyncOp& op, std::uint16_t actor, Time tim
                           Kind::read);
   }
   const std::size_t offset = op.writes.begin - block.arena().begin();
-  if (block.proxies().on()) block.proxies().forget(offset, op.writes.count);
+  if (block.proxies().on()) {
+    if (op.barrier == nullptr) {  // a cp.async is no bulk copy: these must be fenced for
+      block.proxies().stored(offset, op.writes.count, {time | asynchronous, actor, op.pc});
+    } else {
+      block.proxies().forget(offset, op.writes.count);
+    }
+  }
   block.races().stored(block.order(), {actor, op.pc}, time, offset, op.writes.count);
 }
 

@@ -68,7 +68,9 @@ void observe_bulk(Lane& lane, const AsyncOp& op, std::uint64_t bytes) {
                  describe_target(block, shared.begin) +
                  " … without a fence.proxy.async behind it, before the barrier\n  stored at " +
                  with_callers(place_of(store->pc), store->pc) + " by " +
-                 describe_thread(block.run().launch, block.linear_index(), store->thread));
+                 ((store->time & asynchronous) != 0
+                      ? "a cp.async"
+                      : describe_thread(block.run().launch, block.linear_index(), store->thread)));
     }
     if (load) proxies.forget(offset, shared.count);
   }

@@ -101,6 +101,23 @@ __global__ void bulk_to_shared(const float*, float* o) {
   end_groups();
 }
 
+// A cp.async is no bulk copy: who has waited for it must fence.
+template <bool mended>
+__global__ void bulk_of_copies_unfenced(const float* q, float* o) {
+  auto& smem = device::shared_storage<BulkSmem>();
+  const int t = threadIdx.x;
+  make(smem.full, 64);
+  ptx::cp_async_4(&smem.values[0][t], &q[t]);
+  ptx::cp_async_mbarrier_arrive(smem.full);
+  if (t == 32) {
+    ptx::mbarrier_wait(smem.full, 0);
+    if (mended) ptx::fence_proxy_async();
+  }
+  __syncthreads();
+  if (t == 0) ptx::bulk_store(o, smem.values[0], bytes);  // fault: bulk_of_copies_unfenced
+  if (t == 0) end_groups();
+}
+
 // Far past the end: what lies there stays as it is.
 template <bool mended>
 __global__ void bulk_past_other_end(const float*, float* o) {
@@ -573,6 +590,8 @@ std::vector<Fault> faults_of_bulk_copies() {
       {"bulk_past_end", "out-of-bounds read", "0 bytes past the end of 'q' (1024 bytes)", TWINS(bulk_past_end)},
       {"bulk_past_shared", "out-of-bounds write", "0 bytes past the end of shared memory", TWINS(bulk_past_shared)},
       {"bulk_to_shared", "wild write", "the destination is not in device memory", TWINS(bulk_to_shared)},
+      {"bulk_of_copies_unfenced", fence, "reads what a thread has stored in BulkSmem::values[0][0]",
+       TWINS(bulk_of_copies_unfenced)},
       {"bulk_past_other_end", "out-of-bounds write", "0 bytes past the end of 'o' (1024 bytes)",
        TWINS(bulk_past_other_end, 1, sizeof(LargeSmem))},
       {"bulk_of_nothing", "uninitialised read", "BulkSmem::values[0][41]", TWINS(bulk_of_nothing)},
