@@ -110,7 +110,7 @@ void observe_no_memory(Lane& lane, const Access& access) {
 void report_reader(Lane& lane, const Access& store) {
   Run& run = lane.block->run();
   const bool device = Heap::contains(store.address);
-  for (Block* const block : device ? run.open : std::vector{lane.block}) {
+  for (Block* const block : device ? run.open : std::vector{owner_of(lane, store.address)}) {
     AsyncOp* const other = block->async_ops().find_reader({store.address, store.bytes});
     if (other == nullptr) continue;
     other->source_stored = true;
@@ -351,7 +351,7 @@ void observe_matrix_part(Lane& lane, const Access& part) {
 
 void observe_source(Lane& lane, const Access& source) {
   std::uint8_t* const shadow = Heap::shadow(source.address);
-  if (!all_marked(shadow, source.bytes, allocated | written) && !observe_fault(lane, source)) return;
+  if (!all_marked(shadow, source.bytes, allocated | written, being_written) && !observe_fault(lane, source)) return;
   const Run& run = lane.block->run();
   if (!run.races) return;
   if (run.ordered) {
@@ -432,7 +432,13 @@ void observe_done(Block& block, const AsyncOp& op, std::uint16_t actor, Time tim
                           Kind::read);
   }
   const std::size_t offset = op.writes.begin - block.arena().begin();
-  if (block.proxies().on()) block.proxies().forget(offset, op.writes.count);
+  if (block.proxies().on()) {
+    if (op.barrier == nullptr) {  // a cp.async is no bulk copy: these must be fenced for
+      block.proxies().stored(offset, op.writes.count, {time | asynchronous, actor, op.pc});
+    } else {
+      block.proxies().forget(offset, op.writes.count);
+    }
+  }
   block.races().stored(block.order(), {actor, op.pc}, time, offset, op.writes.count);
 }
 

@@ -158,8 +158,9 @@ std::uint16_t AsyncOps::actor_of(Block& block, OfLane& mine) {
   return *mine.actor;
 }
 
-std::uint16_t AsyncOps::seen(Block& block, const Mbarrier::Copies& copies, Time time) {
+AsyncOps::Seen AsyncOps::seen(Block& block, const Mbarrier::Copies& copies) {
   if (copies.bulk) {
+    const Time time = block.order().now();
     const auto found =
         std::find_if(loads_.begin(), loads_.end(), [&](std::uint32_t i) { return ops_[i].number == copies.last; });
     const AsyncOp op = ops_[*found];
@@ -167,17 +168,26 @@ std::uint16_t AsyncOps::seen(Block& block, const Mbarrier::Copies& copies, Time 
     loads_.erase(found);
     remove_written_marks(block, op);
     if (!op.overwritten) observe_done(block, op, op.barrier->actor, time);
-    return op.barrier->actor;
+    return {op.barrier->actor, time};
   }
   OfLane& mine = lanes_[copies.thread];
   const std::uint16_t actor = actor_of(block, mine);
+  Order& order = block.order();
   while (mine.first != none && ops_[mine.first].number <= copies.last) {
     const AsyncOp op = pop(mine);
-    if (op.barrier != nullptr) continue;
+    if (op.barrier != nullptr) {
+      mine.arrivals.emplace_back(op.number, order.now());
+      if (op.number < copies.last) order.tick();  // what comes behind this arrival is later
+      continue;
+    }
     remove_written_marks(block, op);
-    if (!op.overwritten) observe_done(block, op, actor, time);
+    if (!op.overwritten) observe_done(block, op, actor, order.now());
   }
-  return actor;
+  const auto arrival = std::find_if(mine.arrivals.begin(), mine.arrivals.end(),
+                                    [&](const auto& one) { return one.first == copies.last; });
+  const Time time = arrival->second;
+  mine.arrivals.erase(arrival);
+  return {actor, time};
 }
 
 AsyncOp* AsyncOps::find_writer(const Bytes& bytes) {
@@ -227,7 +237,7 @@ void AsyncOps::complete_first(Lane& lane, OfLane& mine) {
   Block& block = *lane.block;
   land(block, ops_[mine.first]);
   const AsyncOp op = pop(mine);
-  if (op.barrier != nullptr) return;
+  if (op.barrier != nullptr) return static_cast<void>(mine.arrivals.emplace_back(op.number, block.order().tick()));
   remove_written_marks(block, op);
   if (op.overwritten) return;
   if (!op.arrives) return observe_landing(lane, op);

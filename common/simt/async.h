@@ -19,6 +19,7 @@
 #include <cstdint>
 #include <optional>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "common/simt/mbarrier.h"
@@ -74,8 +75,13 @@ class AsyncOps {
   // At the end of each round. Of what arrives at mbarriers some lands, if the mode says so; or if the block is stuck, and some
   // lane asks for it (or has asked for long: others may go on for ever without it). True if something has landed.
   bool land_for_mbarriers(Block& block, bool stuck);
-  // Somebody has found the end of the phase in which these arrived: until `time`, these are the actor's that it returns.
-  std::uint16_t seen(Block& block, const Mbarrier::Copies& copies, Time time);
+  // Somebody has found the end of the phase in which these arrived. They are an actor's, until some time: so much of the actor
+  // everyone has seen who finds that end.
+  struct Seen {
+    std::uint16_t actor;
+    Time time;
+  };
+  Seen seen(Block& block, const Mbarrier::Copies& copies);
 
   // One under way that writes any of these bytes, or reads them; null if there is none. Looks at all: ask the shadow first.
   AsyncOp* find_writer(const Bytes& bytes);
@@ -90,6 +96,9 @@ class AsyncOps {
     std::uint32_t last = none;
     std::uint64_t group = 0;  // to which what is issued now will belong: so many were committed
     std::optional<std::uint16_t> actor = {};
+    // Arrivals at mbarriers, by number, of which the phase's end was not found yet: when what came before them was seen, by who
+    // waited for something else.
+    std::vector<std::pair<std::uint64_t, Time>> arrivals = {};
   };
   template <class F>
   void each_under_way(F f);

@@ -68,7 +68,9 @@ void observe_bulk(Lane& lane, const AsyncOp& op, std::uint64_t bytes) {
                  describe_target(block, shared.begin) +
                  " … without a fence.proxy.async behind it, before the barrier\n  stored at " +
                  with_callers(place_of(store->pc), store->pc) + " by " +
-                 describe_thread(block.run().launch, block.linear_index(), store->thread));
+                 ((store->time & asynchronous) != 0
+                      ? "a cp.async"
+                      : describe_thread(block.run().launch, block.linear_index(), store->thread)));
     }
     if (load) proxies.forget(offset, shared.count);
   }
@@ -79,7 +81,9 @@ void observe_bulk(Lane& lane, const AsyncOp& op, std::uint64_t bytes) {
     return;
   }
   each_row(shared, [&](std::uintptr_t at) { observe(lane, {at, row, Kind::read, false, op.pc, Scope::thread, true}); });
-  observe(lane, {device.begin, device.count, Kind::write, false, op.pc, Scope::thread, true});
+  const Access store{device.begin, device.count, Kind::write, false, op.pc, Scope::thread, true};
+  observe(lane, store);
+  if (!all_marked(Heap::shadow(device.begin), device.count, allocated)) block.stop(lane);  // it may reach what is not its own
   const Run& run = block.run();
   if (run.races && !run.ordered && Marks::suspicious_bulk_store(device.begin, device.count, lane.marker)) block.run_again(lane);
 }

@@ -204,13 +204,13 @@ void Mbarriers::acquire(Lane& lane, std::uintptr_t address) {
   Mbarrier& barrier = at(address);
   Order& order = lane.block->order();
   if (!barrier.unseen.empty()) {
-    const Time time = order.tick();
     for (const Mbarrier::Copies& copies : barrier.unseen) {
-      const std::uint16_t actor = lane.block->async_ops().seen(*lane.block, copies, time);
+      const auto [actor, time] = lane.block->async_ops().seen(*lane.block, copies);
       order.add(barrier.past, actor, time);
       order.add(barrier.meeting, actor, time);  // and who waits for a later phase only
     }
     barrier.unseen.clear();
+    order.tick();
   }
   order.acquire(static_cast<std::uint32_t>(lane.index), barrier.past);
 }

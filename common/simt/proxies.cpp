@@ -31,12 +31,25 @@ std::optional<Proxies::Store> Proxies::unfenced(Order& order, std::uint32_t thre
                                                 std::size_t bytes) const {
   Store last;  // neighbours are mostly one thread's
   Time fence = 0;
+  std::optional<Time> last_of_any;
+  const auto of_any = [&] {
+    Time latest = 0;
+    for (std::size_t whose = 0; whose < fences_.size(); ++whose) {
+      latest = std::max(latest, last_seen(order, thread, static_cast<std::uint16_t>(whose), fences_));
+    }
+    return latest;
+  };
   for (std::size_t half = offset / 2; half <= (offset + bytes - 1) / 2; ++half) {
     const Store& store = halves_[half];
     if (store.time == 0) continue;
-    if (last.time == 0 || last.thread != store.thread) fence = last_seen(order, thread, store.thread, fences_);
+    if ((store.time & asynchronous) != 0) {  // a thread fences for it that has waited for it, whichever that is
+      if (!last_of_any) last_of_any = of_any();
+      fence = *last_of_any;
+    } else if (last.time == 0 || (last.time & asynchronous) != 0 || last.thread != store.thread) {
+      fence = last_seen(order, thread, store.thread, fences_);
+    }
     last = store;
-    if (store.time <= fence) continue;
+    if ((store.time & ~asynchronous) <= fence) continue;
     if (order.before({order.block(), store.time, nullptr, store.thread, 0, Scope::thread, false}, thread)) return store;
   }
   return {};

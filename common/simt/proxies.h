@@ -17,7 +17,7 @@ namespace simt {
 class Proxies {
  public:
   struct Store {
-    Time time = 0;  // none
+    Time time = 0;  // none; with `asynchronous` of a cp.async for which others than its thread wait, and then its actor's
     std::uint16_t thread = 0;
     const void* pc = nullptr;
   };

@@ -18,6 +18,10 @@ struct BulkSmem {
   alignas(16) float values[2][64];
 };
 
+struct LargeSmem {
+  alignas(16) float values[4096];
+};
+
 constexpr int bytes = 256;  // of a row of values
 
 // By one thread, and seen by all, and by their copies.
@@ -95,6 +99,35 @@ __global__ void bulk_to_shared(const float*, float* o) {
   if (threadIdx.x != 0) return;
   ptx::bulk_store(mended ? o : smem.values[1], smem.values[0], bytes);  // fault: bulk_to_shared
   end_groups();
+}
+
+// A cp.async is no bulk copy: who has waited for it must fence.
+template <bool mended>
+__global__ void bulk_of_copies_unfenced(const float* q, float* o) {
+  auto& smem = device::shared_storage<BulkSmem>();
+  const int t = threadIdx.x;
+  make(smem.full, 64);
+  ptx::cp_async_4(&smem.values[0][t], &q[t]);
+  ptx::cp_async_mbarrier_arrive(smem.full);
+  if (t == 32) {
+    ptx::mbarrier_wait(smem.full, 0);
+    if (mended) ptx::fence_proxy_async();
+  }
+  __syncthreads();
+  if (t == 0) ptx::bulk_store(o, smem.values[0], bytes);  // fault: bulk_of_copies_unfenced
+  if (t == 0) end_groups();
+}
+
+// Far past the end: what lies there stays as it is.
+template <bool mended>
+__global__ void bulk_past_other_end(const float*, float* o) {
+  auto& smem = device::shared_storage<LargeSmem>();
+  const int t = threadIdx.x;
+  for (int i = t; i < 4096; i += 64) smem.values[i] = t;
+  ptx::fence_proxy_async();
+  __syncthreads();
+  if (t == 0) ptx::bulk_store(o, smem.values, mended ? 1024 : 16384);  // fault: bulk_past_other_end
+  if (t == 0) end_groups();
 }
 
 template <bool mended>
@@ -471,6 +504,26 @@ __global__ void bulk_read_by_others(float* q, float* o) {
   if (t == 33) o[t] = q[7];  // other: bulk_read_by_others
 }
 
+// Another copy reads it, too.
+template <bool mended>
+__global__ void bulk_copied_back(float* q, float* o) {
+  auto& smem = device::shared_storage<BulkSmem>();
+  const int t = threadIdx.x;
+  make(smem.full, 1);
+  smem.values[0][t] = t;
+  ptx::fence_proxy_async();
+  __syncthreads();
+  if (t != 0) return;
+  ptx::bulk_store(q, smem.values[0], bytes);  // one: bulk_copied_back
+  ptx::bulk_commit_group();
+  ptx::bulk_wait_group_read<0>();
+  if (mended) ptx::bulk_wait_group<0>();
+  ptx::mbarrier_arrive_expect_tx(smem.full, bytes);
+  ptx::bulk_load(smem.values[1], q, bytes, smem.full);  // other: bulk_copied_back
+  ptx::mbarrier_wait(smem.full, 0);
+  o[t] = smem.values[1][7];
+}
+
 template <bool mended>
 __global__ void bulk_read_by_next_block(float* q, float* o) {
   auto& smem = device::shared_storage<BulkSmem>();
@@ -513,13 +566,14 @@ __global__ void bulk_flag_before_wait(float* q, float* o) {
   }
 }
 
-template <auto kernel, int blocks = 1>
+template <auto kernel, int blocks = 1, std::size_t shared = sizeof(BulkSmem)>
 void run() {
-  runtime::Buffer q("q", 256 * sizeof(float)), o("o", 256 * sizeof(float));
+  runtime::Buffer q("q", 256 * sizeof(float)), o("o", 256 * sizeof(float)), v("v", 256 * sizeof(float));
   const std::vector<float> zeros(256);
   q.upload(zeros.data(), q.bytes());
   o.upload(zeros.data(), o.bytes());
-  launch(kernel, {blocks, 64, sizeof(BulkSmem)}, q.as<float>(), o.as<float>());
+  v.upload(zeros.data(), v.bytes());
+  launch(kernel, {blocks, 64, shared}, q.as<float>(), o.as<float>());
 }
 
 }  // namespace
@@ -536,6 +590,10 @@ std::vector<Fault> faults_of_bulk_copies() {
       {"bulk_past_end", "out-of-bounds read", "0 bytes past the end of 'q' (1024 bytes)", TWINS(bulk_past_end)},
       {"bulk_past_shared", "out-of-bounds write", "0 bytes past the end of shared memory", TWINS(bulk_past_shared)},
       {"bulk_to_shared", "wild write", "the destination is not in device memory", TWINS(bulk_to_shared)},
+      {"bulk_of_copies_unfenced", fence, "reads what a thread has stored in BulkSmem::values[0][0]",
+       TWINS(bulk_of_copies_unfenced)},
+      {"bulk_past_other_end", "out-of-bounds write", "0 bytes past the end of 'o' (1024 bytes)",
+       TWINS(bulk_past_other_end, 1, sizeof(LargeSmem))},
       {"bulk_of_nothing", "uninitialised read", "BulkSmem::values[0][41]", TWINS(bulk_of_nothing)},
       {"bulk_expects_too_little", "deadlock", wait + "; 64 bytes have come that nobody expects)",
        TWINS(bulk_expects_too_little)},
@@ -569,6 +627,7 @@ std::vector<Race> races_of_bulk_copies() {
       {"bulk_waited_by_another", "BulkSmem::values[0][", TWINS(bulk_waited_by_another)},
       {"bulk_wait_too_weak", "BulkSmem::values[1][3]", TWINS(bulk_wait_too_weak)},
       {"bulk_read_back", "byte 28 of 'q' (1024 bytes)", TWINS(bulk_read_back)},
+      {"bulk_copied_back", "byte 0 of 'q' (1024 bytes)", TWINS(bulk_copied_back)},
       {"bulk_read_by_others", "byte 28 of 'q' (1024 bytes)", TWINS(bulk_read_by_others)},
       {"bulk_flag_before_wait", "byte 28 of 'q' (1024 bytes)", TWINS(bulk_flag_before_wait, 2)},
       {"bulk_read_by_next_block", "byte 28 of 'q' (1024 bytes)", TWINS(bulk_read_by_next_block, 2)},

@@ -3,6 +3,7 @@
 #include "common/device/block.cuh"
 #include "common/device/memory.cuh"
 #include "common/device/ptx/barrier.cuh"
+#include "common/device/ptx/bulk.cuh"
 #include "common/device/ptx/cluster.cuh"
 #include "common/device/ptx/shared_memory.cuh"
 #include "common/runtime/launch.h"
@@ -19,6 +20,11 @@ struct ClusterSmem {
   alignas(16) float values[64];
   int count;
   int more;
+};
+
+struct CopySmem {
+  ptx::Mbarrier full;
+  alignas(16) float values[64];
 };
 
 struct RowsSmem {
@@ -105,6 +111,45 @@ __global__ void stored_after_one_arrived(const float*, float* o) {  // [2, 64]
     ptx::cluster_wait();
   }
   ptx::cluster_sync();  // all have read
+}
+
+// The other block stores to what a bulk copy reads: no barrier says that it has read it.
+template <bool mended>
+__global__ void given_under_bulk_copy(const float*, float* o) {  // [2, 64]
+  auto& smem = device::shared_storage<ClusterSmem>();
+  const int t = threadIdx.x;
+  const bool copies = ptx::cluster_rank() == 0 && t == 0;
+  smem.values[t] = t;
+  ptx::fence_proxy_async();
+  ptx::cluster_sync();  // the values are there
+  if (copies) {
+    ptx::bulk_store(o, smem.values, sizeof(smem.values));  // one: given_under_bulk_copy
+    ptx::bulk_commit_group();
+    if (mended) ptx::bulk_wait_group_read<0>();
+  }
+  ptx::cluster_sync();  // the copy is under way
+  if (ptx::cluster_rank() == 1) ptx::in_block(smem.values, 0)[t] = 1.0f;  // other: given_under_bulk_copy
+  ptx::cluster_sync();                                                    // all have stored
+  if (copies) ptx::bulk_wait_group<0>();
+}
+
+// Who waits for a copy after it has arrived tells the other block nothing of it.
+template <bool mended>
+__global__ void waited_after_arrival(const float* q, float* o) {  // [2, 64]
+  auto& smem = device::shared_storage<CopySmem>();
+  const int t = threadIdx.x;
+  if (t == 0) {
+    ptx::mbarrier_init(smem.full, 1);
+    ptx::fence_mbarrier_init();
+    ptx::mbarrier_arrive_expect_tx(smem.full, sizeof(smem.values));
+    ptx::bulk_load(smem.values, q, sizeof(smem.values), smem.full);  // one: waited_after_arrival
+  }
+  if (t == 0 && mended) ptx::mbarrier_wait(smem.full, 0);
+  ptx::cluster_arrive();
+  if (t == 0 && !mended) ptx::mbarrier_wait(smem.full, 0);
+  ptx::cluster_wait();
+  o[threads * blockIdx.x + t] = ptx::in_block(smem.values, other_rank())[threads - 1 - t];  // other: waited_after_arrival
+  ptx::cluster_sync();                                                                      // all have read
 }
 
 // The first warp has ended, and counts as come; but what it did nobody has seen.
@@ -707,6 +752,8 @@ const std::vector<Race>& cluster_races() {
       {"relaxed_is_no_release", "ClusterSmem::values[", TWINS(relaxed_is_no_release)},
       {"stored_after_arrival", "ClusterSmem::values[", TWINS(stored_after_arrival)},
       {"stored_after_one_arrived", "ClusterSmem::values[", TWINS(stored_after_one_arrived)},
+      {"given_under_bulk_copy", "ClusterSmem::values[", TWINS(given_under_bulk_copy)},
+      {"waited_after_arrival", "CopySmem::values[", TWINS(waited_after_arrival)},
       {"stored_by_exited", "ClusterSmem::values[", TWINS(stored_by_exited)},
       {"given_under_reader", "ClusterSmem::values[", TWINS(given_under_reader)},
       {"given_by_two", "ClusterSmem::values[", TWINS(given_by_two)},

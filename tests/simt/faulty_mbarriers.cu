@@ -383,6 +383,33 @@ __global__ void mbarrier_source_stored(float* q, float* o) {
   o[t] = smem.values[0][t];
 }
 
+// Each mbarrier tells of the copies before its arrival only, though another thread has seen those behind it. (The flag says when
+// to look, and orders nothing.)
+template <bool mended>
+__global__ void mbarrier_of_earlier_copies(const float* q, float* o) {
+  auto& smem = device::shared_storage<PhaseSmem>();
+  const int t = threadIdx.x;
+  int& flag = *reinterpret_cast<int*>(&smem.values[0][63]);
+  if (t == 0) flag = 0;
+  make(smem.full, 1);
+  make(smem.empty, 1);
+  if (t == 0) {
+    ptx::cp_async_4(&smem.values[0][0], &q[0]);
+    ptx::cp_async_mbarrier_arrive(smem.full);
+    ptx::cp_async_4(&smem.values[1][0], &q[1]);  // one: mbarrier_of_earlier_copies
+    ptx::cp_async_mbarrier_arrive(smem.empty);
+  } else if (t == 1) {
+    ptx::mbarrier_wait(smem.empty, 0);
+    atomicExch(&flag, 1);
+  } else if (t == 32) {
+    while (atomicAdd(&flag, 0) == 0) {
+    }
+    ptx::mbarrier_wait(smem.full, 0);
+    if (mended) ptx::mbarrier_wait(smem.empty, 0);
+    o[t] = smem.values[0][0] + smem.values[1][0];  // other: mbarrier_of_earlier_copies
+  }
+}
+
 // Thread 1 counts, and finds a new number each time, until thread 0 has seen its copy.
 __global__ void restless_kernel(const float* q, float* o) {
   auto& smem = device::shared_storage<PhaseSmem>();
@@ -487,6 +514,7 @@ std::vector<Race> races_of_mbarriers() {
       {"mbarrier_own_copies", "PhaseSmem::values[0][", TWINS(mbarrier_own_copies)},
       {"mbarrier_store_beside_copies", "PhaseSmem::values[1][", TWINS(mbarrier_store_beside_copies)},
       {"mbarrier_copy_behind_arrival", "PhaseSmem::values[0][", TWINS(mbarrier_copy_behind_arrival)},
+      {"mbarrier_of_earlier_copies", "PhaseSmem::values[1][0]", TWINS(mbarrier_of_earlier_copies)},
       {"mbarrier_source_stored", "of 'q' (1024 bytes)", TWINS(mbarrier_source_stored)},
   };
 }
