@@ -183,8 +183,8 @@ AsyncOps::Seen AsyncOps::seen(Block& block, const Mbarrier::Copies& copies) {
     remove_written_marks(block, op);
     if (!op.overwritten) observe_done(block, op, actor, order.now());
   }
-  const auto arrival = std::find_if(mine.arrivals.begin(), mine.arrivals.end(),
-                                    [&](const auto& one) { return one.first == copies.last; });
+  const auto arrival =
+      std::find_if(mine.arrivals.begin(), mine.arrivals.end(), [&](const auto& one) { return one.first == copies.last; });
   const Time time = arrival->second;
   mine.arrivals.erase(arrival);
   return {actor, time};

@@ -63,14 +63,14 @@ void observe_bulk(Lane& lane, const AsyncOp& op, std::uint64_t bytes) {
   const auto thread = static_cast<std::uint32_t>(lane.index);
   if (proxies.on()) {
     if (const auto store = proxies.unfenced(block.order(), thread, offset, shared.count)) {
-      report(lane, "missing proxy fence", op.pc,
-             named(op) + (load ? "writes over " : "reads ") + "what a thread has stored in " +
-                 describe_target(block, shared.begin) +
-                 " … without a fence.proxy.async behind it, before the barrier\n  stored at " +
-                 with_callers(place_of(store->pc), store->pc) + " by " +
-                 ((store->time & asynchronous) != 0
-                      ? "a cp.async"
-                      : describe_thread(block.run().launch, block.linear_index(), store->thread)));
+      report(
+          lane, "missing proxy fence", op.pc,
+          named(op) + (load ? "writes over " : "reads ") + "what a thread has stored in " +
+              describe_target(block, shared.begin) +
+              " … without a fence.proxy.async behind it, before the barrier\n  stored at " +
+              with_callers(place_of(store->pc), store->pc) + " by " +
+              ((store->time & asynchronous) != 0 ? "a cp.async"
+                                                 : describe_thread(block.run().launch, block.linear_index(), store->thread)));
     }
     if (load) proxies.forget(offset, shared.count);
   }

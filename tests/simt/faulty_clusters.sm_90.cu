@@ -127,7 +127,7 @@ __global__ void given_under_bulk_copy(const float*, float* o) {  // [2, 64]
     ptx::bulk_commit_group();
     if (mended) ptx::bulk_wait_group_read<0>();
   }
-  ptx::cluster_sync();  // the copy is under way
+  ptx::cluster_sync();                                                    // the copy is under way
   if (ptx::cluster_rank() == 1) ptx::in_block(smem.values, 0)[t] = 1.0f;  // other: given_under_bulk_copy
   ptx::cluster_sync();                                                    // all have stored
   if (copies) ptx::bulk_wait_group<0>();

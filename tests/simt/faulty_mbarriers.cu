@@ -383,8 +383,8 @@ __global__ void mbarrier_source_stored(float* q, float* o) {
   o[t] = smem.values[0][t];
 }
 
-// Each mbarrier tells of the copies before its arrival only, though another thread has seen those behind it. (The flag says when
-// to look, and orders nothing.)
+// Each mbarrier tells of the copies before its arrival only, though another thread has seen those behind it. (The flag says
+// when to look, and orders nothing.)
 template <bool mended>
 __global__ void mbarrier_of_earlier_copies(const float* q, float* o) {
   auto& smem = device::shared_storage<PhaseSmem>();
