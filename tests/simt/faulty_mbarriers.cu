@@ -47,7 +47,8 @@ __global__ void mbarrier_read(const float*, float* o) {
   auto& smem = device::shared_storage<PhaseSmem>();
   if (threadIdx.x == 0) smem.empty.opaque = 1;
   make(smem.full, 64);
-  o[threadIdx.x] = (mended ? smem.empty : smem.full).opaque;  // fault: mbarrier_read
+  const auto bits = static_cast<std::uint32_t>((mended ? smem.empty : smem.full).opaque);  // fault: mbarrier_read
+  o[threadIdx.x] = bits;
 }
 
 template <bool mended>
