@@ -131,7 +131,7 @@ TensorVerdict judge_lse(const Output& output, std::span<const double> truth, pro
 std::optional<TensorVerdict> judge_shape(const std::string& name, const std::vector<std::int64_t>& shape,
                                          const std::vector<std::int64_t>& expected);
 
-// Whole numbers are right where they are equal to the truth, in number and one by one. One int8 that nobody wrote may be so by
+// Integers are right where they are equal to the truth, in number and one by one. One int8 that nobody wrote may be so by
 // chance, because the poison is no special number of that size.
 TensorVerdict judge_integers(const std::string& name, const problem::Integers& values, const problem::Integers& truth);
 

@@ -10,7 +10,7 @@ namespace problem {
 namespace {
 
 void require_integer(Element element) {
-  if (!element.is_integer()) throw std::logic_error("whole numbers are no elements of " + std::string(element.name()));
+  if (!element.is_integer()) throw std::logic_error("integers are no elements of " + std::string(element.name()));
 }
 
 }  // namespace

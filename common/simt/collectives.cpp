@@ -126,9 +126,10 @@ void warp_barrier(std::uint32_t mask, const std::source_location& where) {
                   for (int lane = 0; lane < warp.count; ++lane) {
                     if (calls[lane] != nullptr) lanes.push_back(static_cast<std::uint32_t>(warp.lanes[lane].index));
                   }
-                  const Time met = block.order().meet(lanes);
+                  block.order().meet(lanes);
                   const bool all = lanes.size() == static_cast<std::size_t>(warp.count);
-                  for (int lane = 0; all && lane < warp.count; ++lane) warp.lanes[lane].marker.begin_epoch(met);
+                  for (int lane = 0; all && lane < warp.count; ++lane)
+                    warp.lanes[lane].marker.begin_epoch(block.order().epoch());
                 }};
   call.spares_exited = true;
   meet(call);

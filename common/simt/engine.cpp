@@ -427,7 +427,7 @@ bool Block::release_barrier() {
 void Block::full_barrier() {
   order_.full_barrier();
   if (cluster_->size() == 1) races_.forget();
-  for (std::size_t i = 0; i < threads_; ++i) lanes_[i].marker.begin_barrier_epoch(order_.last_barrier());
+  for (std::size_t i = 0; i < threads_; ++i) lanes_[i].marker.begin_barrier_epoch(order_.epoch());
 }
 
 // The hardware goes on when all threads of the block have come that are still there. CUDA says that all must come.

@@ -22,7 +22,7 @@ enum Shadow : std::uint8_t {
   allocated = 1,
   written = 2,            // by the host or by a kernel
   written_by_launch = 4,  // by the launch that runs now
-  being_read = 8,         // by an asynchronous operation of an ordered launch; perhaps it is over
+  being_read = 8,         // by an asynchronous operation; in device memory, of an ordered launch. Perhaps it is over
   being_written = 16,     // by an asynchronous operation that is under way; in device memory, of an ordered launch
   is_mbarrier = 32        // its bytes are no plain access's
 };

@@ -93,6 +93,7 @@ void Order::begin_block(std::uint32_t block, std::size_t threads, Flags* device_
   block_ = block;
   now_ = 1;
   barrier_ = 0;
+  epoch_ = 0;
   ++generation_;
   actors_ = 0;
   last_joined_ = {};
@@ -135,6 +136,7 @@ void Order::full_barrier() {
   for (const std::uint32_t thread : with_news_) join_knowledge(common_past_, threads_[thread].past);
   with_news_.clear();
   barrier_ = now_++;
+  ++epoch_;
   ++generation_;
 }
 
@@ -161,11 +163,11 @@ void Order::end(Meeting& meeting, const std::vector<std::uint32_t>& waiting) {
   ++now_;
 }
 
-Time Order::meet(const std::vector<std::uint32_t>& threads) {
+void Order::meet(const std::vector<std::uint32_t>& threads) {
   Meeting meeting;
   for (const std::uint32_t thread : threads) join_meeting(meeting, thread);
   end(meeting, threads);
-  return now_ - 1;
+  ++epoch_;
 }
 
 void Order::release(Meeting& meeting, std::uint32_t thread) {

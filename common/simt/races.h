@@ -160,7 +160,7 @@ class Order {
 
   std::uint32_t block() const { return block_; }
   Time now() const { return now_; }
-  Time last_barrier() const { return barrier_; }
+  std::uint64_t epoch() const { return epoch_; }  // so many full barriers and meetings there were: of Marks (memory.h)
   bool before(const AccessRecord& earlier, std::uint32_t thread);
 
   void full_barrier();
@@ -168,7 +168,7 @@ class Order {
   // `goes_on`: they do not wait.
   void arrive(Meeting& meeting, const std::vector<std::uint32_t>& threads, bool goes_on);
   void end(Meeting& meeting, const std::vector<std::uint32_t>& waiting);
-  Time meet(const std::vector<std::uint32_t>& threads);  // all arrive at once, and wait; returns when
+  void meet(const std::vector<std::uint32_t>& threads);  // all arrive at once, and wait
   // Of a meeting at which nobody waits: a thread comes to it, and goes on; what those who came so far let others see; and a
   // thread joins that to what it has seen.
   void release(Meeting& meeting, std::uint32_t thread);
@@ -217,6 +217,7 @@ class Order {
   std::uint32_t block_ = 0;
   Time now_ = 1;
   Time barrier_ = 0;
+  std::uint64_t epoch_ = 0;
   std::uint64_t generation_ = 0;
   std::uint16_t actors_ = 0;
   std::vector<Thread> threads_;
@@ -359,7 +360,7 @@ class Races {
                                  bool wide = false);
 
   // A plain access to a whole word that surely races with none. False if that takes a longer look; then nothing is recorded.
-  // Nearly all that a block does is sure: since the last barrier the word has records, its last store came before this, and it
+  // Nearly all that a block does is sure: of this generation the word has records, its last store came before this, and it
   // is read, or nobody else has read it.
   [[gnu::always_inline]] bool sure_access(Order& order, const Who& who, std::size_t index, Kind kind) requires Words::forgets;
 

@@ -105,7 +105,7 @@ bool SharedRaces::may_race(Order& order, const AccessRecord& earlier, const Acce
   return false;
 }
 
-// From now on, until the next barrier, the row's words are looked at one by one.
+// From now on, until all before is forgotten, the row's words are looked at one by one.
 void SharedRaces::keep_by_word(std::size_t index) {
   Row& row = rows_[index];
   if (row.generation == words_.words.generation) {

@@ -30,7 +30,7 @@ class SharedRaces {
   void reserve(std::size_t bytes);
   void forget() { ++words_.words.generation; }  // all that comes now races with nothing before
 
-  // As Races::access(). (A word that has records since the last barrier is of a row that is kept by words.)
+  // As Races::access(). (A word that has records of this generation is of a row that is kept by words.)
   [[gnu::always_inline]] std::optional<Conflict> access(Order& order, const Who& who, std::size_t offset, std::size_t bytes,
                                                         Kind kind, Scope scope, bool wide = false) {
     if (bytes == 4 && offset % 4 == 0 && scope == Scope::thread && words_.sure_access(order, who, offset / 4, kind)) return {};

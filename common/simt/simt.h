@@ -24,7 +24,7 @@ struct Options {
   AsyncMode async_mode = AsyncMode::late;
   int workers = 0;        // OS threads; 0: one per core
   bool races = true;      // look for them
-  bool counters = false;  // count what Nsight Compute counts: about five times slower
+  bool counters = false;  // count what Nsight Compute counts: about twice as slow
   bool trace = false;     // note what warp 0 of block 0 does
   Device device = Device::h100;
 };

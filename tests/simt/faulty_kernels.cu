@@ -5,6 +5,7 @@
 #include "common/device/block.cuh"
 #include "common/device/memory.cuh"
 #include "common/device/ptx/barrier.cuh"
+#include "common/device/ptx/mbarrier.cuh"
 #include "common/device/ptx/mma.cuh"
 #include "common/device/ptx/red.cuh"
 #include "common/device/ptx/shared_memory.cuh"
@@ -1880,6 +1881,30 @@ __global__ void named_rounds_kernel(float* values,  // [256]
   }
 }
 
+struct RoundsSmem {
+  ptx::Mbarrier all;
+};
+
+__global__ void mbarrier_rounds_kernel(float* values,  // [256]
+                                       int rounds,
+                                       float* o) {  // [256]
+  auto& smem = device::shared_storage<RoundsSmem>();
+  const int t = threadIdx.x;
+  note_beginning();
+  if (t == 0) ptx::mbarrier_init(smem.all, 256);
+  __syncthreads();  // it is made before the others come to it
+  for (int i = 0; i < rounds; ++i) {
+    ptx::mbarrier_arrive(smem.all);
+    ptx::mbarrier_wait(smem.all, i & 1);
+  }
+  for (int i = 0; i < 2; ++i) {
+    values[t] = t + i;
+    __syncthreads();  // written before it is read
+    o[t] = values[255 - t];
+    __syncthreads();  // read before it is written again
+  }
+}
+
 __global__ void prints_kernel(int* count) {  // [1]
   std::printf("block %d\n", static_cast<int>(blockIdx.x));
   std::printf("and\n");
@@ -2276,6 +2301,13 @@ int beginnings_of_named_rounds(int rounds) {
   const runtime::Buffer values = zeros("values", 256), o = zeros("o", 256);
   beginnings = 0;
   launch(named_rounds_kernel, {1, 256}, values.as<float>(), rounds, o.as<float>());
+  return beginnings;
+}
+
+int beginnings_of_mbarrier_rounds(int rounds) {
+  const runtime::Buffer values = zeros("values", 256), o = zeros("o", 256);
+  beginnings = 0;
+  launch(mbarrier_rounds_kernel, {1, 256, sizeof(RoundsSmem)}, values.as<float>(), rounds, o.as<float>());
   return beginnings;
 }
 

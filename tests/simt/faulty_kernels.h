@@ -67,7 +67,8 @@ void spin_with_tickets();           // the first block waits for the second
 void all_spin(int blocks, int threads);
 float restless();  // how far one thread counts while another one waits for its copy at an mbarrier: 2^20 at most
 int beginnings_of_named_rounds(int rounds);  // of 256 threads: more, if the launch ran again
-void print_and_count();                      // three blocks print; the launch runs again, in order
+int beginnings_of_mbarrier_rounds(int rounds);
+void print_and_count();  // three blocks print; the launch runs again, in order
 
 std::vector<int> found();  // what one thread's atomics found, used in eight ways
 

@@ -375,8 +375,9 @@ TEST_CASE("what a launch did before a fault stopped it is counted") {
   }
 }
 
-TEST_CASE("barriers of warps are no reason to run a launch again, however many there are") {
+TEST_CASE("barriers of warps and mbarriers are no reason to run a launch again, however many there are") {
   CHECK(faulty::beginnings_of_named_rounds(2100) == 256);
+  CHECK(faulty::beginnings_of_mbarrier_rounds(2100) == 256);
   CHECK(runtime::take_findings().empty());
 }
 

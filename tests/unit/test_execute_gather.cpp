@@ -1,5 +1,5 @@
 // As test_execute.cpp, for the toy family (tests/tools/toy_family): arrays of four types, integers in and out, and an output
-// whose length only the launch knows. And its command line, with files of whole numbers.
+// whose length only the launch knows. And its command line, with files of integers.
 #include <cmath>
 #include <cstring>
 #include <filesystem>
@@ -126,7 +126,7 @@ TEST_CASE("an entry that nobody wrote is rejected, though the truth is NaN") {
   }
 }
 
-TEST_CASE("the command line reads and writes files of whole numbers") {
+TEST_CASE("the command line reads and writes files of integers") {
   const TemporaryFolder folder;
   const std::string in = (folder / "in").string(), out = (folder / "out").string();
   const std::string json = (folder / "report.json").string();

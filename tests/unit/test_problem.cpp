@@ -473,7 +473,7 @@ TEST_CASE("a written .npy file is what NumPy writes, byte by byte") {
   CHECK(text == npy_text(header, 0) + std::string("\x00\x3c\x00\xc0", 4));
 }
 
-TEST_CASE("whole numbers survive the round trip, and a file of another type is refused") {
+TEST_CASE("integers survive the round trip, and a file of another type is refused") {
   using problem::Element;
   const TemporaryFolder folder;
   for (const std::vector<std::int64_t>& shape : std::vector<std::vector<std::int64_t>>{{1}, {7}, {2, 3}}) {

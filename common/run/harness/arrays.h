@@ -58,7 +58,7 @@ bool is_internal(const Array& array);             // scratch memory, or a plan's
 std::size_t scratch_bytes(const Arrays& arrays);  // of all these
 Arrays operator+(Arrays arrays, const Arrays& more);
 
-// What an output holds: numbers, or integers in their place.
+// What an output holds: floating-point numbers, or integers in their place.
 struct NamedTensor {
   std::string name;
   Element element;
