@@ -11,7 +11,7 @@
 #pragma once
 
 #include "common/device/flash_v2/scale.cuh"
-#include "steps/05_flash_v2/05_edge_masks.cuh"
+#include "steps/05_flash_v2/04_pipeline.cuh"
 
 namespace flash_v2 {
 

@@ -13,8 +13,9 @@
 // mma at dim 64, where `addresses` has 32 for 64. And half as many copies, because K and V are read once for 128 queries.
 #pragma once
 
+#include "common/device/flash_v2/addresses.cuh"
 #include "common/device/flash_v2/tuned_tile.cuh"
-#include "steps/05_flash_v2/09_addresses.cuh"
+#include "steps/05_flash_v2/06_folded_scale.cuh"
 
 namespace flash_v2 {
 

@@ -15,8 +15,10 @@
 // moves only in the first tiles. The shuffles for the maximum of a row disappear, too: a lane compares its own maximum with m.
 #pragma once
 
+#include "common/device/flash_v2/addresses.cuh"
+#include "common/device/flash_v2/copy_rows.cuh"
 #include "common/device/flash_v2/lazy_rescale.cuh"
-#include "steps/05_flash_v2/10_rows_32.cuh"
+#include "common/device/flash_v2/tuned_tile.cuh"
 
 namespace flash_v2 {
 

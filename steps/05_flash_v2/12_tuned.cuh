@@ -18,8 +18,11 @@
 // warp, in which the tensor core can work.
 #pragma once
 
+#include "common/device/flash_v2/addresses.cuh"
+#include "common/device/flash_v2/copy_rows.cuh"
+#include "common/device/flash_v2/lazy_rescale.cuh"
+#include "common/device/flash_v2/tuned_tile.cuh"
 #include "common/device/kept_pairs.cuh"
-#include "steps/05_flash_v2/11_lazy_rescale.cuh"
 
 namespace flash_v2 {
 

@@ -16,7 +16,8 @@
 #pragma once
 
 #include "common/device/backward/query_tiles.cuh"
-#include "steps/06_backward/05_fragment_order.cuh"
+#include "common/device/backward/sums_by_lane.cuh"
+#include "common/device/backward/tensor_tile.cuh"
 
 namespace backward {
 

@@ -14,7 +14,7 @@
 
 #include "common/device/backward/query_tiles.cuh"
 #include "common/device/backward/stages.cuh"
-#include "steps/06_backward/06_transposed.cuh"
+#include "common/device/backward/sums_by_lane.cuh"
 
 namespace backward {
 

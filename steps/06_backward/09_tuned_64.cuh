@@ -15,7 +15,7 @@
 
 #include "common/device/backward/dropped.cuh"
 #include "common/device/backward/stage_copies.cuh"
-#include "steps/06_backward/08_keys_32.cuh"
+#include "common/device/backward/stages.cuh"
 
 namespace backward {
 

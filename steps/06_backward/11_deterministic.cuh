@@ -16,7 +16,6 @@
 #include <bit>
 
 #include "common/device/backward/slices.cuh"
-#include "steps/06_backward/07_pipeline.cuh"
 
 namespace backward {
 

@@ -17,8 +17,8 @@
 #pragma once
 
 #include "common/device/backward/dropped.cuh"
+#include "common/device/backward/query_tiles.cuh"
 #include "common/device/backward/slices.cuh"
-#include "steps/06_backward/06_transposed.cuh"
 
 namespace backward {
 

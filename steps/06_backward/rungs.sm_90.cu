@@ -1,4 +1,5 @@
 // Step 06: the rungs on the way whose instructions need compute capability 9.0, red of 16 bytes and stmatrix.
+#include "steps/06_backward/06_transposed.cuh"
 #include "steps/06_backward/07_pipeline.cuh"
 #include "steps/06_backward/08_keys_32.cuh"
 #include "steps/06_backward/launches.h"

@@ -4,6 +4,8 @@
 #include "common/run/family/any_step.h"
 #include "steps/06_backward/02_recompute.cuh"
 #include "steps/06_backward/04_one_kernel.cuh"
+#include "steps/06_backward/05_fragment_order.cuh"
+#include "steps/06_backward/06_transposed.cuh"
 #include "steps/06_backward/07_pipeline.cuh"
 #include "steps/06_backward/any_dim.h"
 #include "steps/06_backward/costs.h"

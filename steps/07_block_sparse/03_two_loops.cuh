@@ -8,7 +8,7 @@
 // What to expect: nearly all tiles are full where there is no causal mask. There it gains what step 05's `edge_masks` gained.
 #pragma once
 
-#include "steps/07_block_sparse/02_list.cuh"
+#include "steps/07_block_sparse/attend.cuh"
 
 namespace block_sparse {
 

@@ -11,7 +11,7 @@
 // What to expect: a wait for L1 or L2 less for each tile of 128 × 64 pairs, which two blocks of an SM hide in part.
 #pragma once
 
-#include "steps/07_block_sparse/03_two_loops.cuh"
+#include "steps/07_block_sparse/attend.cuh"
 
 namespace block_sparse {
 

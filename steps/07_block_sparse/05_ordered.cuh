@@ -9,7 +9,7 @@
 // What to expect: the same work on all SMs, and a gain where rows or heads differ.
 #pragma once
 
-#include "steps/07_block_sparse/04_prefetch.cuh"
+#include "steps/07_block_sparse/attend.cuh"
 
 namespace block_sparse {
 

@@ -9,7 +9,7 @@
 // tiles more in each row.
 #pragma once
 
-#include "steps/07_block_sparse/05_ordered.cuh"
+#include "steps/07_block_sparse/attend.cuh"
 
 namespace block_sparse {
 

@@ -9,7 +9,7 @@
 // finds nothing to do, and of work items that are empty.
 #pragma once
 
-#include "steps/07_block_sparse/06_tokens.cuh"
+#include "steps/07_block_sparse/attend.cuh"
 
 namespace block_sparse {
 

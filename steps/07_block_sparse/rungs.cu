@@ -1,5 +1,9 @@
 // Step 07: the rungs of the forward pass.
 #include "steps/07_block_sparse/01_test_per_block.cuh"
+#include "steps/07_block_sparse/02_list.cuh"
+#include "steps/07_block_sparse/03_two_loops.cuh"
+#include "steps/07_block_sparse/04_prefetch.cuh"
+#include "steps/07_block_sparse/05_ordered.cuh"
 #include "steps/07_block_sparse/06_tokens.cuh"
 #include "steps/07_block_sparse/launches.h"
 
