@@ -28,7 +28,7 @@ MMA = """asm volatile(
   : "+f"(c[0]), "+f"(c[1]), "+f"(c[f(2, 3)]), "+f"(d)
   : "r"(a), "r"(a), "r"(a), "r"(a), "r"(b[0]), "r"(b[1]));"""
 
-@pytest.mark.parametrize("file", [FIRST, ROOT / FAULTS])
+@pytest.mark.parametrize("file", [FIRST, ROOT / FAULTS, ROOT / "steps" / "05_flash_v2" / "first_flash" / "first_flash.cu"])
 def test_lines_keep_their_numbers(file):
     before = file.read_text().splitlines()
     after = plain_cuda.rewrite(file.read_text(), "a.cu").splitlines()[1:]
