@@ -6,6 +6,7 @@ What of CUDA is no C++ becomes a call on the line where it stands, so that line 
     __shared__ float partial[256];                 auto& partial = plain::shared<struct kernel>().partial;
     extern __shared__ float all[];                 float* const all = plain::dynamic_shared<float>();
     cudaMalloc(&x, bytes)                          plain::cudaMalloc("x", &x, bytes), and so the other calls of CUDA's runtime
+    asm("mma.sync… {%0, …" : "+f"(x), … : …)       plain::mma_m16n8k16(x, …): of inline PTX there is what INSTRUCTIONS has, as written there
 
 A kernel's __shared__ variables are the members of a struct that bears the kernel's name: so the simulator's reports say
 "row_sum::partial[3]". A call of CUDA's runtime that common/runtime/plain_cuda.h does not have is refused by name, with its line, and so
@@ -25,7 +26,9 @@ OTHER_WORDS = {  # of CUDA, that a first kernel does not need
     "__cluster_dims__": "clusters",
     "cooperative_groups": "cooperative groups",
     "texture": "textures",
-    "asm": "inline PTX",
+}
+INSTRUCTIONS = {  # of inline PTX: the function of HEADER, and the constraints of its operands
+    "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};": ("mma_m16n8k16", ["+f"] * 4 + ["r"] * 6),
 }
 
 
@@ -79,7 +82,7 @@ def shared_edits(code, kernel):
     edits, members, extern = [], [], None
     for match in re.compile(r"(extern\s+)?__shared__\s+([^;]*);").finditer(code, *kernel.body):
         where = line_of(code, match.start())
-        declared = re.fullmatch(r"([\w:<>]+(?:\s+[\w:<>]+)*?)\s+(\w+)((?:\s*\[[^\]]*\])*)\s*", match[2])
+        declared = re.fullmatch(r"((?:alignas\(\w+\)\s+)?[\w:<>]+(?:\s+[\w:<>]+)*?)\s+(\w+)((?:\s*\[[^\]]*\])*)\s*", match[2])
         if not declared:
             raise Refused(f"{where}: __shared__ {' '.join(match[2].split())}: one variable a declaration, without an initial value")
         kind, name, sizes = declared.groups()
@@ -154,6 +157,37 @@ def call_edits(code):
     return edits
 
 
+def parts_of(code, begin, end, separator):
+    """[(begin, end), …] of what stands between the separators that no bracket encloses."""
+    parts, depth = [], 0
+    for at in range(begin, end):
+        depth += (code[at] in "([{") - (code[at] in ")]}")
+        if code[at] == separator and depth == 0:
+            parts.append((begin, at))
+            begin = at + 1
+    return [*parts, (begin, end)]
+
+
+def asm_edits(text, code):
+    """[(begin, end, new text), …] for inline PTX."""
+    known = {re.sub(r"\s", "", template): served for template, served in INSTRUCTIONS.items()}
+    edits = []
+    for match in re.finditer(r"\b(?:asm|__asm__|__asm)\b(?:\s+volatile\b)?\s*(\()?", code):
+        served, operands = None, []
+        if match[1]:
+            end = closing(code, match.end() - 1, "(", ")")
+            (begin, end_of_template), *lists = parts_of(code, match.end(), end - 1, ":")
+            template = "".join(re.findall(r'"((?:\\.|[^"\\])*)"', text[begin:end_of_template]))
+            served = known.get(re.sub(r"\s|\\[nt]", "", template))
+            given = [text[slice(*part)] for one in lists for part in parts_of(code, *one, ",")]
+            operands = [re.fullmatch(r'\s*"([^"]*)"\s*\((.*)\)\s*', one, re.DOTALL) for one in given]
+        if served is None or len(lists) != 2 or not all(operands) or [operand[1] for operand in operands] != served[1]:
+            forms = "; ".join(f"{template} with the operands {' '.join(constraints)}" for template, (_, constraints) in INSTRUCTIONS.items())
+            raise Refused(f"{line_of(code, match.start())}: asm: of inline PTX the simulator has for plain CUDA: {forms}")
+        edits.append((match.start(), end, f"plain::{served[0]}({', '.join(operand[2] for operand in operands)})"))
+    return edits
+
+
 def rewrite(text, name):
     """The C++ of a file of plain CUDA whose name reports shall show, without HEADER. Raises Refused."""
     code = blanked(text)
@@ -166,7 +200,7 @@ def rewrite(text, name):
     for match in re.finditer(r"__shared__", code):
         if not any(begin <= match.start() < end for begin, end, _ in inside):
             raise Refused(f"{line_of(code, match.start())}: __shared__ stands outside a kernel")
-    edits += launch_edits(code, has_shared) + call_edits(code)
+    edits += launch_edits(code, has_shared) + call_edits(code) + asm_edits(text, code)
     for match in re.finditer(r"#\s*include\s*<cuda_runtime(?:_api)?\.h>", code):
         edits.append((match.start(), match.end(), ""))  # HEADER has its place
     for begin, end, new in sorted(edits, reverse=True):

@@ -20,6 +20,7 @@ set(seconds
   single                        20
   exercises_04_flash_v1         17
   io_theorem                    17
+  first_flash_05_flash_v2       15
   cli_unchanged                 14
   exercises_02_tiled_gemm       14
   exercises_06_backward         14

@@ -13,6 +13,7 @@
 #include <driver_types.h>
 
 #include <cstddef>
+#include <cstdint>
 #include <functional>
 #include <source_location>
 #include <tuple>
@@ -71,6 +72,21 @@ T* dynamic_shared(const Where where = Where::current()) {
     constexpr std::size_t begin = (sizeof(Shared) + alignof(T) - 1) / alignof(T) * alignof(T);
     return reinterpret_cast<T*>(reinterpret_cast<unsigned char*>(&shared<Shared>(where)) + begin);
   }
+}
+
+// asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 …"): the sums, which inline PTX names one by one, A and B.
+[[gnu::always_inline]] inline void mma_m16n8k16(float& c0, float& c1, float& c2, float& c3, std::uint32_t a0, std::uint32_t a1,
+                                                std::uint32_t a2, std::uint32_t a3, std::uint32_t b0, std::uint32_t b1,
+                                                const Where where = Where::current()) {
+  const std::uint32_t a[4] = {a0, a1, a2, a3}, b[2] = {b0, b1};
+  float* const c = &c0;
+  if (&c1 == c + 1 && &c2 == c + 2 && &c3 == c + 3) {  // in their place, so that the lane need not wait (simt/mma.h)
+    simt::mma(c, a, b, c, 16, false, where);
+    return;
+  }
+  float sums[4] = {c0, c1, c2, c3};
+  simt::mma(sums, a, b, sums, 16, false, where);
+  c0 = sums[0], c1 = sums[1], c2 = sums[2], c3 = sums[3];
 }
 
 // `pointer` gets the address of `bytes` of device memory. The simulator's reports call the memory by the pointer's name.

@@ -53,6 +53,26 @@ __global__ void twice(T* values) {
   values[threadIdx.x] *= 2;
 }
 
+// A of ones, B of ones: 16 more for each sum.
+__device__ void add_16(float& c0, float& c1, float& c2, float& c3) {
+  const unsigned ones = 0x3c003c00;
+  asm volatile(
+      "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+      : "+f"(c0), "+f"(c1), "+f"(c2), "+f"(c3)
+      : "r"(ones), "r"(ones), "r"(ones), "r"(ones), "r"(ones), "r"(ones));
+}
+
+// Three times, with sums that are neighbours in memory, and with others.
+__global__ void products(int* out, int lanes) {
+  float c[4] = {0, 1, 2, 3}, apart[7] = {0, 0, 1, 0, 2, 0, 3};
+  if (int(threadIdx.x) < lanes) {
+    for (int i = 0; i < 3; ++i) add_16(c[0], c[1], c[2], c[3]);
+    for (int i = 0; i < 3; ++i) add_16(apart[0], apart[2], apart[4], apart[6]);
+  }
+  out[threadIdx.x] = int(c[0] + 100 * c[1] + 1e4f * c[2]) + 1'000'000 * int(c[3]);
+  out[threads - 1 - threadIdx.x] = int(apart[0] + 100 * apart[2] + 1e4f * apart[4]) + 1'000'000 * int(apart[6]);
+}
+
 constexpr size_t bytes = threads * sizeof(int);
 
 struct Numbers {
@@ -93,6 +113,17 @@ const std::map<std::string, std::function<void(Numbers&)>> programs = {
        cudaMalloc(&out, bytes);
        fill<<<1, threads>>>(n.device, threads, 0);
        reversed_without_a_barrier<<<1, threads>>>(n.device, out);
+       cudaDeviceSynchronize();
+     }},
+    {"products",
+     [](Numbers& n) {
+       products<<<1, 32>>>(n.device, 32);
+       cudaMemcpy(n.host.data(), n.device, bytes, cudaMemcpyDeviceToHost);
+       n.show();
+     }},
+    {"products of half a warp",
+     [](Numbers& n) {
+       products<<<1, 32>>>(n.device, 16);
        cudaDeviceSynchronize();
      }},
     {"too far",

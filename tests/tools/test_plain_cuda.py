@@ -23,15 +23,22 @@ specification.loader.exec_module(plain_cuda)
 
 # ---- the text ----
 
+MMA = """asm volatile(
+  "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+  : "+f"(c[0]), "+f"(c[1]), "+f"(c[f(2, 3)]), "+f"(d)
+  : "r"(a), "r"(a), "r"(a), "r"(a), "r"(b[0]), "r"(b[1]));"""
 
-@pytest.mark.parametrize("file", [FIRST, ROOT / FAULTS])
+@pytest.mark.parametrize("file", [FIRST, ROOT / FAULTS, ROOT / "steps" / "05_flash_v2" / "first_flash" / "first_flash.cu"])
 def test_lines_keep_their_numbers(file):
     before = file.read_text().splitlines()
     after = plain_cuda.rewrite(file.read_text(), "a.cu").splitlines()[1:]
     assert len(after) == len(before)
+    in_asm = False
     for old, new in zip(before, after, strict=True):
-        if not any(word in old for word in ("<<<", "__shared__", "__global__", "cuda")):
+        in_asm = in_asm or "asm volatile(" in old
+        if not in_asm and not any(word in old for word in ("<<<", "__shared__", "__global__", "cuda")):
             assert new == old
+        in_asm = in_asm and not old.endswith(");")
 
 
 @pytest.mark.parametrize(
@@ -43,6 +50,8 @@ def test_lines_keep_their_numbers(file):
         ("cudaMalloc(&values, 4);", 'plain::cudaMalloc("values", &values, 4);'),
         ("cudaMalloc((void**)&values, 4);", 'plain::cudaMalloc("values", (void**)&values, 4);'),
         ("cudaFree(values); int cudaFreedom;", "plain::cudaFree(values); int cudaFreedom;"),
+        (MMA, "plain::mma_m16n8k16(c[0], c[1], c[f(2, 3)], d, a, a, a, a, b[0], b[1])\n\n\n;"),
+        (MMA.replace(" volatile", "").replace(", %5", ',"  \n"%5\\n'), "plain::mma_m16n8k16(c[0], c[1], c[f(2, 3)], d, a, a, a, a, b[0], b[1])\n\n\n\n;"),
     ],
 )
 def test_what_is_no_cpp_becomes_a_call(text, wanted):
@@ -51,9 +60,9 @@ def test_what_is_no_cpp_becomes_a_call(text, wanted):
 
 
 def test_shared_variables_are_members_of_a_struct_that_bears_the_kernels_name():
-    text = "__global__ void k(int* x) {\n  __shared__ float a[4][threads];\n  __shared__ int b;\n  extern __shared__ unsigned c[];\n}\nk<<<1, 2>>>(x);"
+    text = "__global__ void k(int* x) {\n  __shared__ alignas(16) float a[4][threads];\n  __shared__ int b;\n  extern __shared__ unsigned c[];\n}\nk<<<1, 2>>>(x);"
     assert plain_cuda.rewrite(text, "a.cu").splitlines()[1:] == [
-        "struct k { float a[4][threads]; int b; }; __global__ void k(int* x) {",
+        "struct k { alignas(16) float a[4][threads]; int b; }; __global__ void k(int* x) {",
         "  auto& a = plain::shared<struct k>().a;",
         "  auto& b = plain::shared<struct k>().b;",
         "  unsigned* const c = plain::dynamic_shared<unsigned, struct k>();",
@@ -71,7 +80,13 @@ KERNEL = "__global__ void k(int* x) {{\n{}\n}}"
         ("int n;\ncudaMallocManaged(&x, 4);", "2: cudaMallocManaged is none of the calls that the simulator has for plain CUDA: cudaDevice"),
         ("cudaEventElapsedTime(&ms, a, b);", "1: cudaEventElapsedTime is none of"),
         ("\n__constant__ float c;", "2: __constant__: the simulator has no constant memory for plain CUDA"),
-        (KERNEL.format('asm("nop;");'), "2: asm: the simulator has no inline PTX"),
+        (KERNEL.format('asm("nop;");'), "2: asm: of inline PTX the simulator has for plain CUDA: mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0"),
+        (KERNEL.format('__asm__ ("nop;" ::);'), "2: asm: of inline PTX"),
+        (KERNEL.format(MMA.replace("%2, %3}, {%4", "%3, %2}, {%4")), "2: asm: of inline PTX"),
+        (KERNEL.format(MMA.replace("f16.f32", "bf16.f32")), "2: asm: of inline PTX"),
+        (KERNEL.format(MMA.replace('"+f"(d)', '"=f"(d)')), "2: asm: of inline PTX"),
+        (KERNEL.format(MMA.replace(', "r"(b[1])', "")), "2: asm: of inline PTX"),
+        (KERNEL.format(MMA.replace("(b[1])", '(b[1]) : "memory"')), "2: asm: of inline PTX"),
         (KERNEL.format("x[0] = std::max(x[1], 2);"), "2: std::max is a function of the host, and k is a kernel: use fmaxf"),
         (KERNEL.format("x[0] = std::hypot<float>(1, 2);"), "2: std::hypot is a function of the host, and k is a kernel: use hypotf"),
         (KERNEL.format("constexpr int n = 4; __shared__ int a[2][n];"), "2: the size of a needs n, which k declares: declare it before the kernel"),
@@ -110,6 +125,11 @@ def test_a_right_program_runs():
     assert done.stdout == "126 0\n63 0\n0 0\ncudaSuccess\n"
 
 
+def test_inline_ptx_multiplies_wherever_its_sums_lie():
+    done = faulty("products")
+    assert (done.returncode, done.stderr, done.stdout) == (0, "", "51504948 51504948\n")
+
+
 def line(text):
     """Of the faulty programs' source, by a text that stands there once."""
     (number,) = [number for number, code in enumerate((ROOT / FAULTS).read_text().splitlines(), 1) if text in code]
@@ -120,6 +140,7 @@ def line(text):
     ("name", "said"),
     [
         ("no barrier", ["race", "reversed_without_a_barrier::copy["]),
+        ("products of half a warp", ["mma.m16n8k16.f16", f"{FAULTS}:{line('asm volatile')}"]),
         ("too far", ["out-of-bounds write", f"{FAULTS}:{line('if (i <= n)')}", "numbers"]),
         ("too little shared memory", ["out-of-bounds", "past the end of shared memory"]),
         ("host reads", [f"{FAULTS}:{line('n.device[3]')}: host code reads", "numbers", "which is device memory"]),

@@ -82,6 +82,7 @@ def test_make_writes_the_file_and_prints_the_line_that_builds_it(tmp_path):
     done = subprocess.run(["make", "single", "STEP=01", "VARIANT=block_softmax", f"OUT={out}"], cwd=ROOT, capture_output=True, text=True, check=True)
     assert f"nvcc -std=c++20 -O2 -arch=sm_80 {out} -o {tmp_path / 'mine'}" in done.stdout
     assert out.read_text().startswith("// 01_naive_mha, block_softmax: ")
+    assert re.search(r"^// Build: nvcc -std=c\+\+20 -O2 -arch=sm_80 mine\.cu -o mine\b", out.read_text(), re.MULTILINE)
 
 
 # ---- the table of variants, and C++ as the tool reads it ----

@@ -51,6 +51,7 @@ PARTS = ["tests", "sanitizers", "ceilings", "bench", "ncu", "calibration"]
 WHOLE = ["ceilings", "calibration"]  # which belong to no step
 HOST_ONLY = {"test_problem", "test_attention_options", "test_packed", "test_dropout", "test_reference", "test_check", "test_backward_reference", "test_check_backward", "test_check_sparse"}  # they call no kernel: make test has run them
 TIMED = ["test_measure"]  # these need the GPU for themselves
+PLAIN_CUDA = ["00_first_kernel", "first_flash"]  # programs of one file, which check themselves
 SANITIZERS = ["memcheck", "racecheck", "synccheck", "initcheck"]
 
 
@@ -137,6 +138,7 @@ def run_tests(check):
     left_out = HOST_ONLY | set(TIMED)
     both_tiers = "~[long],[long]"
     tests = {f"test {test.name}": ([test, both_tiers], None) for test in sorted((check.build / "tests").glob("test_*")) if test.name not in left_out}
+    tests |= {f"test {name}": ([check.build / "bin" / name], None) for name in PLAIN_CUDA}
     pytest = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"]
     for name in ("cli", "cli_gemm", "cli_softmax", "cli_backward", "cli_packed", "cli_dropout"):
         tests[f"test command line, {name}"] = ([*pytest, f"tests/cli/test_{name}.py"], {"FLASHSTEPS_BIN": str(check.build / "bin")})
@@ -152,8 +154,8 @@ def run_tests(check):
     check.passed["fragments as in the simulator"] = fragments == (ROOT / "results" / "sim" / "fragments.json").read_text()
 
 
-def run_sanitizers(check, steps, tests=("conformance", "ceilings")):
-    programs = {test: [check.build / "tests" / f"test_{test}"] for test in tests}
+def run_sanitizers(check, steps, tests=("conformance", "ceilings"), plain=PLAIN_CUDA):
+    programs = {test: [check.build / "tests" / f"test_{test}"] for test in tests} | {name: [check.build / "bin" / name] for name in plain}
     for step, shapes in of(steps, SANITIZED).items():
         for shape in shapes:
             programs[f"{step} {' '.join(shape)}"] = [check.build / "bin" / step, "--variant", "all", *shape]
@@ -279,7 +281,7 @@ def main():
             run_tests(check)
     if "sanitizers" in parts:
         check.begin(f"sanitizers{suffix}")
-        run_sanitizers(check, steps, *([()] if step else []))
+        run_sanitizers(check, steps, *([(), ()] if step else []))
     if "ceilings" in parts:
         check.begin("ceilings")
         run_ceilings(check, here)
