@@ -17,7 +17,6 @@ REACHED     beyond these, what `make sass` runs, so that the simulator comes by 
 PROFILED    large shapes for Nsight Compute: where memory is what a real model makes of it
 SANITIZED   small, because sanitizers slow a kernel down a hundredfold, and with every irregularity
 BENCHED     what the benchmarks run
-LONG        variants that the tour runs on a part of its input, because the simulator would take up to half a minute: all are without tensor cores
 PEERS       programs of benchmarks/ that `make gpu-check` runs for the step, beside PyTorch's kernels
 SPEED_OVER  what the README's table says of others: the `run` in results/, and in it the `others`; or the `share` that it gives, `of` what,
             and a word in the names of the `shapes` that count
@@ -39,7 +38,7 @@ LAYERED = list(listed("LAYERED"))
 FORWARD, FORWARD_ENDS = listed("FORWARD"), listed("FORWARD_ENDS")
 COUNTED_ON, RENAMED, NOT_MEASURED, CHANGED, NOT_COMPARED = map(listed, ("COUNTED_ON", "RENAMED", "NOT_MEASURED", "CHANGED", "NOT_COMPARED"))
 FIXED, REACHED, PROFILED, SANITIZED, BENCHED = map(listed, ("FIXED", "REACHED", "PROFILED", "SANITIZED", "BENCHED"))
-LONG, PEERS, SPEED_OVER = map(listed, ("LONG", "PEERS", "SPEED_OVER"))
+PEERS, SPEED_OVER = map(listed, ("PEERS", "SPEED_OVER"))
 
 
 def making_inputs(step, flags):

@@ -22,5 +22,3 @@ BENCHED = {
     "4k": ["--heads", "16", "--seq-q", "4096", "--dim", "64"],
     "4k causal": ["--heads", "16", "--seq-q", "4096", "--dim", "64", "--causal"],
 }
-
-LONG = ["row_per_thread", "element_uncoalesced", "element_coalesced", "block_softmax", "scores_bshs"]

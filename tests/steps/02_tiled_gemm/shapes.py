@@ -24,6 +24,5 @@ BENCHED = {
     "4k bf16": ["--m", "4096", "--n", "4096", "--k", "4096", "--dtype", "bf16"],
 }
 
-LONG = ["element_per_thread", "shared_tile"]
 # At odd sizes cuBLAS is several times slower than at these cubes, which says little about our kernels.
 SPEED_OVER = {"run": "gemm_peers", "share": "of_cublas", "of": "cuBLAS at 4096³ and 8192³", "shapes": "³"}

@@ -26,5 +26,3 @@ BENCHED = {
     "4k": ["--heads", "16", "--seq-q", "4096", "--dim", "64"],
     "4k causal": ["--heads", "16", "--seq-q", "4096", "--dim", "64", "--causal"],
 }
-
-LONG = ["scalar_48k", "scalar_99k", "scalar"]

@@ -67,6 +67,5 @@ BENCHED = {  # beside peers, and with more tokens: benchmarks/backward_peers.py
     "4k-d128 causal": ["--heads", "16", "--seq-q", "4096", "--dim", "128", "--causal"],
 }
 
-LONG = ["standard", "recompute"]
 PEERS = ["backward_peers", "packed_peers", "dropout_peers", "training", "cliffs"]
 SPEED_OVER = {"run": "backward_peers", "others": ["FlashAttention-2", "cuDNN"]}
