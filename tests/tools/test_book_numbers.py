@@ -12,6 +12,7 @@ import pytest
 from conftest import BIN, ROOT
 
 from tools.book import tables
+from tools.measure.committed import Results
 from tools.measure.profiling import bounds, ncu
 from tools.measure.profiling.machine import MMA_CYCLES
 
@@ -31,7 +32,7 @@ def prose(page):
 
 def measured(step, shape):
     """{variant: result} of the committed benchmark."""
-    (found,) = [report for (name, at), report in tables.benchmarks(ROOT).items() if name[:2] == step and at == shape]
+    (found,) = [report for (name, at), report in Results(ROOT, "h200").benchmarks().items() if name[:2] == step and at == shape]
     return tables.by_variant(found)
 
 

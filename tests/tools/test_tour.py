@@ -217,7 +217,7 @@ def ran(tmp_path, monkeypatch):
     monkeypatch.setattr(tour, "OUT", tmp_path)
     truth = np.array([[1.0, -4.0]])
 
-    def make(written=truth, backend="sim", name="FlashSteps simulator", part="whole", gradients=None, note="", **changes):
+    def make(written=truth, backend="sim", name="FlashSteps simulator", part="whole", gradients=None, note="", counts=None, **changes):
         files = gradients or {"y": written}  # as they were written
         stop = layers.Stop("09_some", "its product", {"x": truth}, [], dict.fromkeys(files, truth), part=part, note=note)
         folder = tmp_path / "09_some" / "_".join(files) / "fast"
@@ -237,7 +237,7 @@ def ran(tmp_path, monkeypatch):
             **changes,
         }
         report = {"backend": backend, "device": {"name": name}, "results": [result], "skipped": []}
-        (row,) = tour.rows_of(stop, report, tour.counted(stop, report, backend == "gpu"))
+        (row,) = tour.rows_of(stop, report, counts or tour.counted(stop, report, backend == "gpu"))
         return row
 
     return make
@@ -287,6 +287,13 @@ def test_on_a_gpu_there_are_times_and_no_counts_that_nobody_stored(ran):
     assert (cells["GPU time, µs"], cells["of the roof"], cells["host time, s"]) == ("2", "50.0 %", "-")  # 4.25 MB at 4.25 TB/s
     assert (cells["MB asked for"], cells["bank conflicts"]) == ("-", "-")
     assert ran(backend="gpu", name="another").cells()["of the roof"] == "-"
+
+
+def test_counts_on_a_gpu_that_were_stored_name_the_device_that_was_counted_on(ran):
+    row = ran(backend="gpu", name="NVIDIA H100", counts={"fast": (2e6, 5)})
+    assert (row.cells()["MB asked for"], row.cells()["bank conflicts"]) == ("2.00", "5")
+    assert "Nsight Compute on an NVIDIA H200 (results/h200)" in tour.note_on([row])
+    assert tour.note_on([ran(), ran(backend="gpu")]) == ""  # counted here; nowhere
 
 
 def test_times_of_the_gpu_and_of_the_host_never_share_a_column(ran):

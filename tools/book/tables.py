@@ -3,10 +3,12 @@
     <!-- results: NAME [ARGUMENT …] -->
     <!-- /results -->
 
-`@table("NAME")` registers the function that makes it. It gets the repository's root and the arguments, reads what it needs from
-results/ or docs/machine/, and returns Markdown. It raises TableError for arguments or files that it cannot serve.
+`@table("NAME")` registers the function that makes it. It gets the repository's root and the arguments, reads what it needs, and returns
+Markdown. It raises TableError for arguments or files that it cannot serve. `@measured("NAME")` is the same for what ran on a device: the
+function gets Results in place of the root, and a line below the table names the device. The last argument on=DEVICE chooses it.
 """
 
+import inspect
 import json
 import re
 import statistics
@@ -17,9 +19,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from tools.measure import ladder
 from tools.measure.committed import (
-    RESULTS,
     SHORT_SHAPES,
-    benchmarks,
+    Results,
     by_variant,
     described,
     median,
@@ -29,7 +30,7 @@ from tools.measure.committed import ResultError as TableError
 from tools.measure.profiling import ncu
 from tools.measure.profiling.digest import by_kernel, meanings
 from tools.measure.profiling.launch import from_ncu
-from tools.measure.profiling.machine import DEVICES, floor_seconds, quantity
+from tools.measure.profiling.machine import floor_seconds, quantity
 from tools.measure.shapes import SPEED_OVER
 
 TABLES = {}
@@ -47,18 +48,37 @@ def table(name):
     return register
 
 
+def measured(name):
+    """The same for a table of what ran on a device: it gets Results in place of the root."""
+
+    def register(function):
+        function.measured = True
+        return table(name)(function)
+
+    return register
+
+
+def ran_on(devices):
+    """The line below a table."""
+    return "*Simulated.*" if devices == ["sim"] else f"*Measured on {' and '.join(f'one {device.upper()}' for device in devices)}.*"
+
+
 def make(root, name, arguments, tables=None):
     """The Markdown of one table."""
     tables = TABLES if tables is None else tables
     if name not in tables:
         known = ", ".join(sorted(tables)) or "none"
         raise TableError(f"no function is registered for the table “{name}” (there are: {known})")
+    function, source, words = tables[name], root, arguments
+    if getattr(function, "measured", False):
+        asked = arguments[-1].removeprefix("on=") if arguments and arguments[-1].startswith("on=") else None
+        source, words = Results(root, asked), arguments[:-1] if asked else arguments
     try:
-        return tables[name](root, *arguments).strip("\n")
+        inspect.signature(function).bind(source, *words)
     except TypeError as error:
-        if error.__traceback__.tb_next is None:  # the call itself failed, not the function
-            raise TableError(f"the table {name} does not take the arguments {arguments}") from error
-        raise
+        raise TableError(f"the table {name} does not take the arguments {arguments}") from error
+    text = function(source, *words).strip("\n")
+    return f"{text}\n\n{ran_on(source.used)}" if source is not root and text.startswith("|") else text
 
 
 def markdown(header, rows, align=""):
@@ -68,14 +88,17 @@ def markdown(header, rows, align=""):
     return "\n".join("| " + " | ".join(map(str, cells)) + " |" for cells in [header, rule, *rows])
 
 
-@table("memory")
-def memory_table(root):
-    """The memory hierarchy of an H200: how much, how far, how wide."""
-    h200 = read_json(root, "docs/machine/h200.json")
-    clock = h200["sm_clock_mhz"] * 1e6
-    cycles, rates = h200["latency_cycles"], h200["read_bytes_per_second"]
-    registers = 4 * h200["registers_per_multiprocessor"] // 1024
-    shared = h200["shared_bytes_per_multiprocessor"] // 1024
+HBM = {"h200": "HBM3e", "h100": "HBM3"}
+
+
+@measured("memory")
+def memory_table(run):
+    """The memory hierarchy: how much, how far, how wide."""
+    gpu = run.machine()
+    clock = gpu["sm_clock_mhz"] * 1e6
+    cycles, rates = gpu["latency_cycles"], gpu["read_bytes_per_second"]
+    registers = 4 * gpu["registers_per_multiprocessor"] // 1024
+    shared = gpu["shared_bytes_per_multiprocessor"] // 1024
 
     def row(level, size, key, rate):
         return [level, size, f"{cycles[key]:.0f}", f"{cycles[key] / clock * 1e9:.0f}", rate]
@@ -96,12 +119,12 @@ def memory_table(root):
                 "l1",
                 quantity(rates["l1"], "B/s") + " read",
             ),
-            row("L2 cache", f"{h200['l2_bytes'] // 2**20} MiB", "l2", quantity(rates["l2"], "B/s") + " read"),
+            row("L2 cache", f"{gpu['l2_bytes'] // 2**20} MiB", "l2", quantity(rates["l2"], "B/s") + " read"),
             row(
-                "device memory (HBM3e)",
-                f"{h200['memory_bytes'] / 1e9:.0f} GB",
+                f"device memory ({HBM[run.device]})",
+                f"{gpu['memory_bytes'] / 1e9:.0f} GB",
                 "hbm",
-                quantity(h200["ceilings"]["copy_bytes_per_second"]["value"], "B/s") + " copied",
+                quantity(gpu["ceilings"]["copy_bytes_per_second"]["value"], "B/s") + " copied",
             ),
         ],
         "llrrr",
@@ -113,10 +136,10 @@ def rate_unit(name):
     return "B/s" if name.endswith("bytes_per_second") else "FLOP/s"
 
 
-@table("ceilings")
-def ceilings_table(root):
-    """What one H200 reached, each with the way it was measured."""
-    ceilings = read_json(root, "docs/machine/h200.json")["ceilings"]
+@measured("ceilings")
+def ceilings_table(run):
+    """What a GPU reached, each with the way it was measured."""
+    ceilings = run.machine()["ceilings"]
     rows = []
     for name, ceiling in ceilings.items():
         rows.append([ceiling["what"], quantity(ceiling["value"], rate_unit(name))])
@@ -126,23 +149,23 @@ def ceilings_table(root):
 # ---- times, from what `make gpu-check` wrote ----
 
 
-@table("bursts")
-def bursts_table(root):
+@measured("bursts")
+def bursts_table(run):
     """What benchmarks/ceilings reached in a burst and without a pause."""
-    if not (root / RESULTS / "ceilings.json").exists():
+    if not run.has("ceilings.json"):
         return "No run of these kernels is committed yet; `make gpu-check` makes one."
     rows = []
-    for name, ceiling in read_json(root, f"{RESULTS}/ceilings.json")["ceilings"].items():
+    for name, ceiling in run.read("ceilings.json")["ceilings"].items():
         unit = rate_unit(name)
         clock = f"{ceiling['sm_clock_mhz']} MHz" if "sm_clock_mhz" in ceiling else "-"
         rows.append([ceiling["what"], quantity(ceiling["value"], unit), quantity(ceiling["sustained"], unit), clock])
     return markdown(["what", "burst", "sustained", "SM clock meanwhile"], rows, "lrrr")
 
 
-@table("times")
-def times_table(root, step):
+@measured("times")
+def times_table(run, step):
     """Every variant of a step, at every shape that was measured: the median, and in brackets the TFLOP/s."""
-    reports = {shape: report for (name, shape), report in benchmarks(root).items() if name == step}
+    reports = {shape: report for (_, shape), report in run.benchmarks(step).items()}
     if not reports:
         return ""
     results = {shape: by_variant(report) for shape, report in reports.items()}
@@ -156,13 +179,13 @@ def times_table(root, step):
     return markdown(header, rows, "l" + "r" * len(reports))
 
 
-def peers_table(root, program, kind, base, share, work, unit):
+def peers_table(run, program, kind, base, share, work, unit):
     """A benchmark's contenders at each shape: the rate in bursts with the share of the first contender's, or sustained."""
     if kind not in ("burst", "sustained"):
         raise TableError(f"{program}: {kind} is neither burst nor sustained")
-    if not (root / RESULTS / f"{program}.json").exists():
+    if not run.has(f"{program}.json"):
         return ""
-    shapes = read_json(root, f"{RESULTS}/{program}.json")["shapes"]
+    shapes = run.read(f"{program}.json")["shapes"]
     columns = {name: {c["name"]: c for c in measured["contenders"]} for name, measured in shapes.items()}
     wrong = [  # the base computes nothing that could be checked
         (name, c) for name, column in columns.items() for c, of in column.items() if of["verdict"] != "ok" and c != base
@@ -183,16 +206,16 @@ def peers_table(root, program, kind, base, share, work, unit):
     return markdown([unit + (of_base if kind == "burst" else ", sustained"), *columns], rows, "l" + "r" * len(columns))
 
 
-@table("gemm_peers")
-def gemm_peers_table(root, kind):
+@measured("gemm_peers")
+def gemm_peers_table(run, kind):
     """Step 02, cuBLAS and the roof of mma.sync in one run."""
-    return peers_table(root, "gemm_peers", kind, "roof of mma.sync", "of_roof", "operations", "TFLOP/s")
+    return peers_table(run, "gemm_peers", kind, "roof of mma.sync", "of_roof", "operations", "TFLOP/s")
 
 
-@table("softmax_peers")
-def softmax_peers_table(root, kind):
+@measured("softmax_peers")
+def softmax_peers_table(run, kind):
     """Step 03 and a copy of the same bytes in one run: x read once and y written once over the time."""
-    return peers_table(root, "softmax_peers", kind, "copy", "of_copy", "bytes", "TB/s")
+    return peers_table(run, "softmax_peers", kind, "copy", "of_copy", "bytes", "TB/s")
 
 
 def softmax_rate(result):
@@ -202,14 +225,14 @@ def softmax_rate(result):
     return moved / (result["times_ms"]["median"] / 1000)
 
 
-@table("softmax")
-def softmax_table(root):
+@measured("softmax")
+def softmax_table(run):
     """Step 03 at every shape that was measured: x read once and y written once over the median time, as a rate and, in brackets, as a
     share of what a copy reaches."""
-    reports = [report for (step, _), report in benchmarks(root).items() if step == "03_online_softmax"]
+    reports = list(run.benchmarks("03_online_softmax").values())
     if not reports:
         return ""
-    copied = read_json(root, "docs/machine/h200.json")["ceilings"]["copy_bytes_per_second"]["value"]
+    copied = run.machine()["ceilings"]["copy_bytes_per_second"]["value"]
 
     def cell(result):
         if result is None:
@@ -227,12 +250,12 @@ ROOF = "roof of mma.sync"
 OTHERS = {"FlashAttention-2": "FA2", "cuDNN": "cuDNN", "memory-efficient": "memory-efficient"}  # as the columns call them
 
 
-def torch_peers(root, program, may_be_wrong=()):
+def torch_peers(run, program, may_be_wrong=()):
     """(cells, variants) of PROGRAM.json: {name: {contender: entry}}; nothing before it is committed. TableError where a result was
     wrong, but of those that `may_be_wrong`."""
-    if not (root / RESULTS / f"{program}.json").exists():
+    if not run.has(f"{program}.json"):
         return {}, []
-    report = read_json(root, f"{RESULTS}/{program}.json")
+    report = run.read(f"{program}.json")
     cells = {name: {c["name"]: c for c in measured["contenders"]} for name, measured in report["cells"].items()}
     for name, contenders in cells.items():
         for contender, entry in contenders.items():
@@ -247,12 +270,12 @@ def over(entry, other):
     return f"{of['median']:.2f} ({of['min']:.2f}–{of['max']:.2f})" if of else "-"
 
 
-def torch_peers_table(root, program, kind):
+def torch_peers_table(run, program, kind):
     """A step beside PyTorch's kernels, in one run: TFLOP/s in bursts with the speed over the others', or sustained with the clock. The
     figures of others and of the roof are of the first variant."""
     if kind not in ("burst", "sustained"):
         raise TableError(f"{program}: {kind} is neither burst nor sustained")
-    cells, variants = torch_peers(root, program)
+    cells, variants = torch_peers(run, program)
     if not cells:
         return ""
 
@@ -275,49 +298,49 @@ def torch_peers_table(root, program, kind):
     return markdown([title, *names], rows, "l" + "r" * len(names))
 
 
-@table("attention_peers")
-def attention_peers_table(root, kind):
+@measured("attention_peers")
+def attention_peers_table(run, kind):
     """Step 05."""
-    return torch_peers_table(root, "attention_peers", kind)
+    return torch_peers_table(run, "attention_peers", kind)
 
 
-@table("backward_peers")
-def backward_peers_table(root, kind):
+@measured("backward_peers")
+def backward_peers_table(run, kind):
     """Step 06."""
-    return torch_peers_table(root, "backward_peers", kind)
+    return torch_peers_table(run, "backward_peers", kind)
 
 
-def claims_table(root, program, may_be_wrong=()):
+def claims_table(run, program, may_be_wrong=()):
     """What that run says of the first variant, beside what was aimed at."""
-    cells, _ = torch_peers(root, program, may_be_wrong)
+    cells, _ = torch_peers(run, program, may_be_wrong)
     if not cells:
         return ""
-    claims = read_json(root, f"{RESULTS}/{program}.json")["claims"]
+    claims = run.read(f"{program}.json")["claims"]
     rows = [[claim["what"], f"{claim['target']:.2f}" if claim["target"] else "-", f"{claim['value']:.3f}"] for claim in claims]
     return markdown(["what", "at least", "measured"], rows, "lrr")
 
 
-@table("attention_claims")
-def attention_claims_table(root):
+@measured("attention_claims")
+def attention_claims_table(run):
     """Step 05."""
-    return claims_table(root, "attention_peers")
+    return claims_table(run, "attention_peers")
 
 
-@table("backward_claims")
-def backward_claims_table(root):
+@measured("backward_claims")
+def backward_claims_table(run):
     """Step 06."""
-    return claims_table(root, "backward_peers")
+    return claims_table(run, "backward_peers")
 
 
-@table("packed")
-def packed_table(root, which):
+@measured("packed")
+def packed_table(run, which):
     """Packed sequences beside padding and FlashAttention-2's kernels for packed ones, of the forward or of the backward pass: times in
     bursts, and speeds over the others'."""
     if which not in ("forward", "backward"):
         raise TableError(f"packed: {which} is neither forward nor backward")
-    if not (root / RESULTS / "packed_peers.json").exists():
+    if not run.has("packed_peers.json"):
         return ""
-    report = read_json(root, f"{RESULTS}/packed_peers.json")
+    report = run.read("packed_peers.json")
     rows = []
     for name, measured in report["cells"].items():
         if measured["problem"]["backward"] != (which == "backward"):
@@ -337,13 +360,13 @@ def packed_table(root, which):
 DROPOUT_MAY_BE_WRONG = ["memory-efficient"]  # it is, in one cell: page 06 says where
 
 
-@table("dropout")
-def dropout_table(root, which):
+@measured("dropout")
+def dropout_table(run, which):
     """Dropout beside PyTorch's kernels with dropout, of the forward or of the backward pass: TFLOP/s in bursts, the speed over
     FlashAttention-2's, and what dropout costs."""
     if which not in ("forward", "backward"):
         raise TableError(f"dropout: {which} is neither forward nor backward")
-    cells, variants = torch_peers(root, "dropout_peers", may_be_wrong=DROPOUT_MAY_BE_WRONG)
+    cells, variants = torch_peers(run, "dropout_peers", may_be_wrong=DROPOUT_MAY_BE_WRONG)
 
     def rate(entry):
         if entry is None:
@@ -365,18 +388,18 @@ def dropout_table(root, which):
     return markdown(["TFLOP/s with dropout", *names], rows, "l" + "r" * len(names))
 
 
-@table("sparse_peers")
-def sparse_peers_table(root, which, dim):
+@measured("sparse_peers")
+def sparse_peers_table(run, which, dim):
     """Block-sparse attention beside dense attention and FlexAttention, of the forward or of the backward pass, at a head dim: times in bursts,
     time over dense, and speed over FlexAttention's. p is the share of tiles that are visited."""
     if which not in ("forward", "backward") or dim not in ("64", "128"):
         raise TableError(f"sparse_peers: {which} {dim} is none of forward and backward with 64 or 128")
-    cells, _ = torch_peers(root, "sparse_peers")
+    cells, _ = torch_peers(run, "sparse_peers")
     if not cells:
         return ""
     rows = []
     any_kept = any(name.startswith("ours with its plan kept") for cell in cells.values() for name in cell)
-    for name, measured in read_json(root, f"{RESULTS}/sparse_peers.json")["cells"].items():
+    for name, measured in run.read("sparse_peers.json")["cells"].items():
         problem = measured["problem"]
         if (problem["backward"], problem["dim"]) != (which == "backward", int(dim)):
             continue
@@ -402,10 +425,10 @@ def sparse_peers_table(root, which, dim):
     return markdown([f"{which}, d {dim}", *names], rows, "l" + "r" * len(names))
 
 
-@table("sparse_claims")
-def sparse_claims_table(root):
+@measured("sparse_claims")
+def sparse_claims_table(run):
     """Step 07: what that run says, beside what was aimed at, and whether it holds."""
-    cells, _ = torch_peers(root, "sparse_peers")
+    cells, _ = torch_peers(run, "sparse_peers")
     if not cells:
         return ""
     verdict = {True: "holds", False: "missed", None: "-"}
@@ -417,18 +440,17 @@ def sparse_claims_table(root):
             len(claim["cells"]),
             verdict[claim["holds"]],
         ]
-        for claim in read_json(root, f"{RESULTS}/sparse_peers.json")["claims"]
+        for claim in run.read("sparse_peers.json")["claims"]
     ]
     return markdown(["what", "target", "measured", "cells", "verdict"], rows, "lrrrl")
 
 
-@table("training")
-def training_table(root, where):
-    """How far the losses of a training run are from each other, at most of its steps: results/WHERE/training.json; empty until that is there."""
-    path = f"results/{where}/training.json"
-    if not (root / path).is_file():
+@measured("training")
+def training_table(run):
+    """How far the losses of a training run are from each other, at most of its steps; empty until training.json is there."""
+    if not run.has("training.json"):
         return ""
-    losses = {(run["attention"], run["dtype"], run["dropout_of_256"]): run["losses"] for run in read_json(root, path)["runs"]}
+    losses = {(one["attention"], one["dtype"], one["dropout_of_256"]): one["losses"] for one in run.read("training.json")["runs"]}
 
     def apart(one, other):
         return f"{max(abs(a - b) / b for a, b in zip(losses[one], losses[other], strict=True)):.1e}"
@@ -443,20 +465,20 @@ def training_table(root, where):
     return markdown(["relative difference of the loss, at most", "ours, from PyTorch's", "ours, from double", "PyTorch's, from double", "first loss over the last"], rows, "lrrrr")
 
 
-@table("dropout_claims")
-def dropout_claims_table(root):
+@measured("dropout_claims")
+def dropout_claims_table(run):
     """Steps 05 and 06."""
-    return claims_table(root, "dropout_peers", DROPOUT_MAY_BE_WRONG)
+    return claims_table(run, "dropout_peers", DROPOUT_MAY_BE_WRONG)
 
 
 # ---- the simulator ----
 
 
-@table("parity")
-def parity_table(root):
+@measured("parity")
+def parity_table(run):
     """How many numbers of the simulator were compared with Nsight Compute's (tools/measure/parity.py)."""
     header = ["kernels of", "launches", "exact numbers compared", "different", "estimates", "different"]
-    counts = {step: count for device in DEVICES for step, count in read_json(root, f"results/{device}/parity.json").items()}
+    counts = {step: count for one in run.each() for step, count in one.read("parity.json").items()}
     columns = ["launches", "compared", "different", "estimates", "estimates_different"]
     return markdown(header, [[f"`{step}`", *(count[c] for c in columns)] for step, count in counts.items()], "lrrrrr")
 
@@ -490,14 +512,13 @@ def simulator_cost_table(root):
 # ---- counters, from Nsight Compute's raw page as `make gpu-check` keeps it ----
 
 
-def profiles(root, step, shape):
+def profiles(run, step, shape):
     """[{metric: text}, …] of the launches of a step at one shape; nothing before the first profile is committed."""
-    file = root / RESULTS / f"ncu_{step}.csv"
-    if not file.exists():
+    named = run.profile(step)
+    if not named:
         return []
-    named = ncu.measured(file)
     if shape not in named:
-        raise TableError(f"{file.name} has no shape {shape} (it has: {', '.join(named)})")
+        raise TableError(f"ncu_{step}.csv has no shape {shape} (it has: {', '.join(named)})")
     return named[shape]
 
 
@@ -516,12 +537,12 @@ def sectors_per_request(launch, operation):
     return f"{sectors / requests:.1f}" if requests else "-"
 
 
-def floors(root, step, shape):
+def floors(run, step, shape):
     """{kernel: its floor time in seconds} as predicted for the benchmark of that shape; nothing where there is none."""
-    report = benchmarks(root).get((step, shape))
+    report = run.benchmarks(step).get((step, shape))
     if not report:
         return {}
-    ceilings = read_json(root, "docs/machine/h200.json")["ceilings"]
+    ceilings = run.machine()["ceilings"]
     least = {}
     for result in report["results"]:
         for cost in result["kernels"]:  # where variants share a kernel, the first: whose launch the tables show
@@ -529,13 +550,13 @@ def floors(root, step, shape):
     return least
 
 
-@table("kernels")
-def kernels_table(root, step, shape):
+@measured("kernels")
+def kernels_table(run, step, shape):
     """Every kernel of a step at one shape, as Nsight Compute saw its first launch (in base units: ns, bytes)."""
     first = {}
-    for launch in profiles(root, step, shape):
+    for launch in profiles(run, step, shape):
         first.setdefault(ncu.base_name(launch["Kernel Name"]), launch)
-    least = floors(root, step, shape)
+    least = floors(run, step, shape)
     rows = [
         [
             f"`{name}`",
@@ -567,11 +588,11 @@ def kernels_table(root, step, shape):
 # ---- what bounds a kernel (tools/measure/profiling) ----
 
 
-@table("profile")
-def profile_table(root, step, shape):
+@measured("profile")
+def profile_table(run, step, shape):
     """Every kernel of a step at one shape: what it reached, and what bounds it, by the committed profile."""
-    launches = from_ncu(profiles(root, step, shape), benchmarks(root).get((step, shape)))
-    rows = by_kernel(launches, read_json(root, "docs/machine/h200.json"))
+    launches = from_ncu(profiles(run, step, shape), run.benchmarks(step).get((step, shape)))
+    rows = by_kernel(launches, run.machine())
     return markdown(["kernel", "time", "floor / time", "what bounds it"], rows, "lrrl") if rows else ""
 
 
@@ -586,13 +607,13 @@ def profile_rows_table(root):
 LADDER_SHAPES = ("tour", "4k", "16k × 4k", "d 64 4096", "d 128 4096", "16k", "16k-d128", "16k backward", "16k-d128 backward")
 
 
-@table("ladder")
-def ladder_table(root, step=None):
+@measured("ladder")
+def ladder_table(run, step=None):
     """Every variant of every step. Steps that were measured at the same problems share a table; both passes of a step have one each. Of one
     step alone, if it is named."""
     by_step = {}
-    for (name, shape), report in benchmarks(root).items():
-        if shape in LADDER_SHAPES and step in (None, name):
+    for (name, shape), report in run.benchmarks(step).items():
+        if shape in LADDER_SHAPES:
             of_pass = report["results"][0]["problem"]["family"]
             by_step.setdefault((name, of_pass), []).append((LADDER_SHAPES.index(shape), described(report), by_variant(report)))
     shared = {}  # {problems: rows}
@@ -606,19 +627,19 @@ def ladder_table(root, step=None):
     return "\n\n".join(markdown([*header, *problems], rows, "l" * len(header) + "r" * len(problems)) for problems, rows in shared.items())
 
 
-def speeds_over(root, step):
+def speeds_over(run, step):
     """(the variant that was compared with others in one run, {another one: [the variant's speed over its, for each problem]})."""
     asked = SPEED_OVER.get(step)
     if not asked:
         return None, {}
     program = asked["run"]
     if "share" in asked:
-        if not (root / RESULTS / f"{program}.json").exists():
+        if not run.has(f"{program}.json"):
             return None, {}
-        shapes = read_json(root, f"{RESULTS}/{program}.json")["shapes"]
+        shapes = run.read(f"{program}.json")["shapes"]
         contenders = [one for shape, measured in shapes.items() if asked["shapes"] in shape for one in measured["contenders"]]
         return "tuned", {asked["of"]: [one[asked["share"]]["median"] for one in contenders if one["name"] == "tuned"]}
-    cells, variants = torch_peers(root, program)
+    cells, variants = torch_peers(run, program)
     if not cells:
         return None, {}
     ours = [entry["of"] for cell in cells.values() for name, entry in cell.items() if name == variants[0] or name.startswith("ours, ")]
@@ -632,30 +653,30 @@ def title_of(root, step):
     return re.match(r"# (.*)", page.read_text())[1] if page.is_file() else step
 
 
-@table("ladder_short")
-def ladder_short_table(root):
+@measured("ladder_short")
+def ladder_short_table(run):
     """The README's: a row for each step, with its best variant at one large problem, and the speed of that over other people's kernels: the
     geometric mean over all problems of the run beside them, with the least and the most."""
     rows = []
-    for step in sorted(path.name for path in (root / "steps").glob("[0-9][0-9]_*") if path.is_dir()):
-        measured = benchmarks(root)
+    for step in sorted(path.name for path in (run.root / "steps").glob("[0-9][0-9]_*") if path.is_dir()):
+        measured = run.benchmarks()
         report = next((measured[step, shape] for shape in SHORT_SHAPES if (step, shape) in measured), None)
-        variant, others = speeds_over(root, step)
+        variant, others = speeds_over(run, step)
         problem = time = "-"
         if report:
             results = by_variant(report)
             variant = variant or min(results, key=lambda name: results[name]["times_ms"]["median"])
             problem, time = described(report), median(results[variant])
         beside = [f"{name}: {statistics.geometric_mean(over):.2f} ({min(over):.2f}–{max(over):.2f})" for name, over in others.items() if over]
-        rows.append([f"[{title_of(root, step)}](docs/{step}.md)", f"`{variant}`" if report else "-", problem, time, "; ".join(beside) or "-"])
+        rows.append([f"[{title_of(run.root, step)}](docs/{step}.md)", f"`{variant}`" if report else "-", problem, time, "; ".join(beside) or "-"])
     return markdown(["step", "variant", "problem", "time", "speed over that of others"], rows, "lllrl")
 
 
-@table("odd_elements")
-def odd_elements_table(root, device, direction):
+@measured("odd_elements")
+def odd_elements_table(run, direction):
     """What an ∞, a NaN or the like in one element costs (benchmarks/cliffs.py): the time over that of clean input, at most, by input and place."""
     most = {}  # {place: {input: ratio}}
-    for row in read_json(root, f"results/{device}/cliffs.json")["groups"]["values"]:
+    for row in run.read("cliffs.json")["groups"]["values"]:
         of, element, *place = row["name"].split(", ")
         if of == direction:
             ratios, name = most.setdefault(", ".join(place), {}), element.split()[0]
@@ -665,12 +686,12 @@ def odd_elements_table(root, device, direction):
     return markdown(["odd element in", *inputs], rows, "l" + "r" * len(inputs))
 
 
-@table("shared_heads")
-def shared_heads_table(root, device):
+@measured("shared_heads")
+def shared_heads_table(run):
     """The backward pass where heads share a key/value head (benchmarks/cliffs.py): the speed over FlashAttention-2, and in brackets over a
     group that is not split over blocks."""
     cells = {}  # {heads and tokens: {dim and mask: {what it is compared with: speed}}}
-    for row in read_json(root, f"results/{device}/cliffs.json")["groups"]["shared heads"]:
+    for row in run.read("cliffs.json")["groups"]["shared heads"]:
         heads, tokens, *problem = row["name"].removeprefix("backward, 1 × ").split(", ")
         cells.setdefault(f"{heads}, {tokens}", {}).setdefault(", ".join(problem), {})[row["of"]] = 1 / row["ratio"]
     problems = list(dict.fromkeys(problem for row in cells.values() for problem in row))
@@ -679,14 +700,14 @@ def shared_heads_table(root, device):
     return markdown(["query heads / key/value heads", *problems], rows, "l" + "r" * len(problems))
 
 
-@table("measured_on")
-def measured_on(root, program):
+@measured("measured_on")
+def measured_on(run, program):
     """The machine of a benchmark beside PyTorch's kernels, and where its numbers are."""
-    path = f"{RESULTS}/{program}.json"
-    m = read_json(root, path)["machine"]
+    file = f"{program}.json"
+    m = run.read(file)["machine"]
     cudnn = f"{m['cudnn'] // 10000}.{m['cudnn'] // 100 % 100}.{m['cudnn'] % 100}"
     torch = m["torch"].partition("+")[0]
-    return f"One {m['name']}, {m['date'][:10]}: CUDA {m['nvcc']}, driver {m['driver_version']}, PyTorch {torch}, cuDNN {cudnn}. The numbers: `{path}`."
+    return f"One {m['name']}, {m['date'][:10]}: CUDA {m['nvcc']}, driver {m['driver_version']}, PyTorch {torch}, cuDNN {cudnn}. The numbers: `{run.path(file)}`."
 
 
 # ---- what a program printed ----
@@ -736,19 +757,19 @@ def predecessor_of(rung, rungs):
     return before
 
 
-@table("rungs")
-def rungs_table(root, step, *shapes):
+@measured("rungs")
+def rungs_table(run, step, *shapes):
     """Every rung of a step's ladder beside its predecessor: the lines that it adds (tools/measure/ladder.py), what nvcc made of its kernel
     (results/machine_code, by `make sass UPDATE=1`), and how fast that is. Files without a ladder's header are left out."""
     if not shapes:
         raise TableError("rungs: no shape was named")
-    measured = {shape: report for (name, shape), report in benchmarks(root).items() if name == step}
+    measured = {shape: report for (_, shape), report in run.benchmarks(step).items()}
     if not measured:
         return ""
     if unknown := [shape for shape in shapes if shape not in measured]:
         raise TableError(f"{step} was not measured at {unknown[0]} (it was at: {', '.join(measured)})")
-    rungs = {rung.path.name: rung for rung in ladder.variant_rungs(root / "steps" / step)}
-    file = root / "results" / "machine_code" / f"{step}.json"
+    rungs = {rung.path.name: rung for rung in ladder.variant_rungs(run.root / "steps" / step)}
+    file = run.root / "results" / "machine_code" / f"{step}.json"
     machine = json.loads(file.read_text()) if file.is_file() else {"shapes": {}, "kernels": {}}
     has_mma = any(kernel["loop"] for kernel in machine["kernels"].values())
     rows, columns = {rung: [] for rung in rungs.values() if rung.variant}, []
@@ -777,17 +798,17 @@ def rungs_table(root, step, *shapes):
     return markdown(header, rows.values(), "ll" + "r" * (len(header) - 2)) if rows else ""
 
 
-@table("rung")
-def rung_measured(root, step, variant, *shapes):
+@measured("rung")
+def rung_measured(run, step, variant, *shapes):
     """A sentence for one rung's "Measured": its time at each shape, and how much faster it is than its predecessor."""
-    if variant not in ladder.variants_of(root / "steps" / step):
+    if variant not in ladder.variants_of(run.root / "steps" / step):
         raise TableError(f"{step} has no variant {variant}")
-    rungs = {rung.path.name: rung for rung in ladder.variant_rungs(root / "steps" / step)}
+    rungs = {rung.path.name: rung for rung in ladder.variant_rungs(run.root / "steps" / step)}
     own = next((rung for rung in rungs.values() if rung.variant == variant), None)
     before = predecessor_of(own, rungs) if own else None
-    said = []
+    said, measured_there = [], run.benchmarks(step)
     for shape in shapes:
-        report = benchmarks(root).get((step, shape))
+        report = measured_there.get((step, shape))
         results = by_variant(report) if report else {}
         if variant not in results:
             continue
@@ -796,7 +817,7 @@ def rung_measured(root, step, variant, *shapes):
             ratio = results[before.variant]["times_ms"]["median"] / results[variant]["times_ms"]["median"]
             text += f", {ratio:.2f} times the speed of `{before.variant}`"
         said.append(text)
-    return f"**Measured.** {'; '.join(said)}." if said else "**Measured.** No run of this variant is committed yet."
+    return f"**Measured on one {run.device.upper()}.** {'; '.join(said)}." if said else "**Measured.** No run of this variant is committed yet."
 
 
 # ---- mutants, from what `make mutate UPDATE=1` wrote ----

@@ -5,8 +5,8 @@ step 03 its softmax, the steps of attention what lies between Q, K, V and O, and
 and V. Step 07 does both on a longer input, under a mask of blocks (data/minilm_long). What each variant writes is checked by the step
 itself, and compared with the layer in double precision; gradients are compared with those of PyTorch's autograd, of step 07 with NumPy's.
 The simulator counts bytes and bank conflicts; it runs the variants that take it long on a part of the input, and the table says on which.
-Beside its counts stand the times that results/ holds for an H200. A GPU runs all on the whole and measures times itself, and the counts are
-then those that results/ holds for it. Step 00 has no variants: its program runs as it is. What a step does here, its tests/steps/NN_name/tour.py says.
+Beside its counts stand the times that results/ holds for a GPU, an H200. A GPU runs all on the whole and measures times itself, and the counts
+are then those that results/ holds. Step 00 has no variants: its program runs as it is. What a step does here, its tests/steps/NN_name/tour.py says.
 Writes build/tour/ladder.png and build/tour/report.html, which tells the steps in order, with the words of docs/ladder.md. Exit status 1 if a
 check failed.
 """
@@ -33,11 +33,16 @@ import numpy as np
 from markdown_it import MarkdownIt
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
-from tools.measure.committed import SHORT_SHAPES, benchmarks, by_variant, described
+from tools.measure.committed import SHORT_SHAPES, Results, by_variant, described
 from tools.measure.layers import WHOLE, Layer
 from tools.measure.profiling import ncu
 from tools.measure.profiling.launch import SECTOR, from_ncu, from_report
-from tools.measure.profiling.machine import floor_seconds, machine_of, quantity
+from tools.measure.profiling.machine import (
+    floor_seconds,
+    machine_of,
+    measured_on,
+    quantity,
+)
 
 ROOT = Path(__file__).resolve().parents[2]
 OUT = ROOT / "build" / "tour"
@@ -49,10 +54,11 @@ NOTE = (
     "bank conflicts and host time are those of the part: they are not scaled up. A column with “/ output” divides by the count of numbers that the "
     "variant writes, so it compares parts with wholes, to a thousandth. “MB predicted” does not: a product reads all of A for a part of its columns, too."
 )
-H200_NOTE = (
-    "“H200 time” was not measured on this machine. It is the time of the whole input on an NVIDIA H200, from results/h200/bench.json. A dash: no "
+COMMITTED_NOTE = (
+    "“{gpu} time” was not measured on this machine. It is the time of the whole input on an NVIDIA {gpu}, from results/{device}/bench.json. A dash: no "
     "time of this problem is committed."
 )
+COUNTS_NOTE = "Bytes that were asked for, and bank conflicts, were counted by Nsight Compute on an NVIDIA {gpu} (results/{device})."
 
 
 def plan(root=ROOT):
@@ -118,10 +124,9 @@ def counted(stop, report, on_gpu):
     if not stop.inputs or (on_gpu and stop.mask):  # what results/ holds has another mask
         return {}
     if on_gpu:
-        profile = ROOT / "results" / "h200" / f"ncu_{stop.step}.csv"
         try:
-            launches = from_ncu(ncu.measured(profile)["tour"], report)
-        except (OSError, KeyError, ncu.NcuError):  # none is stored, or it is of other variants
+            launches = from_ncu(Results(ROOT).profile(stop.step)["tour"], report)
+        except (KeyError, ncu.NcuError):  # none is stored, or it is of other variants
             return {}
     else:
         launches = from_report(report)
@@ -145,13 +150,14 @@ class Row:
     requested: float | None
     conflicts: float | None
     gpu_seconds: float | None  # None in the simulator
-    h200_seconds: float | None  # of the whole input, as results/ has it; None on a GPU, which measures itself
+    committed_seconds: float | None  # of the whole input, as results/ has it; None on a GPU, which measures itself
     host_seconds: float | None  # of the host that simulates; None on a GPU
     floor: float | None  # seconds; None where nobody measured what this GPU can do
     error: float | None  # over allowed; None: not finite, or never written
     off: dict  # {file: how far it is from the layer in double precision, relative to its largest value}
     ok: bool
     note: str = ""  # of its stop
+    counted_on: str | None = None  # the device whose counts results/ holds; None in the simulator, which counts itself
 
     def cells(self):
         missing = lambda value, text: "-" if value is None else text(value)
@@ -166,7 +172,7 @@ class Row:
             "bank conflicts": missing(self.conflicts, lambda value: f"{value:,.0f}"),
             "conflicts / output": missing(self.conflicts, lambda value: f"{value / self.outputs:.2f}"),
             "GPU time, µs": missing(self.gpu_seconds, lambda seconds: f"{seconds * 1e6:.4g}"),
-            "H200 time, µs": missing(self.h200_seconds, lambda seconds: f"{seconds * 1e6:.4g}"),
+            f"{times_of()} time, µs": missing(self.committed_seconds, lambda seconds: f"{seconds * 1e6:.4g}"),
             "of the roof": missing(self.floor, lambda floor: f"{100 * floor / self.gpu_seconds:.1f} %"),
             "host time, s": missing(self.host_seconds, lambda seconds: f"{seconds:.2f}"),
             "error / allowed": missing(self.error, lambda value: f"{value:.2f}"),
@@ -175,11 +181,23 @@ class Row:
         }
 
 
-committed = functools.cache(lambda: benchmarks(ROOT))
+@functools.cache
+def committed_run():
+    results = Results(ROOT)
+    return results.benchmarks(), results.device
+
+
+def committed():
+    return committed_run()[0]
+
+
+def times_of():
+    """The device whose times results/ holds, as columns call it."""
+    return committed_run()[1].upper()
 
 
 def committed_times(step, shape):
-    """{variant: seconds on an H200}, from results/; nothing where that shape was not measured."""
+    """{variant: seconds}, from results/; nothing where that shape was not measured."""
     report = committed().get((step, shape))
     return {name: result["times_ms"]["median"] / 1000 for name, result in by_variant(report).items()} if report else {}
 
@@ -188,7 +206,7 @@ def rows_of(stop, report, counts):
     """One for each variant that ran."""
     on_gpu = report["backend"] == "gpu"
     known = machine_of(ROOT, report["device"]["name"]) if on_gpu else None
-    on_h200 = committed_times(stop.step, "tour") if stop.variant != "default" and not stop.mask and not on_gpu else {}
+    elsewhere = committed_times(stop.step, "tour") if stop.variant != "default" and not stop.mask and not on_gpu else {}
     rows = []
     for result in report["results"]:
         folder = folder_of(stop) / (result["variant"] if stop.variant == "all" else "")
@@ -210,13 +228,14 @@ def rows_of(stop, report, counts):
                 requested=requested,
                 conflicts=conflicts,
                 gpu_seconds=result["times_ms"]["median"] / 1000 if on_gpu else None,
-                h200_seconds=on_h200.get(result["variant"]),
+                committed_seconds=elsewhere.get(result["variant"]),
                 host_seconds=result["host_seconds"],
                 floor=sum(floors) if floors else None,
                 error=None if None in ratios else max(ratios),
                 off=off,
                 ok=bool(result["verdict"]["pass"] and not result["findings"] and all(value <= TOLERANCE[stop.dtype] for value in off.values())),
                 note=stop.note,
+                counted_on=measured_on(ROOT, stop.step) if on_gpu and requested is not None else None,
             )
         )
     return rows
@@ -301,7 +320,8 @@ def draw(rows, layer, lse):
 def note_on(rows):
     notes = [NOTE] * any(row.part != WHOLE for row in rows)
     notes += dict.fromkeys(row.note for row in rows if row.note)
-    notes += [H200_NOTE] * any(row.h200_seconds is not None for row in rows)
+    notes += [COMMITTED_NOTE.format(gpu=times_of(), device=times_of().lower())] * any(row.committed_seconds is not None for row in rows)
+    notes += [COUNTS_NOTE.format(gpu=device.upper(), device=device) for device in sorted({row.counted_on for row in rows} - {None})]
     return " ".join(notes)
 
 
@@ -351,14 +371,14 @@ def said_of_counts(rows):
 
 
 def table_of_step(step, rows):
-    """The table of one step; in the simulator with a column more, for the times of an H200 at a large problem."""
+    """The table of one step; in the simulator with a column more, for committed times at a large problem."""
     table = [{column: cell for column, cell in row.items() if column != "step"} for row in table_of(rows)]
     shape = next((shape for shape in SHORT_SHAPES if shape != "tour" and committed_times(step, shape)), None)
     if shape is None or rows[0].gpu_seconds is not None:
         return table
     times, problem = committed_times(step, shape), described(committed()[step, shape])
     cell = lambda name: quantity(times[name], "s") if name in times else "-"
-    return [row | {f"H200 time, {problem}": cell(row["variant"])} for row in table]
+    return [row | {f"{times_of()} time, {problem}": cell(row["variant"])} for row in table]
 
 
 def write_report(rows, where, layer, note, printed=None):
