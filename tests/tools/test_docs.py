@@ -13,6 +13,8 @@ ROOT = Path(__file__).resolve().parents[2]
 
 from tools.book import blocks, calls, pages, pictures, prose, quotes, tables
 from tools.measure import ceilings
+from tools.measure.committed import read_json
+from tools.measure.profiling.machine import quantity
 
 KERNEL = """\
 // A file.
@@ -165,7 +167,7 @@ def test_code_that_holds_fences_gets_a_longer_fence(repository):
 
 def numbers(root, name):
     """A table for the tests: one file of results/."""
-    return tables.markdown(["n"], [[tables.read_json(root, f"results/{name}.json")["n"]]], "r")
+    return tables.markdown(["n"], [[read_json(root, f"results/{name}.json")["n"]]], "r")
 
 
 @pytest.fixture
@@ -213,7 +215,7 @@ def test_a_table_has_one_function():
     [(4.25e12, "4.25 TB/s"), (51e12, "51 TB/s"), (0.0021, "2.1 mB/s"), (999.6, "1e+03 B/s"), (0, "0 B/s")],
 )
 def test_quantities_have_a_prefix(value, text):
-    assert tables.quantity(value, "B/s") == text
+    assert quantity(value, "B/s") == text
 
 
 PROBLEM = {"family": "attention", "batch": 1, "heads": 12, "seq_q": 207, "seq_k": 207, "dim": 32, "causal": False, "dtype": "fp32"}
