@@ -12,7 +12,7 @@ Runs what is built in build/gpu and writes into --out:
     cliffs.json     problems of steps 05, 06 and 07 that take far longer than a neighbour (benchmarks/cliffs.py), where a Python has PyTorch
     training.json   a transformer block trained with steps 05 and 06, and with PyTorch's attention (benchmarks/training.py), where a Python has PyTorch
     ncu_STEP.csv    Nsight Compute's raw page for every kernel of the step, at its fixed shapes and large ones
-    ncu_calibration.csv, ncu_calibration_ampere.csv, ncu_calibration_hopper.csv   the same for the kernels of tests/simt/calibration_*.cu,
+    ncu_calibration.csv, ncu_calibration_ampere.csv, ncu_calibration_hopper.csv   the same for the kernels of tests/programs/calibration_*.cu,
                     which the simulator's counters are held to
     log.txt         all output
 With --step or --only, what is run replaces its like in --out, and the rest stays. Tests and sanitizers share the GPU, several at a time; what is timed or counted has it alone.

@@ -1,6 +1,6 @@
 """What the simulator saw, condensed to what the book's pictures are drawn from: writes results/sim/*.json.
 
-fragments.json        which element of a matrix lies where in the registers of a warp (tests/simt/fragments.cu)
+fragments.json        which element of a matrix lies where in the registers of a warp (tests/programs/fragments.cu)
 NN_name_WHAT.json     what a step's tests/steps/NN_name/traces.py finds in traces of its kernels: observations(build) has all of a step's, by name
 """
 

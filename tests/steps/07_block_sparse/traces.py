@@ -1,6 +1,6 @@
 """What the plan of step 07 makes of some masks, for the book's pictures (tools/measure/traces.py). Tiles have 128 queries and 64 keys.
 
-lists    which tiles of keys each tile of queries visits under some masks (tests/simt/sparse_plan.cpp)
+lists    which tiles of keys each tile of queries visits under some masks (tests/programs/sparse_plan.cpp)
 order    how long the lists are, in the order of the work items, before and after long ones are split
 """
 
