@@ -9,8 +9,6 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 from tools.measure.profiling import ncu
 from tools.measure.profiling.machine import DEVICES, quantity
 
-SHORT_SHAPES = ("16k", "16k × 4k", "4k", "tour")  # of the README's ladder: the first of these at which a step was measured
-
 
 class ResultError(Exception):
     """A committed result that is missing or not right; its text says which."""

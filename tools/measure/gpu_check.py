@@ -36,13 +36,12 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 from tools.measure.profiling import ncu
 from tools.measure.shapes import (
     BENCHED,
+    CONTENDERS,
     FIXED,
-    GEMM_PEERS,
     LAYERED,
     PEERS,
     PROFILED,
     SANITIZED,
-    SOFTMAX_PEERS,
     making_inputs,
 )
 
@@ -289,10 +288,8 @@ def main():
         measured = []
         for name in steps:
             check.begin(f"bench {name}")
-            if name == "02_tiled_gemm":
-                run_peers(check, here, "gemm_peers", GEMM_PEERS)
-            if name == "03_online_softmax":
-                run_peers(check, here, "softmax_peers", SOFTMAX_PEERS)
+            for program, contenders in CONTENDERS.get(name, {}).items():
+                run_peers(check, here, program, contenders)
             for program in PEERS.get(name, []):
                 if program not in measured:  # packed_peers and dropout_peers are of two steps, cliffs of three
                     measured.append(program)

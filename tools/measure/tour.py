@@ -33,7 +33,7 @@ import numpy as np
 from markdown_it import MarkdownIt
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
-from tools.measure.committed import SHORT_SHAPES, Results, by_variant, described
+from tools.measure.committed import Results, by_variant, described
 from tools.measure.layers import WHOLE, Layer
 from tools.measure.profiling import ncu
 from tools.measure.profiling.launch import SECTOR, from_ncu, from_report
@@ -43,6 +43,7 @@ from tools.measure.profiling.machine import (
     measured_on,
     quantity,
 )
+from tools.measure.shapes import SHOWN_AT
 
 ROOT = Path(__file__).resolve().parents[2]
 OUT = ROOT / "build" / "tour"
@@ -373,7 +374,7 @@ def said_of_counts(rows):
 def table_of_step(step, rows):
     """The table of one step; in the simulator with a column more, for committed times at a large problem."""
     table = [{column: cell for column, cell in row.items() if column != "step"} for row in table_of(rows)]
-    shape = next((shape for shape in SHORT_SHAPES if shape != "tour" and committed_times(step, shape)), None)
+    shape = next((shape for shape in SHOWN_AT.get(step, []) if shape != "tour" and committed_times(step, shape)), None)
     if shape is None or rows[0].gpu_seconds is not None:
         return table
     times, problem = committed_times(step, shape), described(committed()[step, shape])

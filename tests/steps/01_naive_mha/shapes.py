@@ -22,3 +22,6 @@ BENCHED = {
     "4k": ["--heads", "16", "--seq-q", "4096", "--dim", "64"],
     "4k causal": ["--heads", "16", "--seq-q", "4096", "--dim", "64", "--causal"],
 }
+
+RUNGS_AT = ["4k"]
+SHOWN_AT = ["tour", "4k"]

@@ -5,9 +5,9 @@ import statistics
 
 from tools.book.tables.peers import torch_peers
 from tools.book.tables.registry import markdown, measured_table
-from tools.measure.committed import SHORT_SHAPES, by_variant, described, median
+from tools.measure.committed import by_variant, described, median
 from tools.measure.profiling.machine import quantity
-from tools.measure.shapes import SPEED_OVER
+from tools.measure.shapes import SHOWN_AT, SPEED_OVER
 
 
 @measured_table("times")
@@ -55,18 +55,15 @@ def softmax_table(run):
     return markdown(["x and y over time (share of a copy)", *columns], rows, "l" + "r" * len(columns))
 
 
-LADDER_SHAPES = ("tour", "4k", "16k × 4k", "d 64 4096", "d 128 4096", "16k", "16k-d128", "16k backward", "16k-d128 backward")
-
-
 @measured_table("ladder")
 def ladder_table(run, step=None):
     """Every variant of every step. Steps that were measured at the same problems share a table; both passes of a step have one each. Of one
     step alone, if it is named."""
     by_step = {}
     for (name, shape), report in run.benchmarks(step).items():
-        if shape in LADDER_SHAPES:
+        if shape in SHOWN_AT.get(name, []):
             of_pass = report["results"][0]["problem"]["family"]
-            by_step.setdefault((name, of_pass), []).append((LADDER_SHAPES.index(shape), described(report), by_variant(report)))
+            by_step.setdefault((name, of_pass), []).append((SHOWN_AT[name].index(shape), described(report), by_variant(report)))
     shared = {}  # {problems: rows}
     for (name, _), measured in sorted(by_step.items()):
         columns = sorted(measured, key=lambda column: column[:2])
@@ -98,6 +95,11 @@ def speeds_over(run, step):
     return variants[0], {other: [speed for of in ours for speed in named(of, other)] for other in asked["others"]}
 
 
+def large_first(step):
+    """Where the README's ladder looks for a time: a large problem, else the tour's."""
+    return sorted(SHOWN_AT.get(step, []), key=lambda shape: shape == "tour")
+
+
 def title_of(root, step):
     """The heading of a step's page; its folder's name where it has none."""
     page = root / "docs" / f"{step}.md"
@@ -111,7 +113,7 @@ def ladder_short_table(run):
     rows = []
     for step in sorted(path.name for path in (run.root / "steps").glob("[0-9][0-9]_*") if path.is_dir()):
         measured = run.benchmarks()
-        report = next((measured[step, shape] for shape in SHORT_SHAPES if (step, shape) in measured), None)
+        report = next((measured[step, shape] for shape in large_first(step) if (step, shape) in measured), None)
         variant, others = speeds_over(run, step)
         problem = time = "-"
         if report:
