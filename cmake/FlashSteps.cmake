@@ -294,7 +294,7 @@ function(register_catch_test name)
   endforeach()
 endfunction()
 
-# add_pytest(cli/cli_gemm [LONG | ONLY_LONG] [STEP step | EXCEPT steps…]): tests/cli/test_cli_gemm.py, one ctest entry, "cli_gemm"; with LONG,
+# add_pytest(cli/cli_gemm [LONG | ONLY_LONG] [STEP step | EXCEPT steps…]): tests/cli/test_cli_gemm.py, or what the folder tests/cli/cli_gemm has, one ctest entry, "cli_gemm"; with LONG,
 # what it marks as long is another one, cli_gemm_long; with ONLY_LONG there is but that one. With STEP, the entry is "cli_gemm_STEP", bears the step's label, and runs what has the
 # step's name in it; with EXCEPT, it runs the rest. `entries` lists them. tests/tools/test_registered.py: none is forgotten.
 set(FLASHSTEPS_PYTHON "${PROJECT_SOURCE_DIR}/.venv/bin/python" CACHE FILEPATH "The Python that tools/bootstrap set up")
@@ -302,7 +302,11 @@ function(add_pytest path)
   cmake_parse_arguments(PARSE_ARGV 1 pytest "LONG;ONLY_LONG" "STEP" "EXCEPT")
   get_filename_component(folder ${path} DIRECTORY)
   get_filename_component(name ${path} NAME)
-  set(command ${FLASHSTEPS_PYTHON} -m pytest -q -rs -p no:cacheprovider tests/${folder}/test_${name}.py)
+  set(files tests/${folder}/test_${name}.py)
+  if(NOT EXISTS ${PROJECT_SOURCE_DIR}/${files})
+    file(GLOB files CONFIGURE_DEPENDS RELATIVE ${PROJECT_SOURCE_DIR} ${PROJECT_SOURCE_DIR}/tests/${path}/test_*.py)
+  endif()
+  set(command ${FLASHSTEPS_PYTHON} -m pytest -q -rs -p no:cacheprovider ${files})
   if(pytest_STEP)
     list(APPEND command -k ${pytest_STEP})
     string(APPEND name _${pytest_STEP})

@@ -105,7 +105,7 @@ Wavefronts wavefronts_of(std::span<const PendingAccess> request) {
 }
 
 // Of a copy that goes past L1: what is counted are the 32-byte sectors of shared memory that each 128-byte line fills. (Found
-// by measuring: tests/simt/calibration_ampere.cu. Where source and destination lie alike it is the number of sectors read.)
+// by measuring: tests/programs/calibration_ampere.cu. Where source and destination lie alike it is the number of sectors read.)
 std::uint64_t sectors_past_l1(std::span<const PendingAccess> copies) {
   constexpr std::uintptr_t line_bytes = 128;
   std::set<std::pair<std::uintptr_t, std::uintptr_t>> filled;
@@ -181,7 +181,7 @@ Wavefronts Counters::matrices(const void* pc, Kind kind, std::span<const std::ui
   ++counts.requests;
   Wavefronts total{};
   // One wavefront for each matrix, if its rows lie in different banks. (Measured: of ldmatrix by
-  // tests/simt/calibration_ampere.cu, of stmatrix by calibration_hopper.sm_90.cu.)
+  // tests/programs/calibration_ampere.cu, of stmatrix by calibration_hopper.sm_90.cu.)
   for (std::size_t first = 0; first < rows.size(); first += 8) {
     std::array<PendingAccess, 8> matrix;
     for (std::size_t r = 0; r < 8; ++r)

@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 from conftest import BIN, ROOT
 
-from tools.book import tables
+from tools.book.tables.profiles import metric as number_of
+from tools.measure.committed import Results, by_variant, read_json
 from tools.measure.profiling import bounds, ncu
 from tools.measure.profiling.machine import MMA_CYCLES
 
@@ -31,8 +32,8 @@ def prose(page):
 
 def measured(step, shape):
     """{variant: result} of the committed benchmark."""
-    (found,) = [report for (name, at), report in tables.benchmarks(ROOT).items() if name[:2] == step and at == shape]
-    return tables.by_variant(found)
+    (found,) = [report for (name, at), report in Results(ROOT, "h200").benchmarks().items() if name[:2] == step and at == shape]
+    return by_variant(found)
 
 
 def says(value, text):
@@ -113,7 +114,7 @@ def launches(step, shape):
     first = {}
     for launch in ncu.measured(path)[shape]:
         first.setdefault(ncu.base_name(launch["Kernel Name"]), launch)
-    return {name: lambda metric, launch=launch: tables.metric(launch, metric) for name, launch in first.items()}
+    return {name: lambda metric, launch=launch: number_of(launch, metric) for name, launch in first.items()}
 
 
 def per_mma(launch):
@@ -222,7 +223,7 @@ def page_05():
 def page_05b():
     kernels = launches("05", "4k-d128")
     for variant in ("pipeline", "edge_masks", "folded_scale", "registers", "addresses", "rows_32", "lazy_rescale", "tuned"):
-        main = tables.read_json(ROOT, "results/machine_code/05_flash_v2.json")["kernels"]
+        main = read_json(ROOT, "results/machine_code/05_flash_v2.json")["kernels"]
         (loop,) = [entry["loop"] for name, entry in main.items() if re.fullmatch(rf"flash_{variant}<__half, (TunedTile<)?128>+", name)]
         yield f"| `{variant}` | {loop['instructions'] / loop['HMMA']:.2f} | {per_mma(kernels[f'flash_{variant}']):.2f} |"
     ours = ("attention_peers", "tuned", "FlashAttention-2")

@@ -2,6 +2,7 @@
 
 import importlib.util
 import json
+import shutil
 import sys
 from pathlib import Path
 
@@ -12,6 +13,8 @@ ROOT = Path(__file__).resolve().parents[2]
 
 from tools.book import blocks, calls, pages, pictures, prose, quotes, tables
 from tools.measure import ceilings
+from tools.measure.committed import read_json
+from tools.measure.profiling.machine import quantity
 
 KERNEL = """\
 // A file.
@@ -164,7 +167,7 @@ def test_code_that_holds_fences_gets_a_longer_fence(repository):
 
 def numbers(root, name):
     """A table for the tests: one file of results/."""
-    return tables.markdown(["n"], [[tables.read_json(root, f"results/{name}.json")["n"]]], "r")
+    return tables.markdown(["n"], [[read_json(root, f"results/{name}.json")["n"]]], "r")
 
 
 @pytest.fixture
@@ -212,7 +215,7 @@ def test_a_table_has_one_function():
     [(4.25e12, "4.25 TB/s"), (51e12, "51 TB/s"), (0.0021, "2.1 mB/s"), (999.6, "1e+03 B/s"), (0, "0 B/s")],
 )
 def test_quantities_have_a_prefix(value, text):
-    assert tables.quantity(value, "B/s") == text
+    assert quantity(value, "B/s") == text
 
 
 PROBLEM = {"family": "attention", "batch": 1, "heads": 12, "seq_q": 207, "seq_k": 207, "dim": 32, "causal": False, "dtype": "fp32"}
@@ -270,7 +273,7 @@ def test_the_passes_of_a_step_have_tables_of_their_own_in_the_ladder(repository)
         write_bench(repository, shape, problem=PROBLEM | {"family": family}, step="07_block_sparse")
         reports += json.loads(path.read_text())
     path.write_text(json.dumps(reports))
-    forward, backward = tables.make(repository, "ladder", []).split("\n\n")
+    forward, backward, _ = tables.make(repository, "ladder", []).split("\n\n")
     assert forward.startswith("| step | variant | 12 heads, 207 tokens, d = 32 |")
     assert backward.startswith("| step | variant | backward, 12 heads, 207 tokens, d = 32 |")
 
@@ -302,13 +305,49 @@ def test_tables_of_kernels_come_from_the_profiles(repository):
     rates = {"copy_bytes_per_second": {"value": 4.25e12}, "fp32_flops_per_second": {"value": 51e12}}
     (repository / "docs" / "machine" / "h200.json").write_text(json.dumps({"ceilings": rates}))
     (repository / "results" / "h200" / "ncu_01_naive_mha.csv").write_text(PROFILE)
-    rows = tables.make(repository, "kernels", ["01_naive_mha", "tour"]).splitlines()[2:]
+    rows = tables.make(repository, "kernels", ["01_naive_mha", "tour"]).splitlines()[2:-2]
     assert rows == [
         "| `add` | 2 µs | 2.5 µs | 32.0 | 4.0 | 90 % | 50 % | 1 MB | 2 kB |",
         "| `scale` | - | 1 µs | 4.0 | - | 0 % | 0 % | 0 B | 0 B |",
     ]
     with pytest.raises(tables.TableError, match="has no shape 4k"):
         tables.make(repository, "kernels", ["01_naive_mha", "4k"])
+
+
+def test_a_table_takes_and_names_the_device_of_its_run(repository):
+    write_bench(repository, "tour")
+    h200, h100 = (repository / "results" / device / "bench.json" for device in ("h200", "h100"))
+    h100.parent.mkdir()
+    reports = json.loads(h200.read_text())
+    reports[0]["results"][0]["times_ms"]["median"] = 3.0
+    h100.write_text(json.dumps(reports + [{**reports[0], "step": "02_new"}]))
+    made = lambda *arguments: tables.make(repository, "times", arguments).splitlines()
+    assert made("01_naive_mha")[2::3] == ["| `slow` | 2 ms (0.5) |", "*Measured on one H200.*"]  # the first that has the step
+    assert made("01_naive_mha", "on=h100")[2::3] == ["| `slow` | 3 ms (0.5) |", "*Measured on one H100.*"]
+    assert made("02_new")[2::3] == ["| `slow` | 3 ms (0.5) |", "*Measured on one H100.*"]
+    assert made("02_new", "on=h200") == []
+    with pytest.raises(tables.TableError, match="results/a100 does not exist"):
+        made("01_naive_mha", "on=a100")
+    with pytest.raises(tables.TableError, match="does not take the arguments"):
+        tables.make(repository, "profile_rows", ["on=h100"])  # which is of no device
+    for device in ("h200", "h100"):
+        (repository / "results" / device / "parity.json").write_text("{}")
+    assert tables.make(repository, "parity", []).endswith("\n\n*Measured on one H200 and one H100.*")
+    assert tables.make(repository, "parity", ["on=h100"]).endswith("\n\n*Measured on one H100.*")
+
+
+def test_numbers_of_one_table_are_of_one_device(repository):
+    """Of a step that was profiled on the second device, the floors are that one's, too."""
+    write_bench(repository, "tour")
+    folder = repository / "results" / "h100"
+    shutil.copytree(repository / "results" / "h200", folder)
+    (folder / "ncu_01_naive_mha.csv").write_text(PROFILE)
+    (repository / "docs" / "machine").mkdir()
+    for device, rate in (("h200", 4.25e12), ("h100", 2.125e12)):
+        rates = {"copy_bytes_per_second": {"value": rate}, "fp32_flops_per_second": {"value": 51e12}}
+        (repository / "docs" / "machine" / f"{device}.json").write_text(json.dumps({"ceilings": rates}))
+    table = tables.make(repository, "kernels", ["01_naive_mha", "tour"]).splitlines()
+    assert table[2].startswith("| `add` | 4 µs | 2.5 µs |") and table[-1] == "*Measured on one H100.*"
 
 
 def test_the_programs_know_the_ceilings_that_the_book_shows():
@@ -334,7 +373,7 @@ def test_bursts_stand_beside_sustained_rates(repository):
     assert "No run" in tables.make(repository, "bursts", [])
     (repository / "results" / "h200").mkdir(parents=True)
     (repository / "results" / "h200" / "ceilings.json").write_text(json.dumps(MEASURED))
-    assert tables.make(repository, "bursts", []).splitlines()[2:] == [
+    assert tables.make(repository, "bursts", []).splitlines()[2:-2] == [
         "| copy | 4.26 TB/s | 4.25 TB/s | 1980 MHz |",
         "| mma.sync | 690 TFLOP/s | 615 TFLOP/s | - |",
     ]
@@ -360,7 +399,7 @@ def test_peers_stand_in_one_table_and_wrong_results_in_none(repository):
     path = repository / "results" / "h200" / "gemm_peers.json"
     path.parent.mkdir(parents=True)
     path.write_text(json.dumps(peers(("roof of mma.sync", "", 0.002, 1.0), ("tuned", "ok", 0.0025, 0.8))))
-    assert tables.make(repository, "gemm_peers", ["burst"]).splitlines()[2:] == ["| roof of mma.sync | 500 (1.000) |", "| tuned | 400 (0.800) |"]
+    assert tables.make(repository, "gemm_peers", ["burst"]).splitlines()[2:-2] == ["| roof of mma.sync | 500 (1.000) |", "| tuned | 400 (0.800) |"]
     assert tables.make(repository, "gemm_peers", ["sustained"]).splitlines()[3] == "| tuned | 200 |"
     with pytest.raises(tables.TableError, match="neither burst nor sustained"):
         tables.make(repository, "gemm_peers", ["fast"])
@@ -376,7 +415,7 @@ def test_the_softmax_stands_beside_a_copy(repository):
     path.write_text(json.dumps(peers(("copy", "", 0.25, 1.0), ("tuned", "ok", 0.5, 0.5), work="bytes", share="of_copy")))
     table = tables.make(repository, "softmax_peers", ["burst"]).splitlines()
     assert table[0] == "| TB/s (share of the copy) | 4k |"
-    assert table[2:] == ["| copy | 4 (1.000) |", "| tuned | 2 (0.500) |"]
+    assert table[2:-2] == ["| copy | 4 (1.000) |", "| tuned | 2 (0.500) |"]
     assert tables.make(repository, "softmax_peers", ["sustained"]).splitlines()[3] == "| tuned | 1 |"
 
 
@@ -408,12 +447,12 @@ def test_attention_stands_beside_its_peers_and_wrong_results_in_no_table(reposit
     path = repository / "results" / "h200" / "attention_peers.json"
     path.parent.mkdir(parents=True)
     path.write_text(json.dumps(attention_peers()))
-    assert tables.make(repository, "attention_peers", ["burst"]).splitlines()[0::2] == [
+    assert tables.make(repository, "attention_peers", ["burst"]).splitlines()[0:-2:2] == [
         "| TFLOP/s, bursts | `tuned` | FA2 | cuDNN | memory-efficient | of FA2 | of cuDNN | of the roof |",
         "| a cell | 375 | 300 | - | - | 1.25 (1.12–1.38) | - | 0.60 (0.54–0.66) |",
     ]
     assert tables.make(repository, "attention_peers", ["sustained"]).splitlines()[2] == "| a cell | 188 (1500) | 150 | - | - | 320 |"
-    assert tables.make(repository, "attention_claims", []).splitlines()[2:] == ["| speed | 1.15 | 1.250 |", "| other | - | 0.500 |"]
+    assert tables.make(repository, "attention_claims", []).splitlines()[2:-2] == ["| speed | 1.15 | 1.250 |", "| other | - | 0.500 |"]
     with pytest.raises(tables.TableError, match="neither burst nor sustained"):
         tables.make(repository, "attention_peers", ["fast"])
     path.write_text(json.dumps(attention_peers(tuned={"verdict": "WRONG"})))
@@ -460,7 +499,7 @@ def test_softmax_is_shown_as_a_rate_and_as_a_share_of_a_copy(repository):
     write_bench(repository, "long rows", problem=SOFTMAX, step="03_online_softmax")
     (repository / "docs" / "machine").mkdir()
     (repository / "docs" / "machine" / "h200.json").write_text(json.dumps({"ceilings": {"copy_bytes_per_second": {"value": 4.25e12}}}))
-    assert tables.make(repository, "softmax", []).splitlines() == [
+    assert tables.make(repository, "softmax", []).splitlines()[:-2] == [
         "| x and y over time (share of a copy) | 1000 × 2125, fp16 |",
         "| --- | ---: |",
         "| `slow` | 4.25 GB/s (0.001) |",  # 8.5 MB in 2 ms
@@ -475,7 +514,7 @@ def test_steps_that_were_measured_at_the_same_problems_share_a_table_of_the_ladd
         write_bench(repository, "tour", "ragged", problem=problem, step=step)
         reports += json.loads(path.read_text())
     path.write_text(json.dumps(reports))
-    first, second = tables.make(repository, "ladder", []).split("\n\n")
+    first, second, _ = tables.make(repository, "ladder", []).split("\n\n")
     assert first.splitlines()[0] == "| step | variant | 12 heads, 207 tokens, d = 32 |"
     assert [line.split("]")[0] for line in first.splitlines()[2:]] == ["| [01", "| [01", "| [04", "| [04"]
     assert second.splitlines()[0::2] == ["| step | variant | 12 heads, 207 tokens, d = 32, fp16 |", "| [05](05_flash_v2.md) | `slow` | 2 ms |"]
@@ -495,7 +534,7 @@ def test_the_readmes_ladder_has_a_row_for_each_step_with_its_best_variant_and_ot
     for step in ("00_first", "01_naive_mha", "02_tiled_gemm", "05_flash_v2", "07_block_sparse"):
         (repository / "steps" / step).mkdir()
     write(repository, "# 01 · Naive\n\nText.\n", "docs/01_naive_mha.md")
-    short = lambda: tables.make(repository, "ladder_short", []).splitlines()[2:]
+    short = lambda: tables.make(repository, "ladder_short", []).splitlines()[2:-2]
     assert short()[0] == "| [00_first](docs/00_first.md) | - | - | - | - |"
     assert short()[4] == "| [07_block_sparse](docs/07_block_sparse.md) | - | - | - | - |"
     reports = []
@@ -533,7 +572,7 @@ def test_the_slowest_odd_element_of_an_input_and_place_is_shown(repository):
     (repository / "results" / "h100").mkdir(parents=True)
     report = {"groups": {"values": [{"name": name, "ratio": ratio} for name, ratio in names.items()]}}
     (repository / "results" / "h100" / "cliffs.json").write_text(json.dumps(report))
-    assert tables.make(repository, "odd_elements", ["h100", "forward"]).splitlines() == [
+    assert tables.make(repository, "odd_elements", ["forward"]).splitlines()[:-2] == [
         "| odd element in | Q | V |",
         "| --- | ---: | ---: |",
         "| first row | 1.50 | 2.00 |",
@@ -547,7 +586,7 @@ def test_shared_heads_are_shown_by_problem_with_the_speed_over_others(repository
     ratios = {"8/1 heads, 64 tokens, d 64": (0.5, 1.25, 0.1), "8/1 heads, 64 tokens, d 64, causal": (0.8, 1, 0.5)}
     rows = [{"name": f"backward, 1 × {name}", "of": of, "ratio": ratio} for name, made in ratios.items() for of, ratio in zip(others, made, strict=True)]
     (repository / "results" / "h100" / "cliffs.json").write_text(json.dumps({"groups": {"shared heads": rows}}))
-    assert tables.make(repository, "shared_heads", ["h100"]).splitlines() == [
+    assert tables.make(repository, "shared_heads", []).splitlines()[:-2] == [
         "| query heads / key/value heads | d 64 | d 64, causal |",
         "| --- | ---: | ---: |",
         "| 8/1 heads, 64 tokens | 2.00 (10.0) | 1.25 (2.0) |",
@@ -663,7 +702,7 @@ def test_rungs_stand_beside_their_predecessors(rungs):
     write_machine_code(rungs)
     table = tables.make(rungs, "rungs", ["01_naive_mha", "4k"]).splitlines()
     assert table[0] == "| rung | predecessor | added lines | registers | instructions per mma | TFLOP/s | × predecessor |"
-    assert table[2:] == [
+    assert table[2:-2] == [
         "| `slow` | - | - | 20 | - | 0.5 | - |",  # the kernel in the rung's own file
         "| `fast` | `slow` | 2 | 128 | 1.56 | 2 | 4.00 |",  # the kernel with mma; lines beside the file before, the time beside `slow`'s
         "| `short` | `fast` (option) | 0 | - | - | - | - |",
@@ -687,9 +726,9 @@ def test_what_is_not_measured_says_so_until_it_is(rungs):
 
 def test_what_a_rung_measured_is_a_sentence_beside_its_predecessor(rungs):
     assert tables.make(rungs, "rung", ["01_naive_mha", "fast", "4k", "none", "large"]) == (
-        "**Measured.** 500 µs at `4k`, 4.00 times the speed of `slow`; 500 µs at `large`, 4.00 times the speed of `slow`."
+        "**Measured on one H200.** 500 µs at `4k`, 4.00 times the speed of `slow`; 500 µs at `large`, 4.00 times the speed of `slow`."
     )
-    assert tables.make(rungs, "rung", ["01_naive_mha", "slow", "4k"]) == "**Measured.** 2 ms at `4k`."
+    assert tables.make(rungs, "rung", ["01_naive_mha", "slow", "4k"]) == "**Measured on one H200.** 2 ms at `4k`."
     assert tables.make(rungs, "rung", ["01_naive_mha", "new", "4k"]) == "**Measured.** No run of this variant is committed yet."
     with pytest.raises(tables.TableError, match="01_naive_mha has no variant quick"):
         tables.make(rungs, "rung", ["01_naive_mha", "quick", "4k"])

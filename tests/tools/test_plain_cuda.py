@@ -13,7 +13,7 @@ from tools.measure import deleted_barrier
 ROOT = Path(__file__).resolve().parents[2]
 SCRIPT = ROOT / "cmake" / "plain_cuda.py"
 FIRST = ROOT / "steps" / "00_first_kernel" / "first_kernel.cu"
-FAULTS = "tests/simt/plain_cuda.cu"
+FAULTS = "tests/programs/plain_cuda.cu"
 
 specification = importlib.util.spec_from_file_location("plain_cuda", SCRIPT)
 plain_cuda = importlib.util.module_from_spec(specification)

@@ -20,7 +20,7 @@ from tools.measure.profiling.machine import machine
 
 STEP = "01_naive_mha"
 SMALLEST = profile_step.FIXED[STEP]["smallest"]
-H200 = machine(ROOT)
+H200 = machine(ROOT, "h200")
 CSV = ROOT / "results" / "h200" / f"ncu_{STEP}.csv"
 OPTIONS = ["--step", "01", "--sim-build", str(BIN.parent)]
 

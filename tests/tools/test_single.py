@@ -215,7 +215,7 @@ def compiler():
     """Compiles and links as the build does a program of one file of kernels."""
     if not (BIN.parent / "compile_commands.json").exists() or "sim" not in BIN.parent.name:
         pytest.skip("only with a build of the simulator")
-    return Rebuild(BIN.parent, ROOT / "tests" / "simt" / "fragments.cu", "tests/fragments")
+    return Rebuild(BIN.parent, ROOT / "tests" / "programs" / "fragments.cu", "tests/fragments")
 
 
 def simulated(compiler, folder, step, name, change=None):

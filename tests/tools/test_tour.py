@@ -4,22 +4,26 @@ import json
 import shutil
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
 
-from tools.measure import tour
+from tools.measure import layers, tour
+from tools.measure.shapes import FIXED
 
+TOY = Path(__file__).with_name("toy_step")
+MASKED_STEP = "07_block_sparse"
 NAMES = ("memory_l1_wavefronts_shared", "memory_l1_wavefronts_shared_ideal", "l1tex__t_sectors_pipe_lsu_mem_global_op_ld.sum")
 
 
 @pytest.fixture(scope="module")
 def layer():
-    return tour.Layer()
+    return layers.Layer()
 
 
 def test_the_truth_of_the_attention_gives_the_models_own_output(layer):
-    weight, bias = (np.load(tour.LAYER / f"out_proj_{name}.npy").astype(np.float64) for name in ("weight", "bias"))
+    weight, bias = (np.load(layers.LAYER / f"out_proj_{name}.npy").astype(np.float64) for name in ("weight", "bias"))
     y = layer.o.transpose(1, 0, 2).reshape(len(layer.x), -1) @ weight.T + bias
     assert np.abs(y - layer.y).max() <= 1e-5 * np.abs(layer.y).max()
 
@@ -35,13 +39,24 @@ def test_each_step_of_the_ladder_is_a_stop_with_inputs_that_give_its_truth(layer
     assert softmax.truth["y"].shape == (12 * 207, 207)
 
 
+def test_a_step_joins_the_tour_by_its_own_folder_alone(layer, tmp_path):
+    shutil.copytree(tour.ROOT / "tests" / "steps", tmp_path / "tests" / "steps", ignore=lambda _, names: {name for name in names if "." in name} - {"tour.py"})
+    before = [stop.step for stop in tour.stops(layer, tmp_path)]
+    assert before == [stop.step for stop in tour.stops(layer)]
+    shutil.copytree(TOY / "tests", tmp_path / "tests", dirs_exist_ok=True)
+    *others, toy = tour.stops(layer, tmp_path)
+    assert [stop.step for stop in others] == before and toy.step == "99_toy"
+    np.testing.assert_allclose(toy.truth["y"].sum(-1), 1)
+    assert list(tour.programs(tmp_path)) == ["00_first_kernel"]
+
+
 def stop_of(layer, step):
     return next(stop for stop in tour.stops(layer) if stop.step == step and stop.inputs)
 
 
 def test_the_gradients_are_the_slopes_of_the_loss(layer):
     stop = stop_of(layer, "06_backward")
-    weight, bias = (np.load(tour.LAYER / f"out_proj_{name}.npy").astype(np.float64) for name in ("weight", "bias"))
+    weight, bias = (np.load(layers.LAYER / f"out_proj_{name}.npy").astype(np.float64) for name in ("weight", "bias"))
 
     def loss_from_o(o):
         y = o.transpose(1, 0, 2).reshape(len(layer.x), -1) @ weight.T + bias
@@ -64,17 +79,17 @@ def test_the_gradients_are_the_slopes_of_the_loss(layer):
         (stop.truth["dv"], lambda some: loss(q, k, some), v),
     ):
         np.testing.assert_allclose((gradient * way).sum(), slope(function, at, way), rtol=1e-6)
-    part = tour.part_of(stop, layer)
+    part = stop.shorter(stop)
     assert part.part == "3 of 12 heads" and {name: len(values) for name, values in part.inputs.items()} == dict.fromkeys(["q", "k", "v", "do"], 3)
     for name in ("dq", "dk", "dv"):
         np.testing.assert_array_equal(part.truth[name], stop.truth[name][:3])
 
 
 def test_the_masked_attention_and_its_gradients_are_those_of_the_stored_mask(layer):
-    forward, backward = (stop for stop in tour.stops(layer) if stop.step == tour.MASKED_STEP)
+    forward, backward = (stop for stop in tour.stops(layer) if stop.step == MASKED_STEP)
     q, k, v = (forward.inputs[name] for name in "qkv")
-    blocks = np.load(tour.LONG_LAYER / "block_mask.npy")[0]
-    types = np.load(tour.LONG_LAYER / "head_type.npy")
+    blocks = np.load(layers.LONG_LAYER / "block_mask.npy")[0]
+    types = np.load(layers.LONG_LAYER / "head_type.npy")
     assert set(types) == {0, 1} and not blocks[types == 1].all(axis=(1, 2)).any() and forward.tokens(layer) == 512
 
     def output(q, k, v):
@@ -93,13 +108,13 @@ def test_the_masked_attention_and_its_gradients_are_those_of_the_stored_mask(lay
 
 
 def check_layer(folder):
-    done = subprocess.run([sys.executable, tour.LAYER / "make.py", "--check", "--out", folder], check=False, capture_output=True, text=True)
+    done = subprocess.run([sys.executable, layers.LAYER / "make.py", "--check", "--out", folder], check=False, capture_output=True, text=True)
     return done.returncode, done.stderr
 
 
 def test_the_stored_layer_passes_its_own_check_and_a_spoiled_gradient_does_not(tmp_path):
-    assert check_layer(tour.LAYER) == (0, "")
-    shutil.copytree(tour.LAYER, tmp_path, dirs_exist_ok=True)
+    assert check_layer(layers.LAYER) == (0, "")
+    shutil.copytree(layers.LAYER, tmp_path, dirs_exist_ok=True)
     for name, spoil in (("do", lambda x: x[:, :, ::-1]), ("dk", lambda x: x * np.float32(32**0.5)), ("dv", lambda x: np.where(x == x.max(), np.nan, x))):
         right = np.load(tmp_path / f"{name}.npy")
         np.save(tmp_path / f"{name}.npy", np.ascontiguousarray(spoil(right), "<f4"))
@@ -112,7 +127,7 @@ def test_the_stored_layer_passes_its_own_check_and_a_spoiled_gradient_does_not(t
 
 def test_a_part_of_the_attention_is_the_first_heads_of_the_real_one(layer):
     whole = stop_of(layer, "04_flash_v1")
-    part = tour.part_of(whole, layer)
+    part = whole.shorter(whole)
     assert part.part == "3 of 12 heads"
     for name in "qkv":
         np.testing.assert_array_equal(part.inputs[name], getattr(layer, name)[:3])
@@ -124,7 +139,7 @@ def test_a_part_of_the_attention_is_the_first_heads_of_the_real_one(layer):
 
 def test_a_part_of_the_product_is_its_first_columns(layer):
     whole = stop_of(layer, "02_tiled_gemm")
-    part = tour.part_of(whole, layer)
+    part = whole.shorter(whole)
     assert part.part == "288 of 1152 columns"
     np.testing.assert_array_equal(part.inputs["a"], whole.inputs["a"])
     np.testing.assert_array_equal(part.inputs["b"], whole.inputs["b"][:288])
@@ -133,20 +148,20 @@ def test_a_part_of_the_product_is_its_first_columns(layer):
 
 
 def test_in_the_simulator_each_variant_runs_by_itself_the_long_ones_on_the_part(layer):
-    jobs = tour.jobs_of(stop_of(layer, "05_flash_v2"), layer, ["scalar", "tuned", "your_own"])
+    jobs = tour.jobs_of(stop_of(layer, "05_flash_v2"), ["scalar", "tuned", "your_own"])
     assert [(job.variant, job.part, len(job.truth["o"])) for job in jobs] == [
         ("scalar", "3 of 12 heads", 3),
         ("tuned", "whole", 12),
         ("your_own", "whole", 12),
     ]
-    assert all(job.part == "whole" for job in tour.jobs_of(stop_of(layer, "03_online_softmax"), layer, ["online", "in_turns"]))
+    assert all(job.part == "whole" for job in tour.jobs_of(stop_of(layer, "03_online_softmax"), ["online", "in_turns"]))
 
 
-def test_the_variants_called_long_exist():
+def test_the_variants_called_long_exist(layer):
     tool = tour.ROOT / "tools" / "learn" / "single.py"
     listed = subprocess.run([sys.executable, tool, "--list"], capture_output=True, text=True, check=True).stdout
     there_are = {tuple(line.split()) for line in listed.splitlines()}
-    called = {(step, name) for step, names in tour.LONG.items() for name in names}
+    called = {(stop.step, name) for stop in tour.stops(layer) for name in stop.long}
     assert called and called <= there_are
 
 
@@ -163,7 +178,7 @@ def test_a_run_is_given_the_part_and_one_worker_and_on_a_gpu_the_whole(tmp_path,
     binary.write_text(STEP)
     binary.chmod(0o755)
     whole = stop_of(layer, "05_flash_v2")
-    (job,) = tour.jobs_of(whole, layer, ["scalar"])
+    (job,) = tour.jobs_of(whole, ["scalar"])
     asked = tour.run_stop(binary, job, on_gpu=False)["asked"]
     assert asked[asked.index("--variant") + 1] == "scalar" and asked[asked.index("--sim-workers") + 1] == "1" and "--counters" in asked
     given = np.load(f"{asked[asked.index('--input') + 1]}/k.npy")
@@ -176,10 +191,10 @@ def test_a_run_is_given_the_part_and_one_worker_and_on_a_gpu_the_whole(tmp_path,
 
 def test_a_run_under_a_mask_is_given_the_mask_as_it_is_and_asks_on_one_row_first(tmp_path, monkeypatch, layer):
     monkeypatch.setattr(tour, "OUT", tmp_path / "out")
-    binary = tmp_path / tour.MASKED_STEP
+    binary = tmp_path / MASKED_STEP
     binary.write_text(STEP)
     binary.chmod(0o755)
-    forward, backward = (stop for stop in tour.stops(layer) if stop.step == tour.MASKED_STEP)
+    forward, backward = (stop for stop in tour.stops(layer) if stop.step == MASKED_STEP)
     for stop in (forward, backward):
         asked = tour.run_stop(binary, stop, on_gpu=False)["asked"]
         assert ("--backward" in asked) == (stop is backward)
@@ -202,9 +217,9 @@ def ran(tmp_path, monkeypatch):
     monkeypatch.setattr(tour, "OUT", tmp_path)
     truth = np.array([[1.0, -4.0]])
 
-    def make(written=truth, backend="sim", name="FlashSteps simulator", part="whole", gradients=None, **changes):
+    def make(written=truth, backend="sim", name="FlashSteps simulator", part="whole", gradients=None, note="", counts=None, **changes):
         files = gradients or {"y": written}  # as they were written
-        stop = tour.Stop("09_some", "its product", {"x": truth}, [], dict.fromkeys(files, truth), part=part)
+        stop = layers.Stop("09_some", "its product", {"x": truth}, [], dict.fromkeys(files, truth), part=part, note=note)
         folder = tmp_path / "09_some" / "_".join(files) / "fast"
         folder.mkdir(parents=True, exist_ok=True)
         for file, values in files.items():
@@ -222,7 +237,7 @@ def ran(tmp_path, monkeypatch):
             **changes,
         }
         report = {"backend": backend, "device": {"name": name}, "results": [result], "skipped": []}
-        (row,) = tour.rows_of(stop, report, tour.counted(stop, report, backend == "gpu"))
+        (row,) = tour.rows_of(stop, report, counts or tour.counted(stop, report, backend == "gpu"))
         return row
 
     return make
@@ -253,13 +268,18 @@ def test_a_row_of_gradients_says_how_far_each_of_them_is_off(ran):
     right, wrong = [[1.0, -4.0]], [[1.0, -2.0]]
     row = ran(gradients={"dq": right, "dk": right, "dv": right})
     assert (row.outputs, row.ok) == (6, True)
-    assert "PyTorch" in tour.note_on([row]) and "not scaled" not in tour.note_on([row]) and "mask" not in tour.note_on([row])
-    masked = tour.replace(row, step=tour.MASKED_STEP)
-    assert "mask" in tour.note_on([masked]) and "PyTorch" not in tour.note_on([masked])
     for name in ("dq", "dk", "dv"):
         row = ran(gradients={"dq": right, "dk": right, "dv": right} | {name: wrong})
         assert row.cells()["off the model"] == "dq 0.0e+00 dk 0.0e+00 dv 0.0e+00".replace(f"{name} 0.0e+00", f"{name} 5.0e-01")
         assert not row.ok
+
+
+def test_each_note_of_a_stop_stands_once_below_the_table_and_in_the_steps_order(ran, layer):
+    rows = [ran(note="of gradients"), ran(part="3 of 12 heads", note="of gradients"), ran(note="of a mask"), ran()]
+    assert tour.note_on(rows) == f"{tour.NOTE} of gradients of a mask" and tour.note_on(rows[3:]) == ""
+    notes = {stop.step: stop.note for stop in tour.stops(layer) if stop.note}
+    assert list(notes) == ["06_backward", MASKED_STEP]
+    assert "PyTorch" in notes["06_backward"] and "mask" in notes[MASKED_STEP]
 
 
 def test_on_a_gpu_there_are_times_and_no_counts_that_nobody_stored(ran):
@@ -267,6 +287,13 @@ def test_on_a_gpu_there_are_times_and_no_counts_that_nobody_stored(ran):
     assert (cells["GPU time, µs"], cells["of the roof"], cells["host time, s"]) == ("2", "50.0 %", "-")  # 4.25 MB at 4.25 TB/s
     assert (cells["MB asked for"], cells["bank conflicts"]) == ("-", "-")
     assert ran(backend="gpu", name="another").cells()["of the roof"] == "-"
+
+
+def test_counts_on_a_gpu_that_were_stored_name_the_device_that_was_counted_on(ran):
+    row = ran(backend="gpu", name="NVIDIA H100", counts={"fast": (2e6, 5)})
+    assert (row.cells()["MB asked for"], row.cells()["bank conflicts"]) == ("2.00", "5")
+    assert "Nsight Compute on an NVIDIA H200 (results/h200)" in tour.note_on([row])
+    assert tour.note_on([ran(), ran(backend="gpu")]) == ""  # counted here; nowhere
 
 
 def test_times_of_the_gpu_and_of_the_host_never_share_a_column(ran):
@@ -313,7 +340,7 @@ def test_the_report_tells_the_steps_in_order_with_their_questions_ideas_and_coun
     rows = [ran(), ran(part="3 of 12 heads")]
     rows = [tour.replace(row, step="05_flash_v2", variant=name, requested=asked) for row, name, asked in zip(rows, ["scalar", "tuned"], [80, 20])]
     tour.draw(rows, layer, None)
-    tour.write_report([tour.replace(rows[0], step="99_new"), *rows], "the simulator", layer, "a note", "add: 3 elements & 0 wrong\n")
+    tour.write_report([tour.replace(rows[0], step="99_new"), *rows], "the simulator", layer, "a note", {"00_first_kernel": "add: 3 elements & 0 wrong\n"})
     page = (tour.OUT / "report.html").read_text()
     told = tour.story()
     texts = ["<h2>00 · A first kernel</h2>", told["00"].question, "<pre>add: 3 elements &amp; 0 wrong\n</pre>", "<h2>99_new</h2>", "<td>scalar</td>"]
@@ -338,6 +365,7 @@ def test_without_a_gpu_the_committed_times_of_an_h200_stand_beside_the_counts(ra
     problem = {"family": "softmax", "rows": 8, "cols": 9, "dtype": "fp16"}
     report = {"results": [{"variant": "fast", "problem": problem, "verdict": {"pass": True}, "times_ms": {"median": 0.25}}]}
     monkeypatch.setattr(tour, "committed", lambda: {("09_some", "tour"): report, ("09_some", "4k"): report})
+    monkeypatch.setitem(tour.SHOWN_AT, "09_some", ["tour", "4k"])
     row = ran()
     assert row.cells()["H200 time, µs"] == "250" and row.cells()["GPU time, µs"] == "-"
     assert "not measured on this machine" in tour.note_on([row])
@@ -360,10 +388,11 @@ def test_the_committed_times_are_of_the_tours_problems(layer):
 
 @pytest.mark.parametrize(("status", "right"), [(0, True), (1, False)])
 def test_the_program_of_step_00_is_run_and_what_it_printed_is_kept(tmp_path, status, right):
-    binary = tmp_path / tour.FIRST
+    (name,) = tour.programs()
+    binary = tmp_path / name
     binary.write_text(f"#!/bin/sh\necho add: 1; echo simulator: race >&2; exit {status}\n")
     binary.chmod(0o755)
-    assert tour.run_first(binary) == (right, "add: 1\nsimulator: race\n")
+    assert tour.run_program(binary) == (right, "add: 1\nsimulator: race\n")
 
 
 @pytest.mark.parametrize(
@@ -390,8 +419,8 @@ def test_the_picture_is_drawn_with_and_without_times(ran, layer):
 
 
 def test_stored_counts_are_those_of_the_tours_shape():
-    flags = tour.FIXED["02_tiled_gemm"]["tour"]
-    shape = np.load(tour.LAYER / "in_proj_weight.npy").shape
+    flags = FIXED["02_tiled_gemm"]["tour"]
+    shape = np.load(layers.LAYER / "in_proj_weight.npy").shape
     assert flags[: 6] == ["--m", "207", "--n", str(shape[0]), "--k", str(shape[1])]
-    heads = json.loads((tour.LAYER / "layer.json").read_text())["heads"]
-    assert tour.FIXED["01_naive_mha"]["tour"] == ["--heads", str(heads), "--seq-q", "207", "--dim", str(shape[1] // heads)]
+    heads = json.loads((layers.LAYER / "layer.json").read_text())["heads"]
+    assert FIXED["01_naive_mha"]["tour"] == ["--heads", str(heads), "--seq-q", "207", "--dim", str(shape[1] // heads)]

@@ -96,6 +96,9 @@ def test_a_step_is_added_by_its_folder_alone(copy):
     assert "1_row_per_thread.cuh" in run(*python, "tools/mutate/mutate.py", "--step", "99", "--list", cwd=copy)
     assert "caught" in run(*python, "tools/mutate/mutate.py", "--step", "99", "--only", "row >= [[rows]]", cwd=copy)
     assert "row_per_thread" in run(*python, "tools/measure/profile_step.py", "--step", "99", cwd=copy)
+    told = run(*python, "tools/measure/tour.py", "sim", cwd=copy)
+    assert "99_toy: the softmax of a head" in told and "hopper" in told and "02_tiled_gemm" not in told  # which is not built
+    assert "<h2>99_toy</h2>" in (copy / "build" / "tour" / "report.html").read_text()
 
 
 @pytest.mark.long

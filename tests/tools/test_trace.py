@@ -1,6 +1,7 @@
 """--trace: what one warp did, in order, as JSON Lines; and the committed observations that the book's pictures are drawn from."""
 
 import json
+import runpy
 from collections import Counter
 from itertools import pairwise
 
@@ -292,7 +293,8 @@ def test_blocks_add_to_the_tiles_of_queries_that_they_see_in_order_and_one_tile_
 def test_rows_lie_where_they_were_stored(variant):
     """The order in which ldmatrix reads chunks, which the picture relies on, agrees with where the stores put what they had loaded."""
     chunks = json.loads((ROOT / "results" / "sim" / "02_tiled_gemm_banks.json").read_text())["variants"][variant]["chunks"]
-    load, store = traces.events_of(variant, BIN.parent)[:2]
+    gemm = runpy.run_path(str(ROOT / "tests" / "steps" / "02_tiled_gemm" / "traces.py"))
+    load, store = gemm["events_of"](variant, BIN.parent)[:2]
     for source, target in zip(load["global"]["offsets"], store["shared"]["offsets"]):
-        row, byte = divmod(source, traces.TILE_BYTES * traces.K_TILES)
+        row, byte = divmod(source, gemm["TILE_BYTES"] * gemm["K_TILES"])
         assert chunks[row][byte // 16] == target

@@ -1,4 +1,4 @@
-"""The parts of a page that are generated: quoted code (quotes.py), tables of results (tables.py) and of predictions (prose.py)."""
+"""The parts of a page that are generated: quoted code (quotes.py), tables of results (tables/) and of predictions (prose.py)."""
 
 import difflib
 import re

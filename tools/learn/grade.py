@@ -3,7 +3,7 @@
 An exercise is a folder steps/NN_name/exercises/N_name; its solution lies in solutions/NN_name/N_name, which a handout lacks.
 
     answers.json   asks for numbers, which are compared with what the step's executable predicts or the simulator counts
-                   (grading/numbers.py, and the exercise's grading.py), or for names out of a list (mysteries.py)
+                   (grading/numbers.py), or for names out of a list (mysteries.py); the exercise's grading.py says which
     task.cuh       asks for a kernel, which must pass the checker and the simulator at every shape under several schedules, and count
                    no more than the solution did (kernels.py, and the exercise's grading.py; the solution's counts: counts.json beside the task)
     task.cu        asks for plain CUDA: step 00 (plain.py)
@@ -51,7 +51,7 @@ def read_answers(path):
 
 def grade_answers(report, path):
     """An item for each answer in a file."""
-    is_mystery = report.exercise in mysteries.MYSTERIES
+    is_mystery = table.mystery_of(report.exercise) is not None
     step, name = report.exercise.split("/")
     counts = (ROOT / "steps" / step / "exercises" / name / "exercise.cu").exists()  # a program counts what is asked for
     if counts and (printed := run.build(run.BUILD / "exercises" / f"exercise_{step}_{name}")):

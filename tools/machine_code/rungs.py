@@ -9,7 +9,7 @@ results/machine_code/NN_name.json holds
          "registers": 255, "stack": 0,                                           of each thread; the stack in bytes
          "loop": {"instructions": 820, "HMMA": 256, "LDSM": 72}}}}               one round of the main loop; null without HMMA
 
-Which kernels a variant launches is what it launches in the simulator: at the shapes that shapes.LADDER names, but smaller, so that no list
+Which kernels a variant launches is what it launches in the simulator: at the shapes that shapes.RUNGS_AT names, but smaller, so that no list
 of kernels has to be kept. The main loop is the loop with the most HMMA; of several, as one without masks beside others with masks, the one
 with the fewest instructions. Its instructions are all that stand in it: those of branches that are seldom taken are counted, and an inner
 loop counts once (sass_code.Kernel.tensor_loops).
@@ -23,7 +23,7 @@ from pathlib import Path
 
 from tools.machine_code.code_listing import ROOT, Missing, output_of
 from tools.machine_code.sass_plan import short
-from tools.measure.shapes import BENCHED, LADDER
+from tools.measure.shapes import BENCHED, RUNGS_AT
 
 FOLDER = Path("results") / "machine_code"
 ARCH = "sm_90"
@@ -115,7 +115,7 @@ def nvcc_of(executable, arch):
 
 def commands(step):
     """{shape: arguments of the executable} at which the rungs of a step are compared, small."""
-    return {shape: ["--variant", "all", *small(BENCHED[step][shape])] for shape in LADDER.get(step, [])}
+    return {shape: ["--variant", "all", *small(BENCHED[step][shape])] for shape in RUNGS_AT.get(step, [])}
 
 
 def update_or_compare(fresh, update, root=ROOT):

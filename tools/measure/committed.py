@@ -1,4 +1,4 @@
-"""What is committed of the benchmarks of the steps, for the book's tables and for the tour: results/DEVICE/bench.json."""
+"""What is committed of the runs on a device, for the book's tables and for the tour: results/DEVICE/ and docs/machine/DEVICE.json."""
 
 import json
 import sys
@@ -6,10 +6,8 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from tools.measure.profiling.machine import quantity
-
-RESULTS = "results/h200"
-SHORT_SHAPES = ("16k", "16k × 4k", "4k", "tour")  # of the README's ladder: the first of these at which a step was measured
+from tools.measure.profiling import ncu
+from tools.measure.profiling.machine import DEVICES, quantity
 
 
 class ResultError(Exception):
@@ -23,11 +21,68 @@ def read_json(root, path):
     return json.loads((root / path).read_text())
 
 
-def benchmarks(root):
-    """{(step, shape): report} of the committed benchmarks; nothing before the first ones are committed."""
-    if not (root / RESULTS / "bench.json").exists():
-        return {}
-    return {(report["step"], report["shape"]): report for report in read_json(root, f"{RESULTS}/bench.json")}
+class Results:
+    """What is committed of the runs on one device: the one that is named, else the first of DEVICES that has what is asked for first. ResultError
+    for a device without results. `used`: the devices whose numbers were read."""
+
+    def __init__(self, root, device=None):
+        if device and not (root / "results" / device).is_dir():
+            raise ResultError(f"results/{device} does not exist")
+        self.root, self.device, self.used = root, device, []
+
+    def each(self):
+        """The same of each device, if none was named; what they read counts here."""
+        for device in [self.device] if self.device else DEVICES:
+            one = Results(self.root, device)
+            one.used = self.used
+            yield one
+
+    def _chosen(self, has):
+        self.device = self.device or next((device for device in DEVICES if has(device)), DEVICES[0])
+        return self.device
+
+    def path(self, file):
+        """results/DEVICE/FILE, from the root."""
+        device = self._chosen(lambda device: (self.root / "results" / device / file).is_file())
+        return f"results/{device}/{file}"
+
+    def has(self, file):
+        return (self.root / self.path(file)).is_file()
+
+    def _reading(self):
+        self.used += [self.device] * (self.device not in self.used)
+
+    def read(self, file):
+        """results/DEVICE/FILE, which is JSON; ResultError if it is not there."""
+        path = self.path(file)
+        self._reading()
+        return read_json(self.root, path)
+
+    def profile(self, step):
+        """{shape: [{metric: text}, …]} of a step's launches, by Nsight Compute; nothing before the first profile is committed."""
+        file = f"ncu_{step}.csv"
+        if not self.has(file):
+            return {}
+        self._reading()
+        return ncu.measured(self.root / self.path(file))
+
+    def machine(self):
+        """What the device can do."""
+        self._chosen(lambda device: (self.root / "docs" / "machine" / f"{device}.json").is_file())
+        self._reading()
+        return read_json(self.root, f"docs/machine/{self.device}.json")
+
+    def _benchmarks(self, device):
+        path = f"results/{device}/bench.json"
+        reports = read_json(self.root, path) if (self.root / path).is_file() else []
+        return {(report["step"], report["shape"]): report for report in reports}
+
+    def benchmarks(self, step=None):
+        """{(step, shape): report} of the committed benchmarks, of one step if it is named; nothing before the first ones are committed."""
+        found = lambda device: {key: report for key, report in self._benchmarks(device).items() if step in (None, key[0])}
+        self._chosen(found)
+        self._reading()
+        return found(self.device)
 
 
 def by_variant(report):

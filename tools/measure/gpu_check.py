@@ -12,7 +12,7 @@ Runs what is built in build/gpu and writes into --out:
     cliffs.json     problems of steps 05, 06 and 07 that take far longer than a neighbour (benchmarks/cliffs.py), where a Python has PyTorch
     training.json   a transformer block trained with steps 05 and 06, and with PyTorch's attention (benchmarks/training.py), where a Python has PyTorch
     ncu_STEP.csv    Nsight Compute's raw page for every kernel of the step, at its fixed shapes and large ones
-    ncu_calibration.csv, ncu_calibration_ampere.csv, ncu_calibration_hopper.csv   the same for the kernels of tests/simt/calibration_*.cu,
+    ncu_calibration.csv, ncu_calibration_ampere.csv, ncu_calibration_hopper.csv   the same for the kernels of tests/programs/calibration_*.cu,
                     which the simulator's counters are held to
     log.txt         all output
 With --step or --only, what is run replaces its like in --out, and the rest stays. Tests and sanitizers share the GPU, several at a time; what is timed or counted has it alone.
@@ -36,13 +36,12 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 from tools.measure.profiling import ncu
 from tools.measure.shapes import (
     BENCHED,
+    CONTENDERS,
     FIXED,
-    GEMM_PEERS,
     LAYERED,
     PEERS,
     PROFILED,
     SANITIZED,
-    SOFTMAX_PEERS,
     making_inputs,
 )
 
@@ -291,10 +290,8 @@ def main():
         measured = []
         for name in steps:
             check.begin(f"bench {name}")
-            if name == "02_tiled_gemm":
-                run_peers(check, here, "gemm_peers", GEMM_PEERS)
-            if name == "03_online_softmax":
-                run_peers(check, here, "softmax_peers", SOFTMAX_PEERS)
+            for program, contenders in CONTENDERS.get(name, {}).items():
+                run_peers(check, here, program, contenders)
             for program in PEERS.get(name, []):
                 if program not in measured:  # packed_peers and dropout_peers are of two steps, cliffs of three
                     measured.append(program)

@@ -47,10 +47,10 @@ ALWAYS = [
 ]
 OF_A_STEP = re.compile(r"(?:tests/steps|steps|solutions|results/[^/]+/exercises)/(\d\d_[a-z0-9_]+)(?:/|$)")
 OF_ALL_STEPS = {"steps/", "tests/steps/", "solutions/"}
-LOOKED_THROUGH = re.compile(r"(tests|tests/tools|tests/cli|tools(/.*)?)/$")  # by Python, for modules: another file there is no matter
+LOOKED_THROUGH = re.compile(r"(tests|tests/tools|tests/tools/exercises|tests/cli|tools(/.*)?)/$")  # by Python, for modules: another file there is no matter
 # The book's site has a page for every source that the book names, and for what is in the folders that it names. In the browser a few of
 # them are opened; that the others can be made, the test docs says.
-IN_THE_BROWSER = re.compile(r"docs/|tools/book/[^/]*$|tests/(conftest\.py|tools/(test_browser\.py|page_checks\.js))$")
+IN_THE_BROWSER = re.compile(r"docs/|tools/book/(tables/)?[^/]*$|tests/(conftest\.py|tools/(test_browser\.py|page_checks\.js))$")
 SOURCES_IN_THE_BROWSER = {
     "steps/05_flash_v2/",
     "notebooks/02_banks_and_tiles.ipynb",

@@ -17,7 +17,9 @@ REACHED     beyond these, what `make sass` runs, so that the simulator comes by 
 PROFILED    large shapes for Nsight Compute: where memory is what a real model makes of it
 SANITIZED   small, because sanitizers slow a kernel down a hundredfold, and with every irregularity
 BENCHED     what the benchmarks run
-LONG        variants that the tour runs on a part of its input, because the simulator would take up to half a minute: all are without tensor cores
+RUNGS_AT    of BENCHED, the large shapes at which a rung of the ladder is compared with its predecessor
+SHOWN_AT    of BENCHED, the shapes in docs/ladder.md, in order; the first but "tour" is the README's
+CONTENDERS  programs of benchmarks/, built with the step, that `make gpu-check` runs: {program: {shape: (arguments, the variants; none: all)}}
 PEERS       programs of benchmarks/ that `make gpu-check` runs for the step, beside PyTorch's kernels
 SPEED_OVER  what the README's table says of others: the `run` in results/, and in it the `others`; or the `share` that it gives, `of` what,
             and a word in the names of the `shapes` that count
@@ -39,35 +41,9 @@ LAYERED = list(listed("LAYERED"))
 FORWARD, FORWARD_ENDS = listed("FORWARD"), listed("FORWARD_ENDS")
 COUNTED_ON, RENAMED, NOT_MEASURED, CHANGED, NOT_COMPARED = map(listed, ("COUNTED_ON", "RENAMED", "NOT_MEASURED", "CHANGED", "NOT_COMPARED"))
 FIXED, REACHED, PROFILED, SANITIZED, BENCHED = map(listed, ("FIXED", "REACHED", "PROFILED", "SANITIZED", "BENCHED"))
-LONG, PEERS, SPEED_OVER = map(listed, ("LONG", "PEERS", "SPEED_OVER"))
+RUNGS_AT, SHOWN_AT, CONTENDERS, PEERS, SPEED_OVER = map(listed, ("RUNGS_AT", "SHOWN_AT", "CONTENDERS", "PEERS", "SPEED_OVER"))
 
 
 def making_inputs(step, flags):
     """Which launches of a shape make inputs, as ncu.raw_page takes it: {name of the argument: value}"""
     return {"forward": FORWARD.get(step), "forward_ends": FORWARD_ENDS.get(step) if "--backward" in flags else None}
-
-
-# Of BENCHED, the large shapes at which a rung of the ladder is compared with its predecessor.
-LADDER = {step: [name for name in shapes if name.removesuffix(" backward") in ("4k", "4k-d128", "16k × 4k", "16k", "16k-d128")] for step, shapes in BENCHED.items()}
-
-# What benchmarks/softmax_peers runs beside a copy of the same bytes: arguments, and the variants.
-SOFTMAX_PEERS = {
-    f"{rows} × {cols}, {dtype}": (
-        ["--rows", str(rows), "--cols", str(cols), "--dtype", dtype],
-        [*(["vectorised"] if cols <= 65536 else []), "held_parts", "in_turns", "tuned"],
-    )
-    for dtype in ("fp16", "fp32")
-    for rows, cols in ((16384, 4096), (4096, 16384), (1024, 65536), (64, 1048576))
-}
-
-# What benchmarks/gemm_peers runs beside cuBLAS and the roof of mma.sync: arguments, and the variants (none: all).
-FAST = ["pipeline", "tuned", "tuned_99k", "edges", "any_k"]
-GEMM_PEERS = {
-    "4096³ fp16": (["--m", "4096", "--n", "4096", "--k", "4096"], []),
-    "4096³ bf16": (["--m", "4096", "--n", "4096", "--k", "4096", "--dtype", "bf16"], FAST),
-    "8192³ fp16": (["--m", "8192", "--n", "8192", "--k", "8192"], FAST),
-    "8192³ bf16": (["--m", "8192", "--n", "8192", "--k", "8192", "--dtype", "bf16"], FAST),
-    "4095 × 4095 × 4096 fp16": (["--m", "4095", "--n", "4095", "--k", "4096"], FAST),
-    "4097 × 4097 × 4096 fp16": (["--m", "4097", "--n", "4097", "--k", "4096"], FAST),
-    "4096 × 4096 × 4095 fp16": (["--m", "4096", "--n", "4096", "--k", "4095"], ["any_k"]),
-}

@@ -5,8 +5,8 @@ step 03 its softmax, the steps of attention what lies between Q, K, V and O, and
 and V. Step 07 does both on a longer input, under a mask of blocks (data/minilm_long). What each variant writes is checked by the step
 itself, and compared with the layer in double precision; gradients are compared with those of PyTorch's autograd, of step 07 with NumPy's.
 The simulator counts bytes and bank conflicts; it runs the variants that take it long on a part of the input, and the table says on which.
-Beside its counts stand the times that results/ holds for an H200. A GPU runs all on the whole and measures times itself, and the counts are
-then those that results/ holds for it. Step 00 has no variants: its program runs as it is.
+Beside its counts stand the times that results/ holds for a GPU, an H200. A GPU runs all on the whole and measures times itself, and the counts
+are then those that results/ holds. Step 00 has no variants: its program runs as it is. What a step does here, its tests/steps/NN_name/tour.py says.
 Writes build/tour/ladder.png and build/tour/report.html, which tells the steps in order, with the words of docs/ladder.md. Exit status 1 if a
 check failed.
 """
@@ -18,10 +18,11 @@ import html
 import json
 import os
 import re
+import runpy
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import matplotlib
@@ -32,152 +33,53 @@ import numpy as np
 from markdown_it import MarkdownIt
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
-from tools.measure.committed import SHORT_SHAPES, benchmarks, by_variant, described
+from tools.measure.committed import Results, by_variant, described
+from tools.measure.layers import WHOLE, Layer
 from tools.measure.profiling import ncu
 from tools.measure.profiling.launch import SECTOR, from_ncu, from_report
-from tools.measure.profiling.machine import floor_seconds, machine_of, quantity
-from tools.measure.shapes import FIXED, LAYERED, LONG
+from tools.measure.profiling.machine import (
+    floor_seconds,
+    machine_of,
+    measured_on,
+    quantity,
+)
+from tools.measure.shapes import SHOWN_AT
 
 ROOT = Path(__file__).resolve().parents[2]
-LAYER = ROOT / "data" / "minilm_layer"
-LONG_LAYER = ROOT / "data" / "minilm_long"
 OUT = ROOT / "build" / "tour"
-FIRST = "00_first_kernel"  # plain CUDA: a program without variants
 # How far an output may lie from the layer in double precision, relative to its largest value. In fp16 the inputs are rounded, too.
 TOLERANCE = {"fp32": 1e-5, "fp16": 5e-3}
 MAPS = [4, 8]  # the heads that are drawn: a sharp one and a broad one
-WHOLE = "whole"
-HEADS_OF_PART, COLUMNS_OF_PART = 3, 288  # a quarter
-MASKED_STEP = "07_block_sparse"
-BLOCK = 128  # queries and keys of a block of the mask
 NOTE = (
     "Rows that are not “whole” ran on the first heads, or on the first columns of the product, because simulating all of it takes minutes. Their MB, "
     "bank conflicts and host time are those of the part: they are not scaled up. A column with “/ output” divides by the count of numbers that the "
     "variant writes, so it compares parts with wholes, to a thousandth. “MB predicted” does not: a product reads all of A for a part of its columns, too."
 )
-GRADIENT_NOTE = (
-    "Step 06 gets the dO of a loss. The loss is half the sum of squared distances, from the layer's output for a token to its input for the next token. "
-    "dq, dk and dv are compared with the gradients of this loss that PyTorch's autograd computed in double precision."
-)
-MASK_NOTE = (
-    "Step 07 computes the same layer on the model's longest input, 512 tokens, under a mask. The mask keeps the fewest blocks of 128 × 128 that hold 95 % of "
-    "the probability. “Off the model” is the distance from this masked attention in double precision, and from the gradients of half the sum of O²."
-)
-H200_NOTE = (
-    "“H200 time” was not measured on this machine. It is the time of the whole input on an NVIDIA H200, from results/h200/bench.json. A dash: no "
+COMMITTED_NOTE = (
+    "“{gpu} time” was not measured on this machine. It is the time of the whole input on an NVIDIA {gpu}, from results/{device}/bench.json. A dash: no "
     "time of this problem is committed."
 )
+COUNTS_NOTE = "Bytes that were asked for, and bank conflicts, were counted by Nsight Compute on an NVIDIA {gpu} (results/{device})."
 
 
-class Layer:
-    """The layer in double precision: q, k, v, p and o are [heads, tokens, dim], or [heads, tokens, tokens]; so are do, dq, dk and dv in
-    `gradient`, which PyTorch's autograd computed when the data was made."""
-
-    def __init__(self):
-        heads = json.loads((LAYER / "layer.json").read_text())["heads"]
-        names = ("x", "y_model", "in_proj_weight", "in_proj_bias")
-        x, y, self.weight, bias = (np.load(LAYER / f"{name}.npy").astype(np.float64) for name in names)
-        self.x, self.y = x[0], y[0]
-        tokens, width = self.x.shape
-        self.product = self.x @ self.weight.T  # without the bias
-        self.q, self.k, self.v = (self.product + bias).reshape(tokens, 3, heads, width // heads).transpose(1, 2, 0, 3)
-        self.scores = self.q @ self.k.transpose(0, 2, 1) / np.sqrt(self.q.shape[-1])
-        p = np.exp(self.scores - self.scores.max(axis=-1, keepdims=True))
-        self.p = p / p.sum(axis=-1, keepdims=True)
-        self.o = self.p @ self.v
-        self.gradient = {name: np.load(LAYER / f"{name}.npy")[0].astype(np.float64) for name in ("do", "dq", "dk", "dv")}
-        self.text = (LAYER / "tokens.txt").read_text().splitlines()[:tokens]
+def plan(root=ROOT):
+    """{step: what its tour.py says (layers.py)}, in the order of the ladder."""
+    return {path.parent.name: runpy.run_path(str(path)) for path in sorted(root.glob("tests/steps/*/tour.py"))}
 
 
-class MaskedLayer:
-    """The same layer on its model's longest input, under the mask of blocks that lies beside it, in double precision; and the gradients of half the
-    sum of O², so that dO is O. q, k, v, o, dq, dk, dv are [heads, tokens, dim]."""
-
-    def __init__(self):
-        self.q, self.k, self.v = (np.load(LONG_LAYER / f"{name}.npy")[0].astype(np.float64) for name in "qkv")
-        self.mask = {name: np.load(LONG_LAYER / f"{name}.npy") for name in ("block_mask", "head_type")}
-        blocks = self.mask["block_mask"][0] | (self.mask["head_type"] == 0)[:, None, None]  # dense heads see all
-        seen = np.repeat(np.repeat(blocks, BLOCK, axis=1), BLOCK, axis=2)
-        scale = 1 / np.sqrt(self.q.shape[-1])
-        scores = np.where(seen, scale * self.q @ self.k.transpose(0, 2, 1), -np.inf)
-        p = np.exp(scores - scores.max(axis=-1, keepdims=True))
-        p /= p.sum(axis=-1, keepdims=True)
-        self.o = p @ self.v
-        ds = p * (self.o @ self.v.transpose(0, 2, 1) - (self.o * self.o).sum(axis=-1, keepdims=True))
-        self.gradient = {"dq": scale * ds @ self.k, "dk": scale * ds.transpose(0, 2, 1) @ self.q, "dv": p.transpose(0, 2, 1) @ self.o}
-
-
-masked_layer = functools.cache(MaskedLayer)
-
-
-@dataclass
-class Stop:
-    """What a step does on the tour."""
-
-    step: str
-    what: str
-    inputs: dict  # {file: array}; none where the step reads the layer itself
-    flags: list
-    truth: dict  # {file that is compared: what it should hold}
-    dtype: str = "fp32"
-    variant: str = "all"
-    label: str = "{}"  # of its rows
-    part: str = WHOLE  # of the real input
-    mask: dict = field(default_factory=dict)  # {file: array} of a sparse mask
-
-    def tokens(self, layer):
-        return self.inputs["q"].shape[-2] if self.mask else len(layer.x)
-
-
-def dtype_of(step, otherwise):
-    """That of the step's fixed shape "tour", so that the counts which results/ holds are of the same problem."""
-    flags = FIXED.get(step, {}).get("tour", [])
-    return flags[flags.index("--dtype") + 1] if "--dtype" in flags else otherwise
-
-
-def stops(layer):
+def stops(layer, root=ROOT):
     """In the order of the ladder."""
-    heads = {"q": layer.q, "k": layer.k, "v": layer.v}
-    tokens = len(layer.x)
-
-    def attention(step, otherwise):
-        dtype = dtype_of(step, otherwise)
-        return Stop(step, f"{len(layer.q)} heads of attention", heads, ["--dtype", dtype], {"o": layer.o}, dtype)
-
-    found = [attention("01_naive_mha", "fp32")]
-    found += [Stop(step, "the whole layer", {}, ["--layer", LAYER], {"y": layer.y}, "fp32", "default", "{}, layer") for step in LAYERED]
-    product = {"a": layer.x, "b": layer.weight}
-    found.append(Stop("02_tiled_gemm", "the product that makes Q, K and V", product, ["--dtype", "fp16"], {"c": layer.product}, "fp16"))
-    scores = layer.scores.reshape(-1, tokens)
-    found.append(Stop("03_online_softmax", "its softmax", {"x": scores}, ["--dtype", "fp32"], {"y": layer.p.reshape(-1, tokens)}))
-    found += [attention("04_flash_v1", "fp16"), attention("05_flash_v2", "fp16")]
-    dtype = dtype_of("06_backward", "fp16")
-    inputs, truth = heads | {"do": layer.gradient["do"]}, {name: layer.gradient[name] for name in ("dq", "dk", "dv")}
-    found.append(Stop("06_backward", "the gradients of a loss through that attention", inputs, ["--dtype", dtype], truth, dtype))
-    masked, step = masked_layer(), MASKED_STEP
-    heads = {"q": masked.q, "k": masked.k, "v": masked.v}
-    blocks = ["--dtype", "fp16", "--block-q", str(BLOCK), "--block-k", str(BLOCK)]
-    found.append(Stop(step, "attention under a mask of blocks", heads, blocks, {"o": masked.o}, "fp16", mask=masked.mask))
-    inputs, flags = heads | {"do": masked.o}, ["--backward", *blocks]
-    return [*found, Stop(step, "gradients under that mask", inputs, flags, masked.gradient, "fp16", mask=masked.mask)]
+    return [stop for step, says in plan(root).items() if "stops" in says for stop in says["stops"](step, layer)]
 
 
-def part_of(stop, layer):
-    """The same stop on its first heads, or the first columns of its product."""
-    if "q" in stop.inputs:
-        some = slice(HEADS_OF_PART)
-        inputs, truth = ({name: values[some] for name, values in arrays.items()} for arrays in (stop.inputs, stop.truth))
-        return replace(stop, inputs=inputs, truth=truth, part=f"{HEADS_OF_PART} of {len(layer.q)} heads")
-    some = slice(COLUMNS_OF_PART)
-    inputs = {**stop.inputs, "b": stop.inputs["b"][some]}
-    truth = {"c": stop.truth["c"][:, some]}
-    return replace(stop, inputs=inputs, truth=truth, part=f"{COLUMNS_OF_PART} of {len(stop.inputs['b'])} columns")
+def programs(root=ROOT):
+    """{step: what its program does}, of those without variants."""
+    return {step: says["PROGRAM"] for step, says in plan(root).items() if "PROGRAM" in says}
 
 
-def jobs_of(stop, layer, variants):
+def jobs_of(stop, variants):
     """In the simulator: a run for each variant, so that as many go on at once as there are cores."""
-    long = LONG.get(stop.step, [])
-    return [replace(part_of(stop, layer) if name in long else stop, variant=name) for name in variants]
+    return [replace(stop.shorter(stop) if name in stop.long else stop, variant=name) for name in variants]
 
 
 def folder_of(stop):
@@ -220,13 +122,12 @@ def variants_of(binary, stop):
 
 def counted(stop, report, on_gpu):
     """{variant: (bytes that its warps asked for, bank conflicts)}, as far as they were counted, here or by Nsight Compute."""
-    if not stop.inputs or (on_gpu and stop.mask):  # what results/ holds of step 07 has another mask
+    if not stop.inputs or (on_gpu and stop.mask):  # what results/ holds has another mask
         return {}
     if on_gpu:
-        profile = ROOT / "results" / "h200" / f"ncu_{stop.step}.csv"
         try:
-            launches = from_ncu(ncu.measured(profile)["tour"], report)
-        except (OSError, KeyError, ncu.NcuError):  # none is stored, or it is of other variants
+            launches = from_ncu(Results(ROOT).profile(stop.step)["tour"], report)
+        except (KeyError, ncu.NcuError):  # none is stored, or it is of other variants
             return {}
     else:
         launches = from_report(report)
@@ -250,12 +151,14 @@ class Row:
     requested: float | None
     conflicts: float | None
     gpu_seconds: float | None  # None in the simulator
-    h200_seconds: float | None  # of the whole input, as results/ has it; None on a GPU, which measures itself
+    committed_seconds: float | None  # of the whole input, as results/ has it; None on a GPU, which measures itself
     host_seconds: float | None  # of the host that simulates; None on a GPU
     floor: float | None  # seconds; None where nobody measured what this GPU can do
     error: float | None  # over allowed; None: not finite, or never written
     off: dict  # {file: how far it is from the layer in double precision, relative to its largest value}
     ok: bool
+    note: str = ""  # of its stop
+    counted_on: str | None = None  # the device whose counts results/ holds; None in the simulator, which counts itself
 
     def cells(self):
         missing = lambda value, text: "-" if value is None else text(value)
@@ -270,7 +173,7 @@ class Row:
             "bank conflicts": missing(self.conflicts, lambda value: f"{value:,.0f}"),
             "conflicts / output": missing(self.conflicts, lambda value: f"{value / self.outputs:.2f}"),
             "GPU time, µs": missing(self.gpu_seconds, lambda seconds: f"{seconds * 1e6:.4g}"),
-            "H200 time, µs": missing(self.h200_seconds, lambda seconds: f"{seconds * 1e6:.4g}"),
+            f"{times_of()} time, µs": missing(self.committed_seconds, lambda seconds: f"{seconds * 1e6:.4g}"),
             "of the roof": missing(self.floor, lambda floor: f"{100 * floor / self.gpu_seconds:.1f} %"),
             "host time, s": missing(self.host_seconds, lambda seconds: f"{seconds:.2f}"),
             "error / allowed": missing(self.error, lambda value: f"{value:.2f}"),
@@ -279,11 +182,23 @@ class Row:
         }
 
 
-committed = functools.cache(lambda: benchmarks(ROOT))
+@functools.cache
+def committed_run():
+    results = Results(ROOT)
+    return results.benchmarks(), results.device
+
+
+def committed():
+    return committed_run()[0]
+
+
+def times_of():
+    """The device whose times results/ holds, as columns call it."""
+    return committed_run()[1].upper()
 
 
 def committed_times(step, shape):
-    """{variant: seconds on an H200}, from results/; nothing where that shape was not measured."""
+    """{variant: seconds}, from results/; nothing where that shape was not measured."""
     report = committed().get((step, shape))
     return {name: result["times_ms"]["median"] / 1000 for name, result in by_variant(report).items()} if report else {}
 
@@ -292,7 +207,7 @@ def rows_of(stop, report, counts):
     """One for each variant that ran."""
     on_gpu = report["backend"] == "gpu"
     known = machine_of(ROOT, report["device"]["name"]) if on_gpu else None
-    on_h200 = committed_times(stop.step, "tour") if stop.variant != "default" and not stop.mask and not on_gpu else {}
+    elsewhere = committed_times(stop.step, "tour") if stop.variant != "default" and not stop.mask and not on_gpu else {}
     rows = []
     for result in report["results"]:
         folder = folder_of(stop) / (result["variant"] if stop.variant == "all" else "")
@@ -314,12 +229,14 @@ def rows_of(stop, report, counts):
                 requested=requested,
                 conflicts=conflicts,
                 gpu_seconds=result["times_ms"]["median"] / 1000 if on_gpu else None,
-                h200_seconds=on_h200.get(result["variant"]),
+                committed_seconds=elsewhere.get(result["variant"]),
                 host_seconds=result["host_seconds"],
                 floor=sum(floors) if floors else None,
                 error=None if None in ratios else max(ratios),
                 off=off,
                 ok=bool(result["verdict"]["pass"] and not result["findings"] and all(value <= TOLERANCE[stop.dtype] for value in off.values())),
+                note=stop.note,
+                counted_on=measured_on(ROOT, stop.step) if on_gpu and requested is not None else None,
             )
         )
     return rows
@@ -402,14 +319,11 @@ def draw(rows, layer, lse):
 
 
 def note_on(rows):
-    masked = [row.step == MASKED_STEP for row in rows]
-    notes = {
-        NOTE: any(row.part != WHOLE for row in rows),
-        GRADIENT_NOTE: any("dq" in row.off and not with_mask for row, with_mask in zip(rows, masked, strict=True)),
-        MASK_NOTE: any(masked),
-        H200_NOTE: any(row.h200_seconds is not None for row in rows),
-    }
-    return " ".join(note for note, applies in notes.items() if applies)
+    notes = [NOTE] * any(row.part != WHOLE for row in rows)
+    notes += dict.fromkeys(row.note for row in rows if row.note)
+    notes += [COMMITTED_NOTE.format(gpu=times_of(), device=times_of().lower())] * any(row.committed_seconds is not None for row in rows)
+    notes += [COUNTS_NOTE.format(gpu=device.upper(), device=device) for device in sorted({row.counted_on for row in rows} - {None})]
+    return " ".join(notes)
 
 
 # ---- the report: a story ----
@@ -458,21 +372,21 @@ def said_of_counts(rows):
 
 
 def table_of_step(step, rows):
-    """The table of one step; in the simulator with a column more, for the times of an H200 at a large problem."""
+    """The table of one step; in the simulator with a column more, for committed times at a large problem."""
     table = [{column: cell for column, cell in row.items() if column != "step"} for row in table_of(rows)]
-    shape = next((shape for shape in SHORT_SHAPES if shape != "tour" and committed_times(step, shape)), None)
+    shape = next((shape for shape in SHOWN_AT.get(step, []) if shape != "tour" and committed_times(step, shape)), None)
     if shape is None or rows[0].gpu_seconds is not None:
         return table
     times, problem = committed_times(step, shape), described(committed()[step, shape])
     cell = lambda name: quantity(times[name], "s") if name in times else "-"
-    return [row | {f"H200 time, {problem}": cell(row["variant"])} for row in table]
+    return [row | {f"{times_of()} time, {problem}": cell(row["variant"])} for row in table]
 
 
-def write_report(rows, where, layer, note, first=None):
-    """`first`: what the program of step 00 printed."""
+def write_report(rows, where, layer, note, printed=None):
+    """`printed`: {step: what its program printed}, of those without variants."""
     picture = base64.b64encode((OUT / "ladder.png").read_bytes()).decode()
-    told, parts = story(), []
-    steps = dict.fromkeys([*([FIRST] if first is not None else []), *(row.step for row in rows)])
+    told, parts, printed = story(), [], printed or {}
+    steps = dict.fromkeys([*printed, *(row.step for row in rows)])
     for step in steps:
         of_step = [row for row in rows if row.step == step]
         chapter = told.get(step[:2]) or Chapter(step, "", "")
@@ -480,8 +394,8 @@ def write_report(rows, where, layer, note, first=None):
         if chapter.question:
             parts.append(f"<p><b>The question:</b> {MarkdownIt('commonmark').renderInline(chapter.question)}</p>")
         parts.append(as_page(chapter.idea))
-        if step == FIRST:
-            parts.append(f"<p>Here the program printed:</p><pre>{html.escape(first)}</pre>")
+        if step in printed:
+            parts.append(f"<p>Here the program printed:</p><pre>{html.escape(printed[step])}</pre>")
         if of_step:
             counts = said_of_counts(of_step)
             parts.append(f"<p><b>Counted:</b> {MarkdownIt('commonmark').renderInline(counts)}</p>" if counts else "")
@@ -498,8 +412,8 @@ def write_report(rows, where, layer, note, first=None):
     )
 
 
-def run_first(binary):
-    """(whether the program of step 00 was right, what it printed)."""
+def run_program(binary):
+    """(whether a program without variants was right, what it printed)."""
     done = subprocess.run([binary], check=False, cwd=ROOT, capture_output=True, text=True)
     return done.returncode == 0, done.stdout + done.stderr
 
@@ -516,17 +430,19 @@ def main():
 
     on_gpu = preset.startswith("gpu")
     rows, lse, where = [], None, ""
-    first_ok, first = True, None
-    if (folder / FIRST).exists():
-        first_ok, first = run_first(folder / FIRST)
-        print(f"{FIRST}: two kernels in plain CUDA ... {'done' if first_ok else 'FAILED'}")
-        print("".join(f"  {line}\n" for line in first.splitlines()), end="")
+    all_right, printed = True, {}
+    for step, what in programs().items():
+        if (folder / step).exists():
+            right, printed[step] = run_program(folder / step)
+            all_right = all_right and right
+            print(f"{step}: {what} ... {'done' if right else 'FAILED'}")
+            print("".join(f"  {line}\n" for line in printed[step].splitlines()), end="")
     with ThreadPoolExecutor(1 if on_gpu else os.cpu_count()) as pool:
         runs = []  # (stop, the step's reasons against variants, [(job, its report to be)])
         for stop in planned:
             each = stop.variant == "all" and not on_gpu
             variants, skipped = variants_of(folder / stop.step, stop) if each else ([], [])
-            runs.append((stop, skipped, jobs_of(stop, layer, variants) if each else [stop]))
+            runs.append((stop, skipped, jobs_of(stop, variants) if each else [stop]))
         # What takes longest begins first, so that no core waits for another at the end.
         longest = sorted((job for _, _, jobs in runs for job in jobs), key=lambda job: (job.part == WHOLE, bool(job.inputs)))
         reports = {id(job): pool.submit(run_stop, folder / job.step, job, on_gpu) for job in longest}
@@ -546,9 +462,9 @@ def main():
     table, note = table_of(rows), note_on(rows)
     print(f"\nThe ladder, on {where}:\n\n{as_text(table)}\n\n{note}\n")
     draw(rows, layer, lse)
-    write_report(rows, where, layer, note, first)
+    write_report(rows, where, layer, note, printed)
     print("Picture: build/tour/ladder.png   Report: build/tour/report.html")
-    sys.exit(0 if first_ok and all(row.ok for row in rows) else 1)
+    sys.exit(0 if all_right and all(row.ok for row in rows) else 1)
 
 
 if __name__ == "__main__":

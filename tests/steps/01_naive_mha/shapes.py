@@ -23,4 +23,5 @@ BENCHED = {
     "4k causal": ["--heads", "16", "--seq-q", "4096", "--dim", "64", "--causal"],
 }
 
-LONG = ["row_per_thread", "element_uncoalesced", "element_coalesced", "block_softmax", "scores_bshs"]
+RUNGS_AT = ["4k"]
+SHOWN_AT = ["tour", "4k"]

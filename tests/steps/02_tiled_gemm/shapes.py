@@ -24,6 +24,19 @@ BENCHED = {
     "4k bf16": ["--m", "4096", "--n", "4096", "--k", "4096", "--dtype", "bf16"],
 }
 
-LONG = ["element_per_thread", "shared_tile"]
+RUNGS_AT = SHOWN_AT = ["4k"]
+
+FAST = ["pipeline", "tuned", "tuned_99k", "edges", "any_k"]
+CONTENDERS = {
+    "gemm_peers": {  # beside cuBLAS and the roof of mma.sync
+        "4096³ fp16": (["--m", "4096", "--n", "4096", "--k", "4096"], []),
+        "4096³ bf16": (["--m", "4096", "--n", "4096", "--k", "4096", "--dtype", "bf16"], FAST),
+        "8192³ fp16": (["--m", "8192", "--n", "8192", "--k", "8192"], FAST),
+        "8192³ bf16": (["--m", "8192", "--n", "8192", "--k", "8192", "--dtype", "bf16"], FAST),
+        "4095 × 4095 × 4096 fp16": (["--m", "4095", "--n", "4095", "--k", "4096"], FAST),
+        "4097 × 4097 × 4096 fp16": (["--m", "4097", "--n", "4097", "--k", "4096"], FAST),
+        "4096 × 4096 × 4095 fp16": (["--m", "4096", "--n", "4096", "--k", "4095"], ["any_k"]),
+    }
+}
 # At odd sizes cuBLAS is several times slower than at these cubes, which says little about our kernels.
 SPEED_OVER = {"run": "gemm_peers", "share": "of_cublas", "of": "cuBLAS at 4096³ and 8192³", "shapes": "³"}

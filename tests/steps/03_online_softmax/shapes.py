@@ -31,4 +31,17 @@ BENCHED = {
     "64 × 1M fp32": ["--variant", "tuned", "--rows", "64", "--cols", "1048576", "--dtype", "fp32"],
 }
 
+RUNGS_AT = ["16k × 4k"]
+SHOWN_AT = ["tour", "16k × 4k"]
+
+CONTENDERS = {
+    "softmax_peers": {  # beside a copy of the same bytes
+        f"{rows} × {cols}, {dtype}": (
+            ["--rows", str(rows), "--cols", str(cols), "--dtype", dtype],
+            [*(["vectorised"] if cols <= 65536 else []), "held_parts", "in_turns", "tuned"],
+        )
+        for dtype in ("fp16", "fp32")
+        for rows, cols in ((16384, 4096), (4096, 16384), (1024, 65536), (64, 1048576))
+    }
+}
 SPEED_OVER = {"run": "softmax_peers", "share": "of_copy", "of": "a copy of the same bytes", "shapes": ""}

@@ -27,4 +27,5 @@ BENCHED = {
     "4k causal": ["--heads", "16", "--seq-q", "4096", "--dim", "64", "--causal"],
 }
 
-LONG = ["scalar_48k", "scalar_99k", "scalar"]
+RUNGS_AT = ["4k"]
+SHOWN_AT = ["tour", "4k"]

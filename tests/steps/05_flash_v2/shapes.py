@@ -62,6 +62,8 @@ BENCHED = {  # beside peers, and at more sizes: benchmarks/attention_peers.py
     "4k-d128 causal": ["--heads", "16", "--seq-q", "4096", "--dim", "128", "--causal"],
 }
 
-LONG = ["scalar"]
+RUNGS_AT = ["4k", "4k-d128"]
+SHOWN_AT = ["tour", "4k"]
+
 PEERS = ["attention_peers", "packed_peers", "dropout_peers", "cliffs"]
 SPEED_OVER = {"run": "attention_peers", "others": ["FlashAttention-2", "cuDNN"]}

@@ -67,6 +67,8 @@ BENCHED = {  # beside peers, and with more tokens: benchmarks/backward_peers.py
     "4k-d128 causal": ["--heads", "16", "--seq-q", "4096", "--dim", "128", "--causal"],
 }
 
-LONG = ["standard", "recompute"]
+RUNGS_AT = ["4k", "4k-d128"]
+SHOWN_AT = ["tour", "4k"]
+
 PEERS = ["backward_peers", "packed_peers", "dropout_peers", "training", "cliffs"]
 SPEED_OVER = {"run": "backward_peers", "others": ["FlashAttention-2", "cuDNN"]}

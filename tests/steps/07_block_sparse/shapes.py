@@ -100,6 +100,8 @@ BENCHED = {  # beside peers, and with other masks: benchmarks/sparse_peers.py
     "16k-d128 backward": ["--backward", "--heads", "16", "--seq-q", "16384", "--dim", "128", "--pattern", "random:0.25"],
 }
 
+RUNGS_AT = SHOWN_AT = ["16k", "16k-d128", "16k backward", "16k-d128 backward"]
+
 PROFILED = {name: BENCHED[name] for name in ("16k", "16k-d128 backward")}
 
 PEERS = ["sparse_peers", "cliffs"]

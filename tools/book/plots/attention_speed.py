@@ -1,9 +1,8 @@
 """Draws how fast attention is, step 05 beside other people's kernels and under the roof of mma.sync, against the sequence length.
 
-From the run in results/h200/attention_peers.json. Before one is committed there is only the roof, as step 00 measured it.
+From the run in results/DEVICE/attention_peers.json. Before one is committed there is only the roof, as step 00 measured it.
 """
 
-import json
 import sys
 from pathlib import Path
 
@@ -12,6 +11,7 @@ import matplotlib.pyplot as plt
 sys.path.insert(0, str(Path(__file__).resolve().parents[3]))
 
 from tools.book.book_picture import ROOT, SMALL, WIDTH, save
+from tools.measure.committed import Results
 
 ROOF = "roof of mma.sync"
 STYLES = {
@@ -58,7 +58,7 @@ def draw_panel(axes, found, variants, roof):
     axes.tick_params(labelsize=SMALL)
 
 
-def draw(report, roof, what="Attention forward"):
+def draw(report, roof, what="Attention forward", device="h200"):
     """The figure. `report` as benchmarks/attention_peers.py or backward_peers.py writes it."""
     figure, axes = plt.subplots(2, 2, figsize=(WIDTH, 6), sharex=True, sharey=True, layout="constrained")
     for axis, (dim, causal) in zip(axes.flat, PANELS, strict=True):
@@ -71,15 +71,14 @@ def draw(report, roof, what="Attention forward"):
         axis.set_xlabel("tokens in a sequence", fontsize=SMALL)
     handles, labels = axes[0, 0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside lower center", ncols=2, fontsize=SMALL, frameon=False)
-    figure.suptitle(f"{what} on an H200: fp16,\n16k tokens in all, heads × dim = 2048", fontsize=SMALL)
+    figure.suptitle(f"{what} on an {device.upper()}: fp16,\n16k tokens in all, heads × dim = 2048", fontsize=SMALL)
     return figure
 
 
 def from_committed_numbers():
-    path = ROOT / "results" / "h200" / "attention_peers.json"
-    report = json.loads(path.read_text()) if path.exists() else {"cells": {}, "variants": []}
-    ceilings = json.loads((ROOT / "docs" / "machine" / "h200.json").read_text())["ceilings"]
-    return draw(report, ceilings["mma_sync_flops_per_second"]["value"] / 1e12)
+    run, file = Results(ROOT), "attention_peers.json"
+    report = run.read(file) if run.has(file) else {"cells": {}, "variants": []}
+    return draw(report, run.machine()["ceilings"]["mma_sync_flops_per_second"]["value"] / 1e12, device=run.device)
 
 
 if __name__ == "__main__":

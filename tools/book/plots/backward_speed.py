@@ -1,9 +1,8 @@
 """Draws how fast the backward pass is, step 06 beside other people's kernels and under the roof of mma.sync, against the sequence length.
 
-From the run in results/h200/backward_peers.json.
+From the run in results/DEVICE/backward_peers.json.
 """
 
-import json
 import sys
 from pathlib import Path
 
@@ -11,12 +10,13 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[3]))
 
 from tools.book.book_picture import ROOT, save
 from tools.book.plots.attention_speed import draw
+from tools.measure.committed import Results
 
 
 def from_committed_numbers():
-    report = json.loads((ROOT / "results" / "h200" / "backward_peers.json").read_text())
-    ceilings = json.loads((ROOT / "docs" / "machine" / "h200.json").read_text())["ceilings"]
-    return draw(report, ceilings["mma_sync_flops_per_second"]["value"] / 1e12, "Attention backward")
+    run = Results(ROOT)
+    report = run.read("backward_peers.json")
+    return draw(report, run.machine()["ceilings"]["mma_sync_flops_per_second"]["value"] / 1e12, "Attention backward", run.device)
 
 
 if __name__ == "__main__":

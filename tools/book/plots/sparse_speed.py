@@ -1,9 +1,8 @@
 """Draws how long block-sparse attention takes, step 07 beside dense attention and FlexAttention, against the share of live blocks.
 
-From the run in results/h200/sparse_peers.json. Before one is committed, the panels say so.
+From the run in results/DEVICE/sparse_peers.json. Before one is committed, the panels say so.
 """
 
-import json
 import sys
 from pathlib import Path
 
@@ -12,6 +11,7 @@ import matplotlib.pyplot as plt
 sys.path.insert(0, str(Path(__file__).resolve().parents[3]))
 
 from tools.book.book_picture import ROOT, save
+from tools.measure.committed import Results
 
 OURS, FLEX = "ours", "FlexAttention"
 # markers and kinds of lines tell everything apart, so that nothing depends on colours
@@ -77,7 +77,7 @@ def draw_panel(axes, points, dense, shares):
     axes.tick_params(labelsize=8)
 
 
-def draw(report):
+def draw(report, device="h200"):
     """The figure. `report` as benchmarks/sparse_peers.py writes it."""
     figure, axes = plt.subplots(2, 4, figsize=(11, 6.4), layout="constrained")
     for axis, panel in zip(axes.flat, PANELS, strict=True):
@@ -94,13 +94,14 @@ def draw(report):
             labelled.setdefault(label, handle)
     if labelled:
         figure.legend(labelled.values(), labelled.keys(), loc="outside lower center", ncols=min(6, len(labelled)), fontsize=8.5, frameon=False)
-    figure.suptitle("Block-sparse attention on an H200: fp16, one sequence of 16k tokens, blocks of 128 × 128, heads × dim = 2048", fontsize=10)
+    figure.suptitle(f"Block-sparse attention on an {device.upper()}: fp16, one sequence of 16k tokens, blocks of 128 × 128, heads × dim = 2048", fontsize=10)
     return figure
 
 
 def from_committed_numbers():
-    path = ROOT / "results" / "h200" / "sparse_peers.json"
-    return draw(json.loads(path.read_text()) if path.exists() else {"cells": {}, "claims": []})
+    run, file = Results(ROOT), "sparse_peers.json"
+    report = run.read(file) if run.has(file) else {"cells": {}, "claims": []}
+    return draw(report, run.device)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """Draws who holds what in a tensor-core product: the lanes and registers of mma.m16n8k16's fragments, and what ldmatrix.x4 puts there.
 
-All of it was observed in the simulator (tests/simt/fragments.cu), and is committed as results/sim/fragments.json.
+All of it was observed in the simulator (tests/programs/fragments.cu), and is committed as results/sim/fragments.json.
 """
 
 import json

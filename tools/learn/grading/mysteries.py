@@ -6,8 +6,8 @@ import math
 import re
 import sys
 
-from tools.learn.grading.mystery_table import MYSTERIES
 from tools.learn.grading.run import ROOT
+from tools.learn.grading.table import mystery_of, step_of
 from tools.measure.profiling import bounds, digest
 from tools.measure.profiling.launch import ROWS, SECTOR, Row, cell, per_cent, quotient
 from tools.measure.profiling.machine import machine, measured_on, quantity
@@ -51,7 +51,7 @@ RATES = [
 
 
 def seal(exercise, question, answer):
-    """What stands in MYSTERIES for an answer."""
+    """What stands in a MYSTERY for an answer."""
     return hashlib.sha256(f"{exercise} {question} {answer}".encode()).hexdigest()[:12]
 
 
@@ -66,9 +66,9 @@ def opened(exercise, question, sealed, names):
 @functools.cache
 def launches_of(exercise):
     """{letter: (what Nsight Compute counted of one kernel, the change)}, and {kernel: launch} of all that it may be."""
-    mystery = MYSTERIES[exercise]
+    mystery, step = mystery_of(exercise), step_of(exercise)
     known, found = {}, {}
-    for launch in digest.committed(ROOT, measured_on(ROOT, mystery.step), mystery.step).get(mystery.case, []):
+    for launch in digest.committed(ROOT, measured_on(ROOT, step), step).get(mystery.case, []):
         known.setdefault(launch.kernel, launch)
     for letter, (kernel, change) in mystery.sealed.items():
         launch = known[opened(exercise, f"{letter}_kernel", kernel, known)]
@@ -78,7 +78,7 @@ def launches_of(exercise):
 
 def gpu_of(exercise):
     """What the device that a mystery was measured on can do."""
-    return machine(ROOT, measured_on(ROOT, MYSTERIES[exercise].step))
+    return machine(ROOT, measured_on(ROOT, step_of(exercise)))
 
 
 def rows_of(exercise):
@@ -117,7 +117,7 @@ def roofs(gpu):
 
 def table(exercise):
     """The digests without names, and the names that may be answers."""
-    (found, known), gpu, mystery = launches_of(exercise), gpu_of(exercise), MYSTERIES[exercise]
+    (found, known), gpu, mystery = launches_of(exercise), gpu_of(exercise), mystery_of(exercise)
     rows = [[row.name, *(shown(row, launch, gpu) for launch, _ in found.values())] for row in rows_of(exercise)]
     digests = digest.aligned([["", *found], *(row for row in rows if set(row[1:]) != {"-"})])
     changes = "".join(f"  {name}: {change.what}\n" for name, change in mystery.changes.items())
@@ -149,7 +149,7 @@ def not_this_bound(launch, answer, gpu):
 def why_not(exercise, launch, question, answer):
     """What in the counts of a launch speaks against an answer."""
     answer = answer if isinstance(answer, str) else ""
-    known, changes, gpu = launches_of(exercise)[1], MYSTERIES[exercise].changes, gpu_of(exercise)
+    known, changes, gpu = launches_of(exercise)[1], mystery_of(exercise).changes, gpu_of(exercise)
     if question == "kernel" and answer in known:
         # The count in which the two differ most.
         rows = [(row, row.value(known[answer], gpu) or 0, row.value(launch, gpu) or 0) for row in ROWS if row.name in KERNELS_DIFFER_IN]

@@ -7,6 +7,7 @@ BOUNDS        how much more or less than the solution it may count
 NO_MORE_WORK  True: nothing may be counted that the solution does not count
 SIZES         of plain CUDA (step 00), instead of all that: what the exercise's check takes (--quick: the first two)
 expected()    of an exercise that asks for numbers: {name: number}, predicted by the step's executable, counted by the simulator, or computed
+MYSTERY       of an exercise that asks for names, instead of all that: changes.py
 
 This file has what several of them need.
 """
@@ -83,6 +84,10 @@ def waits(kernel, most, lesson="each barrier makes a whole block wait: which two
     return Bound(BARRIERS, kernel, f"warps pass {{count}} barriers, where {{solution}} would do; {lesson}", most=most)
 
 
+def step_of(exercise):
+    return exercise.split("/")[0]
+
+
 @functools.cache
 def told(exercise):
     """What the grading.py of an exercise "NN_name/N_name" says, and that of its step: {name: value}"""
@@ -97,6 +102,11 @@ def told(exercise):
 def sizes_of(exercise):
     """What the check of plain CUDA takes; None: the exercise is another one."""
     return told(exercise).get("SIZES")
+
+
+def mystery_of(exercise):
+    """The Mystery of an exercise that asks for names; None: it is another one."""
+    return told(exercise).get("MYSTERY")
 
 
 def expected_of(exercise):

@@ -11,7 +11,7 @@ def measured_on(root, step):
     return next((device for device in DEVICES if (root / "results" / device / f"ncu_{step}.csv").is_file()), DEVICES[0])
 
 
-def machine(root, name="h200"):
+def machine(root, name):
     """docs/machine/NAME.json."""
     return json.loads((root / "docs" / "machine" / f"{name}.json").read_text())
 

@@ -11,3 +11,5 @@ PROFILED = {"1k": ["--rows", "1024", "--cols", "1024"]}
 SANITIZED = [["--rows", "19", "--cols", "103"]]
 
 BENCHED = {"1k": ["--rows", "1024", "--cols", "1024"]}
+
+RUNGS_AT = SHOWN_AT = ["1k"]

@@ -4,7 +4,7 @@
 #include "common/device/block.cuh"
 #include "common/device/memory.cuh"
 #include "common/runtime/launch.h"
-#include "tests/simt/calibration_kernels.h"
+#include "tests/programs/calibration_kernels.h"
 
 namespace calibration {
 namespace {

@@ -1,5 +1,5 @@
 // The forward plan of step 07, as its kernels make it: sparse_plan HEADS TOKENS PATTERN [--causal] [--no-splits]. Prints JSON,
-// from which the book draws its pictures (tools/measure/traces.py): the work items in their order, each with its list.
+// from which the book draws its pictures (tests/steps/07_block_sparse/traces.py): the work items, in order, with their lists.
 #include <cstdlib>
 #include <iostream>
 #include <string>

@@ -6,7 +6,7 @@
 #include "common/device/ptx/red.cuh"
 #include "common/device/ptx/shared_memory.cuh"
 #include "common/runtime/launch.h"
-#include "tests/simt/calibration_kernels.h"
+#include "tests/programs/calibration_kernels.h"
 
 namespace calibration {  // and none without a name: Nsight Compute cuts names of kernels at it
 

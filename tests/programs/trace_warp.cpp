@@ -1,5 +1,5 @@
 // Step 06 with another warp in its --trace than warp 0: trace_warp WARP OPTIONS. For kernels whose warps have roles
-// (tools/measure/traces.py). The line of the launch names warp 0 all the same.
+// (tests/steps/06_backward/traces.py). The line of the launch names warp 0 all the same.
 #include <charconv>
 #include <cstring>
 #include <iostream>

@@ -5,7 +5,7 @@
 
 #include "common/run/cli/options.h"
 #include "common/run/harness/counters.h"
-#include "tests/simt/calibration_kernels.h"
+#include "tests/programs/calibration_kernels.h"
 
 int main(int argc, char** argv) {
   if (run::simulated && argc != 2) {

@@ -1,0 +1,7 @@
+"""What step 05 does on the tour: the attention."""
+
+from tools.measure.layers import attention
+
+
+def stops(step, layer):
+    return [attention(step, layer, "fp16", long=("scalar",))]
