@@ -1,0 +1,115 @@
+// common/device/visibility.h against the definitions, pair by pair, over all small shapes and masks.
+#include <climits>
+#include <cstdlib>
+#include <string>
+#include <vector>
+
+#include "common/device/visibility.h"
+#include "tests/catch.h"
+
+namespace {
+
+struct Shape {
+  int seq_q, seq_k;
+  bool causal;
+  int window;
+};
+struct Range {
+  int first, end;
+  bool has(int n) const { return first <= n && n < end; }
+};
+
+std::string to_string(const Shape& s) {
+  return std::to_string(s.seq_q) + " × " + std::to_string(s.seq_k) + (s.causal ? ", causal" : "") + ", window " +
+         std::to_string(s.window);
+}
+
+// The definition.
+bool sees(const Shape& s, int i, int j) {
+  const int distance = i + s.seq_k - s.seq_q - j;
+  return (!s.causal || distance >= 0) && (s.window == 0 || std::abs(distance) < s.window);
+}
+
+template <class Visit>
+void for_each_mask(int seq_q, int seq_k, const Visit& visit) {
+  for (const bool causal : {false, true}) {
+    for (const int window : {0, 1, 2, 3, 5, 9, INT_MAX}) visit(Shape{seq_q, seq_k, causal, window});
+  }
+}
+template <class Visit>
+void for_each_shape(const Visit& visit) {
+  for (int seq_q = 1; seq_q <= 7; ++seq_q) {
+    for (int seq_k = 1; seq_k <= 7; ++seq_k) for_each_mask(seq_q, seq_k, visit);
+  }
+}
+
+Range keys_of(const Shape& s, int i) { return {visibility::first_key(s, i), visibility::end_key(s, i)}; }
+Range queries_of(const Shape& s, int j) { return {visibility::first_query(s, j), visibility::end_query(s, j)}; }
+
+bool ascend(const Range& a, const Range& b) { return a.first <= b.first && a.end <= b.end; }
+bool is_inside(const Range& a, int count) { return 0 <= a.first && a.first <= a.end && a.end <= count; }
+
+}  // namespace
+
+TEST_CASE("a query's keys and a key's queries are those of the definition, and their ends grow") {
+  for_each_shape([](const Shape& s) {
+    INFO(to_string(s));
+    bool right = true, in_order = true;
+    for (int i = 0; i < s.seq_q; ++i) {
+      const Range keys = keys_of(s, i);
+      in_order &= is_inside(keys, s.seq_k) && ascend(keys, keys_of(s, i + 1));  // also of the row behind the last query
+      if (s.window == 0) right &= visibility::visible_keys(s, i) == keys.end;
+      for (int j = 0; j < s.seq_k; ++j) {
+        right &= keys.has(j) == sees(s, i, j) && queries_of(s, j).has(i) == sees(s, i, j);
+      }
+    }
+    for (int j = 0; j < s.seq_k; ++j) in_order &= ascend(queries_of(s, j), queries_of(s, j + 1));
+    CHECK(right);
+    CHECK(in_order);
+  });
+}
+
+TEST_CASE("the largest lengths and windows overflow nothing") {
+  for (const int seq_q : {1, INT_MAX}) {
+    for (const int seq_k : {1, INT_MAX}) {
+      for_each_mask(seq_q, seq_k, [](const Shape& s) {
+        INFO(to_string(s));
+        for (const int i : {0, s.seq_q - 1}) {
+          for (const int j : {0, s.seq_k - 1}) {
+            const std::int64_t distance = std::int64_t{i} + s.seq_k - s.seq_q - j;
+            const bool seen = (!s.causal || distance >= 0) && (s.window == 0 || std::abs(distance) < s.window);
+            CHECK(keys_of(s, i).has(j) == seen);
+            CHECK(queries_of(s, j).has(i) == seen);
+          }
+        }
+      });
+    }
+  }
+}
+
+TEST_CASE("packed tokens see each other within their sequence alone: all ways to cut seven tokens") {
+  constexpr int tokens = 7;
+  for (int cuts = 0; cuts < 1 << (tokens - 1); ++cuts) {  // bit n: a sequence ends behind token n
+    for_each_mask(tokens, tokens, [&](const Shape& s) {
+      INFO(to_string(s) << ", cuts " << cuts);
+      const auto begins = [&](int token) { return token == 0 || cuts >> (token - 1) & 1; };
+      std::vector<Range> own(tokens);  // each token's sequence
+      for (int i = 0; i < tokens; ++i) {
+        own[i] = {i, i + 1};
+        while (!begins(own[i].first)) --own[i].first;
+        while (own[i].end < tokens && !begins(own[i].end)) ++own[i].end;
+      }
+      const auto cut = [](const Range& a, const Range& b) {
+        return Range{visibility::larger(a.first, b.first), visibility::smaller(a.end, b.end)};
+      };
+      bool right = true;
+      for (int i = 0; i < tokens; ++i) {
+        for (int j = 0; j < tokens; ++j) {
+          const bool seen = own[i].first == own[j].first && sees(s, i, j);
+          right &= cut(keys_of(s, i), own[i]).has(j) == seen && cut(queries_of(s, j), own[j]).has(i) == seen;
+        }
+      }
+      CHECK(right);
+    });
+  }
+}
