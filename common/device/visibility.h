@@ -23,7 +23,13 @@ constexpr int clamped(auto n, int all) { return n < 0 ? 0 : n < all ? static_cas
 constexpr int own_key(const auto& shape, int i) { return i + (shape.seq_k - shape.seq_q); }
 constexpr int own_query(const auto& shape, int j) { return j + (shape.seq_q - shape.seq_k); }
 
-// Without windows, query i sees the keys 0 … visible_keys(i) − 1.
+// A pair is seen if its distance, own_key(i) − j, is one of least_distance … most_distance.
+constexpr int most_distance(const auto& shape) { return shape.window > 0 ? shape.window - 1 : INT_MAX; }
+constexpr int least_distance(const auto& shape) {
+  return shape.causal ? 0 : shape.window > 0 ? -most_distance(shape) : INT_MIN;
+}
+
+// In ranges. Without windows, query i sees the keys 0 … visible_keys(i) − 1.
 constexpr int visible_keys(const auto& shape, int i) {
   return clamped(shape.causal ? own_key(shape, i) + 1 : shape.seq_k, shape.seq_k);
 }

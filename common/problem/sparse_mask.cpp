@@ -18,12 +18,6 @@ int blocks(int rows, int block) { return static_cast<int>((std::int64_t{rows} + 
 
 std::int64_t floor_div(std::int64_t a, std::int64_t b) { return a >= 0 ? a / b : -((-a + b - 1) / b); }
 
-// The first key that streaming heads count from: that of the query's sequence.
-int first_of_sequence(const Attention& shape, int query) {
-  if (!shape.is_packed()) return 0;
-  return *(std::upper_bound(shape.cu_seqlens.begin() + 1, shape.cu_seqlens.end() - 1, query) - 1);
-}
-
 // How many blocks a block of keys is away from the nearest own block of a block of queries; 0 for an own block.
 std::int64_t distance(const OwnBlocks& own, int key_block) {
   return std::max<std::int64_t>({0, std::int64_t{own.first} - key_block, std::int64_t{key_block} - own.last});
@@ -51,7 +45,7 @@ double token_pairs(const Attention& shape, const Streaming& streaming) {
   for (int i = 0; i < shape.seq_q; ++i) {
     const std::int64_t first = shape.first_key(i), last = shape.last_key(i);
     const std::int64_t own = std::int64_t{i} + shape.seq_k - shape.seq_q;
-    const std::int64_t sink_end = std::clamp(std::int64_t{first_of_sequence(shape, i)} + streaming.sink, first, last);
+    const std::int64_t sink_end = std::clamp(std::int64_t{shape.sequence_of(i).first} + streaming.sink, first, last);
     const std::int64_t local_first = std::clamp(own - streaming.local + 1, sink_end, last);
     const std::int64_t local_end = std::clamp(own + streaming.local, local_first, last);
     pairs += static_cast<double>(sink_end - first + local_end - local_first);
@@ -257,7 +251,7 @@ bool sees(const SparseMask& mask, const Attention& shape, int batch, int head, i
   }
   const Streaming& streaming = mask.streaming[head];
   const std::int64_t own = std::int64_t{query} + shape.seq_k - shape.seq_q;
-  return key - first_of_sequence(shape, query) < streaming.sink || std::abs(own - key) < streaming.local;
+  return key - shape.sequence_of(query).first < streaming.sink || std::abs(own - key) < streaming.local;
 }
 
 double live_pairs(const SparseMask& mask, const Attention& shape) {

@@ -60,7 +60,9 @@ TEST_CASE("a query's keys and a key's queries are those of the definition, and t
       in_order &= is_inside(keys, s.seq_k) && ascend(keys, keys_of(s, i + 1));  // also of the row behind the last query
       if (s.window == 0) right &= visibility::visible_keys(s, i) == keys.end;
       for (int j = 0; j < s.seq_k; ++j) {
-        right &= keys.has(j) == sees(s, i, j) && queries_of(s, j).has(i) == sees(s, i, j);
+        const int distance = visibility::own_key(s, i) - j;
+        const bool near = distance >= visibility::least_distance(s) && distance <= visibility::most_distance(s);
+        right &= keys.has(j) == sees(s, i, j) && queries_of(s, j).has(i) == sees(s, i, j) && near == sees(s, i, j);
       }
     }
     for (int j = 0; j < s.seq_k; ++j) in_order &= ascend(queries_of(s, j), queries_of(s, j + 1));
