@@ -1,7 +1,10 @@
 // common/device/visibility.h against the definitions, pair by pair, over all small shapes and masks.
+#include <algorithm>
 #include <climits>
+#include <cmath>
 #include <cstdlib>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "common/device/visibility.h"
@@ -89,29 +92,106 @@ TEST_CASE("the largest lengths and windows overflow nothing") {
   }
 }
 
+namespace {
+
+// visit(sequences): the sequence of each of so many tokens, for all ways to cut them.
+template <class Visit>
+void for_each_cut(int tokens, const Visit& visit) {
+  for (int cuts = 0; cuts < 1 << (tokens - 1); ++cuts) {  // bit n: a sequence ends behind token n
+    const auto begins = [&](int token) { return token == 0 || cuts >> (token - 1) & 1; };
+    std::vector<Range> own(tokens);
+    for (int i = 0; i < tokens; ++i) {
+      own[i] = {i, i + 1};
+      while (!begins(own[i].first)) --own[i].first;
+      while (own[i].end < tokens && !begins(own[i].end)) ++own[i].end;
+    }
+    INFO("cuts " << cuts);
+    visit(own);
+  }
+}
+Range cut(const Range& a, const Range& b) { return {visibility::larger(a.first, b.first), visibility::smaller(a.end, b.end)}; }
+
+// A head that streams by token, of tokens that lie in these sequences: those of queries, and of keys.
+void check_streaming(const Shape& s, int sink, int local, const std::vector<Range>& of_query,
+                     const std::vector<Range>& of_key) {
+  INFO(to_string(s) << ", sink " << sink << ", local " << local);
+  const visibility::Tokens tokens = visibility::tokens_of(sink, local);
+  const auto ranges = [&](int i) {
+    const Range keys = cut(keys_of(s, i), of_query[i]);
+    const int own = visibility::own_key(s, i);
+    const visibility::SeenKeys seen = visibility::streaming_keys(tokens, keys.first, keys.end, own, of_query[i].first);
+    return std::pair{Range{seen.first, seen.end}, Range{seen.sink_first, seen.sink_end}};
+  };
+  bool right = true, in_order = true;
+  for (int i = 0; i < s.seq_q; ++i) {
+    const auto [near, of_sink] = ranges(i);
+    if (i > 0) in_order &= ascend(ranges(i - 1).first, near) && ascend(ranges(i - 1).second, of_sink);
+    for (int j = 0; j < s.seq_k; ++j) {
+      const int first = of_query[i].first, own = i + s.seq_k - s.seq_q;
+      const bool seen = of_query[i].has(j) && sees(s, i, j) && (j - first < sink || std::abs(own - j) < local);
+      const Range queries = cut(queries_of(s, j), of_key[j]);
+      const visibility::SeeingQueries seeing =
+          visibility::streaming_queries(tokens, queries.first, queries.end, visibility::own_query(s, j),
+                                        j - of_query[visibility::smaller(j, s.seq_q - 1)].first);
+      right &= (near.has(j) || of_sink.has(j)) == seen && (seeing.first <= i && i < seeing.end) == seen;
+    }
+  }
+  CHECK(right);
+  CHECK(in_order);
+}
+
+}  // namespace
+
 TEST_CASE("packed tokens see each other within their sequence alone: all ways to cut seven tokens") {
   constexpr int tokens = 7;
-  for (int cuts = 0; cuts < 1 << (tokens - 1); ++cuts) {  // bit n: a sequence ends behind token n
+  for_each_cut(tokens, [](const std::vector<Range>& own) {
     for_each_mask(tokens, tokens, [&](const Shape& s) {
-      INFO(to_string(s) << ", cuts " << cuts);
-      const auto begins = [&](int token) { return token == 0 || cuts >> (token - 1) & 1; };
-      std::vector<Range> own(tokens);  // each token's sequence
-      for (int i = 0; i < tokens; ++i) {
-        own[i] = {i, i + 1};
-        while (!begins(own[i].first)) --own[i].first;
-        while (own[i].end < tokens && !begins(own[i].end)) ++own[i].end;
-      }
-      const auto cut = [](const Range& a, const Range& b) {
-        return Range{visibility::larger(a.first, b.first), visibility::smaller(a.end, b.end)};
-      };
+      INFO(to_string(s));
       bool right = true;
       for (int i = 0; i < tokens; ++i) {
         for (int j = 0; j < tokens; ++j) {
-          const bool seen = own[i].first == own[j].first && sees(s, i, j);
+          const bool seen = own[i].has(j) && sees(s, i, j);
           right &= cut(keys_of(s, i), own[i]).has(j) == seen && cut(queries_of(s, j), own[j]).has(i) == seen;
         }
       }
       CHECK(right);
     });
+  });
+}
+
+TEST_CASE("heads that stream by token see a sink and what is near, and both ends of both grow") {
+  for (const int sink : {0, 1, 3, INT_MAX}) {
+    for (const int local : {0, 1, 2, 4, INT_MAX}) {
+      for_each_shape([&](const Shape& s) {
+        check_streaming(s, sink, local, std::vector(s.seq_q, Range{0, s.seq_k}), std::vector(s.seq_k, Range{0, s.seq_q}));
+      });
+      for_each_cut(5, [&](const std::vector<Range>& own) {
+        for_each_mask(5, 5, [&](const Shape& s) { check_streaming(s, sink, local, own, own); });
+      });
+    }
   }
+}
+
+TEST_CASE("a block of keys is as far away as from the nearest own block of a query of the block") {
+  for_each_shape([](const Shape& s) {
+    if (s.causal || s.window > 0) return;
+    for (int queries = 1; queries <= 4; ++queries) {
+      for (int keys = 1; keys <= 4; ++keys) {
+        const auto block_of = [&](int key) { return static_cast<int>(std::floor(1.0 * key / keys)); };
+        for (int first = 0; first < s.seq_q; first += queries) {
+          const visibility::OwnKeys own = visibility::own_keys(s, first, queries);
+          CHECK(own.last - own.first == std::min(queries, s.seq_q - first) - 1);
+          for (int block = 0; block * keys < s.seq_k; ++block) {
+            int nearest = INT_MAX;
+            for (int i = first; i < std::min(first + queries, s.seq_q); ++i) {
+              nearest = std::min(nearest, std::abs(block_of(i + s.seq_k - s.seq_q) - block));
+            }
+            INFO(to_string(s) << ", " << queries << " queries from " << first << ", block " << block << " of " << keys
+                              << " keys");
+            CHECK(visibility::block_distance(block_of(own.first), block_of(own.last), block) == nearest);
+          }
+        }
+      }
+    }
+  });
 }
