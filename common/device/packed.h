@@ -8,6 +8,9 @@
 
 namespace device {
 
+using visibility::larger;
+using visibility::smaller;
+
 // A shape whose queries and keys are the same packed tokens: seq_q = seq_k. Kernels take it in place of an AttentionShape, as a
 // template parameter, so that their machine code without packed sequences stays as it is.
 struct PackedShape : AttentionShape {
@@ -15,16 +18,14 @@ struct PackedShape : AttentionShape {
   const int* end_token;    // [seq_q] the first one behind it
 
   // As in AttentionShape. Tokens beyond the last count as the last.
-  __host__ __device__ int first_key(int i) const { return later(AttentionShape::first_key(i), first_token[inside(i)]); }
-  __host__ __device__ int end_key(int i) const { return earlier(AttentionShape::end_key(i), end_token[inside(i)]); }
-  __host__ __device__ int first_query(int j) const { return later(AttentionShape::first_query(j), first_token[inside(j)]); }
-  __host__ __device__ int end_query(int j) const { return earlier(AttentionShape::end_query(j), end_token[inside(j)]); }
+  __host__ __device__ int first_key(int i) const { return larger(AttentionShape::first_key(i), first_token[inside(i)]); }
+  __host__ __device__ int end_key(int i) const { return smaller(AttentionShape::end_key(i), end_token[inside(i)]); }
+  __host__ __device__ int first_query(int j) const { return larger(AttentionShape::first_query(j), first_token[inside(j)]); }
+  __host__ __device__ int end_query(int j) const { return smaller(AttentionShape::end_query(j), end_token[inside(j)]); }
   int visible_keys(int i) const = delete;  // no token's keys begin at 0, but those of the first sequence
 
  private:
-  __host__ __device__ int inside(int token) const { return earlier(token, seq_q - 1); }
-  __host__ __device__ static int earlier(int a, int b) { return a < b ? a : b; }
-  __host__ __device__ static int later(int a, int b) { return a < b ? b : a; }
+  __host__ __device__ int inside(int token) const { return smaller(token, seq_q - 1); }
 };
 
 }  // namespace device

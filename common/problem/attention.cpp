@@ -5,40 +5,18 @@
 #include <functional>
 #include <limits>
 
+#include "common/device/visibility.h"
 #include "common/problem/attention_options.h"
 #include "common/problem/require.h"
 
 namespace problem {
 namespace {
 
-// The keys of query i without clamping to [0, seq_k): [i + lowest, i + beyond).
-struct Diagonals {
-  std::int64_t lowest;
-  std::int64_t beyond;
-};
-
-Diagonals diagonals(const Attention& shape) {
-  const std::int64_t own = std::int64_t{shape.seq_k} - shape.seq_q;  // query i lies beside key i + own
-  Diagonals seen{-std::int64_t{shape.seq_q}, shape.seq_k};           // clamps to every key
-  if (shape.window > 0) seen = {own - shape.window + 1, own + shape.window};
-  if (shape.causal) seen.beyond = own + 1;
-  return seen;
-}
-
 // Σ clamp(t, 0, limit) over t < end.
 std::int64_t clamped_sum(std::int64_t end, std::int64_t limit) {
   if (end <= 0) return 0;
   const std::int64_t rising = std::min(end, limit);
   return rising * (rising - 1) / 2 + (end - rising) * limit;
-}
-
-// [first, end) of the sequence that a packed token is in.
-struct Sequence {
-  int first, end;
-};
-Sequence sequence_of(const Attention& shape, int token) {
-  const auto end = std::upper_bound(shape.cu_seqlens.begin() + 1, shape.cu_seqlens.end() - 1, token);
-  return {*(end - 1), *end};
 }
 
 void require_sequences(const Attention& shape) {
@@ -66,15 +44,14 @@ void require_sums(const std::vector<std::int32_t>& sums) {
   if (sums.back() == 0) refuse("ends with 0, so that there is no token");
 }
 
-int Attention::first_key(int i) const {
-  const int first = is_packed() ? sequence_of(*this, i).first : 0;
-  return static_cast<int>(std::clamp<std::int64_t>(i + diagonals(*this).lowest, first, seq_k));
+Attention::Sequence Attention::sequence_of(int token) const {
+  if (!is_packed()) return {0, seq_k};
+  const auto end = std::upper_bound(cu_seqlens.begin() + 1, cu_seqlens.end() - 1, token);
+  return {*(end - 1), *end};
 }
 
-int Attention::last_key(int i) const {
-  const int end = is_packed() ? sequence_of(*this, i).end : seq_k;
-  return static_cast<int>(std::clamp<std::int64_t>(i + diagonals(*this).beyond, 0, end));
-}
+int Attention::first_key(int i) const { return visibility::larger(visibility::first_key(*this, i), sequence_of(i).first); }
+int Attention::last_key(int i) const { return visibility::smaller(visibility::end_key(*this, i), sequence_of(i).end); }
 
 std::int64_t Attention::dense_pairs() const {
   if (is_packed()) {
@@ -87,11 +64,14 @@ std::int64_t Attention::dense_pairs() const {
     }
     return pairs;
   }
+  // Σ of i + diagonal over all queries i, each clamped to the keys that there are.
   const auto over_all_queries = [&](std::int64_t diagonal) {
+    diagonal = std::clamp<std::int64_t>(diagonal, -seq_q, seq_k);
     return clamped_sum(diagonal + seq_q, seq_k) - clamped_sum(diagonal, seq_k);
   };
-  const Diagonals seen = diagonals(*this);
-  return over_all_queries(seen.beyond) - over_all_queries(seen.lowest);
+  const std::int64_t own = visibility::own_key(*this, 0);
+  return over_all_queries(own - visibility::least_distance(*this) + 1) -
+         over_all_queries(own - visibility::most_distance(*this));
 }
 
 double Attention::live_pairs() const {

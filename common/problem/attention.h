@@ -36,6 +36,12 @@ struct Attention {
 
   bool is_packed() const { return !cu_seqlens.empty(); }
 
+  // The tokens [first, end) of a packed token's sequence; all keys where no sequences are packed.
+  struct Sequence {
+    int first, end;
+  };
+  Sequence sequence_of(int token) const;
+
   // The keys that query i sees are [first_key(i), last_key(i)), within [0, seq_k]; none where the two are equal. A sparse mask
   // leaves out some of them.
   int first_key(int i) const;

@@ -6,6 +6,7 @@
 #include <cstdlib>
 #include <stdexcept>
 
+#include "common/device/visibility.h"
 #include "common/problem/attention.h"
 #include "common/problem/number.h"
 #include "common/problem/require.h"
@@ -16,18 +17,9 @@ namespace {
 
 int blocks(int rows, int block) { return static_cast<int>((std::int64_t{rows} + block - 1) / block); }
 
-std::int64_t floor_div(std::int64_t a, std::int64_t b) { return a >= 0 ? a / b : -((-a + b - 1) / b); }
+int floor_div(std::int64_t a, int b) { return static_cast<int>(a >= 0 ? a / b : -((-a + b - 1) / b)); }
 
-// The first key that streaming heads count from: that of the query's sequence.
-int first_of_sequence(const Attention& shape, int query) {
-  if (!shape.is_packed()) return 0;
-  return *(std::upper_bound(shape.cu_seqlens.begin() + 1, shape.cu_seqlens.end() - 1, query) - 1);
-}
-
-// How many blocks a block of keys is away from the nearest own block of a block of queries; 0 for an own block.
-std::int64_t distance(const OwnBlocks& own, int key_block) {
-  return std::max<std::int64_t>({0, std::int64_t{own.first} - key_block, std::int64_t{key_block} - own.last});
-}
+int distance(const OwnBlocks& own, int key_block) { return visibility::block_distance(own.first, own.last, key_block); }
 
 // Pairs of a block of queries with each block of keys, visible but for the mask: [query blocks, key blocks].
 std::vector<double> pairs_of_blocks(const SparseMask& mask, const Attention& shape) {
@@ -45,16 +37,14 @@ std::vector<double> pairs_of_blocks(const SparseMask& mask, const Attention& sha
   return pairs;
 }
 
-// The keys of a query in a head that streams by token: two ranges, the second one behind the first.
 double token_pairs(const Attention& shape, const Streaming& streaming) {
+  const visibility::Tokens tokens = visibility::tokens_of(streaming.sink, streaming.local);
   double pairs = 0;
   for (int i = 0; i < shape.seq_q; ++i) {
-    const std::int64_t first = shape.first_key(i), last = shape.last_key(i);
-    const std::int64_t own = std::int64_t{i} + shape.seq_k - shape.seq_q;
-    const std::int64_t sink_end = std::clamp(std::int64_t{first_of_sequence(shape, i)} + streaming.sink, first, last);
-    const std::int64_t local_first = std::clamp(own - streaming.local + 1, sink_end, last);
-    const std::int64_t local_end = std::clamp(own + streaming.local, local_first, last);
-    pairs += static_cast<double>(sink_end - first + local_end - local_first);
+    const visibility::SeenKeys seen = visibility::streaming_keys(tokens, shape.first_key(i), shape.last_key(i),
+                                                                 visibility::own_key(shape, i), shape.sequence_of(i).first);
+    const int sink_end = std::max(seen.sink_first, seen.sink_end);
+    pairs += sink_end - seen.sink_first + std::max(seen.end - std::max(seen.first, sink_end), 0);
   }
   return pairs;
 }
@@ -227,10 +217,9 @@ int key_blocks(const SparseMask& mask, const Attention& shape) { return blocks(s
 int words_of_row(const SparseMask& mask, const Attention& shape) { return blocks(key_blocks(mask, shape), 32); }
 
 OwnBlocks own_blocks(const SparseMask& mask, const Attention& shape, int query_block) {
-  const std::int64_t first = std::int64_t{query_block} * mask.block_q;
-  const std::int64_t last = std::min<std::int64_t>(first + mask.block_q, shape.seq_q) - 1;
-  const std::int64_t own = std::int64_t{shape.seq_k} - shape.seq_q;
-  return {static_cast<int>(floor_div(first + own, mask.block_k)), static_cast<int>(floor_div(last + own, mask.block_k))};
+  const int first = query_block * mask.block_q;
+  const visibility::OwnKeys own = visibility::own_keys(shape, first, std::min(mask.block_q, shape.seq_q - first));
+  return {floor_div(own.first, mask.block_k), floor_div(own.last, mask.block_k)};
 }
 
 bool is_live(const SparseMask& mask, const Attention& shape, int batch, int head, int query_block, int key_block) {
@@ -252,12 +241,21 @@ bool is_live(const SparseMask& mask, const Attention& shape, int batch, int head
 }
 
 bool sees(const SparseMask& mask, const Attention& shape, int batch, int head, int query, int key) {
-  if (mask.type(head) != HeadType::streaming_tokens) {
-    return is_live(mask, shape, batch, head, query / mask.block_q, key / mask.block_k);
+  const int query_block = query / mask.block_q, key_block = key / mask.block_k;
+  const HeadType type = mask.type(head);
+  if (type == HeadType::dense) return true;
+  if (type == HeadType::block_sparse) return is_live(mask, shape, batch, head, query_block, key_block);
+  const auto [sink, local] = mask.streaming[head];
+  const std::int64_t ahead = std::int64_t{shape.seq_k} - shape.seq_q;
+  if (type == HeadType::streaming_tokens) {
+    return key - shape.sequence_of(query).first < sink || std::abs(query + ahead - key) < local;
   }
-  const Streaming& streaming = mask.streaming[head];
-  const std::int64_t own = std::int64_t{query} + shape.seq_k - shape.seq_q;
-  return key - first_of_sequence(shape, query) < streaming.sink || std::abs(own - key) < streaming.local;
+  // One of the block's own keys lies among the keys that are less than `local` blocks away from this key's block.
+  const std::int64_t first_own = std::int64_t{query_block} * mask.block_q + ahead;
+  const std::int64_t last_own = std::min<std::int64_t>(first_own + mask.block_q, shape.seq_k) - 1;
+  const std::int64_t near_begin = (std::int64_t{key_block} - local + 1) * mask.block_k;
+  const std::int64_t near_end = (std::int64_t{key_block} + local) * mask.block_k;
+  return key_block < sink || (local > 0 && last_own >= near_begin && first_own < near_end);
 }
 
 double live_pairs(const SparseMask& mask, const Attention& shape) {

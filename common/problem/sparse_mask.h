@@ -62,7 +62,8 @@ OwnBlocks own_blocks(const SparseMask& mask, const Attention& shape, int query_b
 // but streaming_tokens.
 bool is_live(const SparseMask& mask, const Attention& shape, int batch, int head, int query_block, int key_block);
 
-// The same for one pair of a query and a key, of every type of head.
+// The same for one pair of a query and a key, of every type of head: by the definition, for the reference. It shares nothing
+// with common/device/visibility.h, which kernels and the others here ask.
 bool sees(const SparseMask& mask, const Attention& shape, int batch, int head, int query, int key);
 
 // (query, key) pairs of all heads and batch entries that are visible under all masks.

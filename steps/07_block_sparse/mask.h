@@ -11,6 +11,10 @@ namespace block_sparse {
 using device::AttentionShape;
 using flash_v2::key_tiles;
 using flash_v2::KeyTiles;
+using visibility::SeeingQueries;
+using visibility::SeenKeys;
+using visibility::smaller;
+using visibility::Tokens;
 
 enum HeadType { dense = 0, blocks = 1, streaming_blocks = 2, streaming_tokens = 3 };
 
@@ -24,19 +28,13 @@ struct Mask {
   int query_blocks, words;
 };
 
-// What a head that streams by token lets its queries see: the first `sink` keys of their sequence, and keys less than `local`
-// away from their own. Both 0 (other types): all keys. Both are at most 2^30, so that sums with a token's number fit an int.
-struct Tokens {
-  int sink, local;
-  __host__ __device__ bool any() const { return sink > 0 || local > 0; }
-};
-__host__ __device__ inline int smaller(int a, int b) { return a < b ? a : b; }
-__host__ __device__ inline int larger(int a, int b) { return a < b ? b : a; }
 __host__ __device__ inline int type_of(const Mask& mask, int head) { return mask.types ? mask.types[head] : dense; }
+// Of a head that streams by token. Both 0, of other types: all keys are seen.
 __host__ __device__ inline Tokens tokens_of(const Mask& mask, int head) {
   if (type_of(mask, head) != streaming_tokens) return {0, 0};
-  return {smaller(mask.streaming[2 * head], 1 << 30), smaller(mask.streaming[2 * head + 1], 1 << 30)};
+  return visibility::tokens_of(mask.streaming[2 * head], mask.streaming[2 * head + 1]);
 }
+__host__ __device__ inline bool streams(const Tokens& tokens) { return tokens.sink > 0 || tokens.local > 0; }
 
 // The first key that a sink counts from.
 __host__ __device__ inline int first_of_sequence(const AttentionShape&, int) { return 0; }
@@ -44,32 +42,20 @@ __host__ __device__ inline int first_of_sequence(const device::PackedShape& shap
   return shape.first_token[smaller(i, shape.seq_q - 1)];
 }
 
-// The keys that a query sees: two ranges, of which one may be empty.
-struct SeenKeys {
-  int first, end;            // near it
-  int sink_first, sink_end;  // of its sink
-  __host__ __device__ bool has(int key) const { return (key >= first && key < end) || (key >= sink_first && key < sink_end); }
-};
+// The keys that a query sees, and the queries that see a key.
 template <class Shape>
 __host__ __device__ inline SeenKeys seen_keys(const Shape& shape, const Tokens& tokens, int i) {
   const int first = shape.first_key(i), end = shape.end_key(i);
-  if (!tokens.any()) return {first, end, 0, 0};
-  const int own = shape.own_key(i);
-  return {larger(first, own - tokens.local + 1), smaller(end, own + tokens.local), first,
-          smaller(end, first_of_sequence(shape, i) + tokens.sink)};
+  if (!streams(tokens)) return {first, end, 0, 0};
+  return visibility::streaming_keys(tokens, first, end, shape.own_key(i), first_of_sequence(shape, i));
 }
-
-// The other way round: the queries that see a key, which are one range: all of a key of the sink, and those near any other.
-struct SeeingQueries {
-  int first, end;
-};
 template <class Shape>
 __host__ __device__ inline SeeingQueries seeing_queries(const Shape& shape, const Tokens& tokens, int j) {
   const int first = shape.first_query(j), end = j < shape.seq_k ? shape.end_query(j) : 0;
-  if (!tokens.any()) return {first, end};
+  if (!streams(tokens)) return {first, end};
   const int own = j - shape.own_key(0);
-  if (j - first_of_sequence(shape, j) < tokens.sink) return {first, end};  // of packed sequences, token j is query j
-  return {larger(first, own - tokens.local + 1), smaller(end, own + tokens.local)};
+  // Where sequences are packed, key j is query j, too.
+  return visibility::streaming_queries(tokens, first, end, own, j - first_of_sequence(shape, j));
 }
 
 // Which of 32 numbers from 0 on lie in a range, as bits (common/device/bits.cuh). Here these are neighbouring keys, or queries:
@@ -80,15 +66,13 @@ using device::bits_between;
 
 // How many blocks a block of keys is away from the nearest own block of a tile's block of queries.
 __host__ __device__ inline int distance(const AttentionShape& shape, const Mask& mask, int query_block, int key_block) {
-  const int first = query_block << mask.log_q, last = smaller(first + (1 << mask.log_q), shape.seq_q) - 1;
-  const int lowest_own = shape.own_key(first) >> mask.log_k, highest_own = shape.own_key(last) >> mask.log_k;  // below 0, too
-  return larger(larger(lowest_own - key_block, key_block - highest_own), 0);
+  const visibility::OwnKeys own = visibility::own_keys(shape, query_block << mask.log_q, 1 << mask.log_q);
+  return visibility::block_distance(own.first >> mask.log_k, own.last >> mask.log_k, key_block);
 }
 
 enum TileState { dead, partial, full };
 
-// Of keys first_key … end_key − 1, for neighbouring queries, by what the first and the last of them see: both ends of what a
-// query sees near it grow with the query, as do those of its sink.
+// Of keys first_key … end_key − 1, for neighbouring queries, by what the first and the last of them see.
 __device__ inline TileState state_between(const SeenKeys& first, const SeenKeys& last, int first_key, int end_key) {
   const bool near = first_key < last.end && end_key > first.first;
   const bool in_sink = first_key < last.sink_end && end_key > first.sink_first;
@@ -125,7 +109,7 @@ struct TileStates {
     sink = streams ? mask.streaming[2 * head] : 0;
     local = streams ? mask.streaming[2 * head + 1] : 0;
     if (type == streaming_tokens) {
-      const Tokens tokens{smaller(sink, 1 << 30), smaller(local, 1 << 30)};
+      const Tokens tokens = visibility::tokens_of(sink, local);
       first = seen_keys(shape, tokens, first_query);
       last = seen_keys(shape, tokens, min(first_query + queries, shape.seq_q) - 1);
     }

@@ -183,6 +183,10 @@ TEST_CASE("FLOPs and bytes of a known problem") {
   CHECK(square.dense_pairs() == 1000 * 1001 / 2);
   Attention huge{.seq_q = 2147483647, .seq_k = 2147483647};
   CHECK(huge.dense_pairs() == std::int64_t{2147483647} * 2147483647);
+  huge.window = 2147483647;
+  CHECK(huge.dense_pairs() == std::int64_t{2147483647} * 2147483647);
+  huge.causal = true;
+  CHECK(huge.dense_pairs() == std::int64_t{2147483647} * 2147483648 / 2);
 }
 
 TEST_CASE("the three kernels of standard attention cost its FLOPs, and their bytes are those of their arrays") {

@@ -1,7 +1,6 @@
 // Step 06: which tiles of queries a tile of keys needs, masks and their edges, and the loop over tiles and heads.
 #pragma once
 
-#include <climits>
 #include <type_traits>
 
 #include "common/device/backward/rows.cuh"
@@ -69,12 +68,10 @@ __device__ inline void advance(TileOfHead& at, const QueryTiles& tiles) {
 // ---- masks ----
 
 // Probabilities of pairs that are masked become 0. p[n][e] belongs to key `key` + 8 (e / 2), query `row` + 8 n + 2 t + e % 2. A
-// pair is seen or not by the distance from the key to the key beside the query: a causal mask wants it from 0 on, a window
-// below the window.
+// pair is seen or not by the distance from the key to the key beside the query.
 template <int frags>
 __device__ void mask_probabilities(float (&p)[frags][4], const AttentionShape& shape, int key, int row) {
-  const int most = shape.window > 0 ? shape.window - 1 : INT_MAX;
-  const int least = shape.causal ? 0 : shape.window > 0 ? -most : INT_MIN;
+  const int most = visibility::most_distance(shape), least = visibility::least_distance(shape);
   const int distance = shape.own_key(row + threadIdx.x % 4 * 2) - key;
 #pragma unroll
   for (int n = 0; n < frags; ++n) {

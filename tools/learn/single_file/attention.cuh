@@ -3,6 +3,7 @@
 
 #include "common/device/mask.h"
 #include "common/device/views.h"
+#include "common/device/visibility.h"
 #include "tools/learn/single_file/host.cuh"
 // [if sparse]
 #include "tools/learn/single_file/sparse.cuh"
@@ -24,12 +25,8 @@ struct Attention {
   float scale() const { return 1 / std::sqrt(static_cast<float>(dim)); }
   // [if sparse]
   // The keys that query i sees, but for the mask of blocks: first_key(i) … last_key(i) − 1.
-  int first_key(int i) const { return window > 0 ? clamped(i + seq_k - seq_q - window + 1) : 0; }
-  int last_key(int i) const {
-    const int own = i + seq_k - seq_q;
-    return causal ? clamped(own + 1) : window > 0 ? clamped(own + window) : seq_k;
-  }
-  int clamped(int key) const { return std::clamp(key, 0, seq_k); }
+  int first_key(int i) const { return visibility::first_key(*this, i); }
+  int last_key(int i) const { return visibility::end_key(*this, i); }
   // [end]
   // Of a head, which is counted through batch entries.
   bool sees([[maybe_unused]] std::int64_t head, int i, int j) const {
