@@ -63,7 +63,7 @@ __device__ void add_16(float& c0, float& c1, float& c2, float& c3) {
 }
 
 // Three times, with sums that are neighbours in memory, and with others.
-__global__ void products(int* out, int lanes) {
+__global__ void inline_products(int* out, int lanes) {
   float c[4] = {0, 1, 2, 3}, apart[7] = {0, 0, 1, 0, 2, 0, 3};
   if (int(threadIdx.x) < lanes) {
     for (int i = 0; i < 3; ++i) add_16(c[0], c[1], c[2], c[3]);
@@ -117,13 +117,13 @@ const std::map<std::string, std::function<void(Numbers&)>> programs = {
      }},
     {"products",
      [](Numbers& n) {
-       products<<<1, 32>>>(n.device, 32);
+       inline_products<<<1, 32>>>(n.device, 32);
        cudaMemcpy(n.host.data(), n.device, bytes, cudaMemcpyDeviceToHost);
        n.show();
      }},
     {"products of half a warp",
      [](Numbers& n) {
-       products<<<1, 32>>>(n.device, 16);
+       inline_products<<<1, 32>>>(n.device, 16);
        cudaDeviceSynchronize();
      }},
     {"too far",
