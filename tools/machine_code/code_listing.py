@@ -77,6 +77,7 @@ def from_root(path):
     return os.path.relpath(inside, ROOT) if inside else path
 
 
+@functools.cache
 def is_helper(file):
     """Code that is the same for every kernel. The simulator's reports have the same rule (common/simt/symbols.cpp): of the folders in
     common/device/, which are named after the step whose kernels they are from, only ptx/ is."""

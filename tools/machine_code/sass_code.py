@@ -148,24 +148,25 @@ USAGE = re.compile(r" Function (\S+):\n\s*REG:(\d+) STACK:(\d+)")
 
 
 def read_listing(text):
-    """The kernels in what nvdisasm -gi printed: {symbol: Kernel}"""
+    """The kernels in what nvdisasm -c -gi printed: {symbol: Kernel}"""
     sections, entries, frames, fresh, current = {}, set(), [], True, None
+    places = []  # those of `frames`: many instructions have the same
     helpers = {(int(inner), int(outer)) for _, inner, outer in HELPER.findall(text)}
     for line in text.splitlines():
-        if match := INSTRUCTION.match(line):
+        if match := LINE.match(line):  # most lines are of this kind
+            frames = [] if fresh else frames
+            frames.append((from_root(match[1]), int(match[2])))
+            fresh, places = False, []
+        elif match := INSTRUCTION.match(line):
             fresh = True
             if current is not None:
                 labels = [] if match[2].startswith("RET") else re.findall(r"`\(([^)]+)\)", match[3])
-                place, *callers = places_of(without_misnamed(frames, helpers))
+                place, *callers = places = places or places_of(without_misnamed(frames, helpers))
                 opcode = "NOP" if (match[1] or "").strip() == "@!PT" else match[2]  # never: ptxas puts such loads before LDGSTS
                 current.instructions.append(Instruction(opcode, match[1] is not None, place, labels, tuple(callers)))
-        elif match := LINE.match(line):
-            frames = [] if fresh else frames
-            frames.append((from_root(match[1]), int(match[2])))
-            fresh = False
         elif match := SECTION.match(line):
             current = sections.setdefault(match[1], Kernel(match[1]))
-            frames = []
+            frames, places = [], []
         elif line.startswith("\t.section\t"):
             current = None
         elif match := ENTRY.match(line):
@@ -211,7 +212,7 @@ def kernels_of(executable, arch):
         if not cubins:
             raise Missing(f"{executable} holds no code for {arch}")
         for cubin in cubins:
-            kernels = read_listing(output_of("nvdisasm", "--print-line-info-inline", cubin))
+            kernels = read_listing(output_of("nvdisasm", "--print-code", "--print-line-info-inline", cubin))
             for symbol, registers, stack in USAGE.findall(output_of("cuobjdump", "--dump-resource-usage", cubin)):
                 if symbol in kernels:
                     kernels[symbol].registers, kernels[symbol].stack = int(registers), int(stack)
