@@ -37,6 +37,41 @@ __device__ inline int b_row(int lane) { return lane % 8 / 2 * 8 + lane % 2 + lan
 __device__ inline int a_key(int row) { return row % 8; }
 __device__ inline int b_key(int row) { return row % 2 + row / 8 % 4 * 2; }
 
+// The block's tile of C, from the accumulators of its warps: row 8p + lane / 4 of a warp's part, columns 32q + 8 (lane % 4) … +
+// 7, for p = 0 … 7, q = 0 … 1. No copy into a stage may be in flight, and everyone has read the last one.
+template <class T, class Tile>
+__device__ void store_wide_tile(TunedSmem<T, Tile>& smem, const float (&acc)[4][8][4], const Shape& shape, TileOrigin tile,
+                                int batch, int warp_row, int warp_column, const Matrix<T>& c) {
+  const int lane = threadIdx.x % 32;
+  const bool aligned = c.row_stride % 8 == 0 && c.batch_stride % 8 == 0;
+  // [doc: wide_epilogue]
+#pragma unroll
+  for (int p = 0; p < 8; ++p) {
+#pragma unroll
+    for (int q = 0; q < 2; ++q) {
+      const auto word = [&](int w) {
+        return packed<T>(acc[p / 2][4 * q + w][p % 2 * 2], acc[p / 2][4 * q + w][p % 2 * 2 + 1]);
+      };
+      const uint4 words = make_uint4(word(0), word(1), word(2), word(3));
+      const int i = warp_row + 8 * p + lane / 4;
+      const int j = warp_column + 32 * q + lane % 4 * 8;
+      if (!aligned) {
+        store(reinterpret_cast<uint4*>(&smem.c[i][j]), words);
+      } else if (tile.row + i < shape.m && tile.column + j < shape.n) {
+        store8(&c.row(batch, tile.row + i)[tile.column + j], words, shape.n - (tile.column + j));
+      }
+    }
+  }
+  // [/doc: wide_epilogue]
+  if (aligned) return;
+  __syncthreads();  // the tile is in shared memory before warps store rows of it
+  const int count = min(Tile::columns, shape.n - tile.column);
+#pragma unroll 4
+  for (int i = threadIdx.x / 32; i < min(Tile::rows, shape.m - tile.row); i += Tile::threads / 32) {
+    store_row<T, Tile::columns>(&c.row(batch, tile.row + i)[tile.column], smem.c[i], count);
+  }
+}
+
 // One tile of C. All threads of a block call it together, once.
 template <class T, class Tile>
 __device__ void wide_epilogue_tile(TunedSmem<T, Tile>& smem, const Shape& shape, TileOrigin tile, int batch,
@@ -116,34 +151,8 @@ __device__ void wide_epilogue_tile(TunedSmem<T, Tile>& smem, const Shape& shape,
   ptx::cp_async_wait_all();  // the last groups are zeros that nobody needs, but they are written
   __syncthreads();  // everyone has read the last k-tile, and no copy is in flight, not even of zeros: the stages are free
 
-  // ---- epilogue: row 8p + lane / 4 of the warp's part, columns 32q + 8 (lane % 4) … + 7, for p = 0 … 7, q = 0 … 1 ----
-  const bool aligned = c.row_stride % 8 == 0 && c.batch_stride % 8 == 0;
-  // [doc: wide_epilogue]
-#pragma unroll
-  for (int p = 0; p < 8; ++p) {
-#pragma unroll
-    for (int q = 0; q < 2; ++q) {
-      const auto word = [&](int w) {
-        return packed<T>(acc[p / 2][4 * q + w][p % 2 * 2], acc[p / 2][4 * q + w][p % 2 * 2 + 1]);
-      };
-      const uint4 words = make_uint4(word(0), word(1), word(2), word(3));
-      const int i = warp_row + 8 * p + lane / 4;
-      const int j = warp_column + 32 * q + lane % 4 * 8;
-      if (!aligned) {
-        store(reinterpret_cast<uint4*>(&smem.c[i][j]), words);
-      } else if (tile.row + i < shape.m && tile.column + j < shape.n) {
-        store8(&c.row(batch, tile.row + i)[tile.column + j], words, shape.n - (tile.column + j));
-      }
-    }
-  }
-  // [/doc: wide_epilogue]
-  if (aligned) return;
-  __syncthreads();  // the tile is in shared memory before warps store rows of it
-  const int count = min(Tile::columns, shape.n - tile.column);
-#pragma unroll 4
-  for (int i = threadIdx.x / 32; i < min(Tile::rows, shape.m - tile.row); i += Tile::threads / 32) {
-    store_row<T, Tile::columns>(&c.row(batch, tile.row + i)[tile.column], smem.c[i], count);
-  }
+  // ---- epilogue ----
+  store_wide_tile<T, Tile>(smem, acc, shape, tile, batch, warp_row, warp_column, c);
 }
 
 // Grid: x over tiles, y over the batch. Blocks of Tile::threads. k is a multiple of 8, and so are the row strides of A and B.

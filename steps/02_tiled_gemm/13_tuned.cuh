@@ -32,42 +32,8 @@ __device__ void tuned_tile(TunedSmem<T, Tile>& smem, const Shape& shape, TileOri
   const int warp_column = warp % 4 * Tile::warp;
   const int k_tiles = ceil_div(shape.k, Tile::k);
 
-  // ---- copies: this thread's chunk of every pass-th row ----
-  constexpr int pass = Tile::threads / Tile::chunks;           // rows that all threads together copy at once
-  constexpr int a_copies = Tile::rows / pass;                  // of a thread, for each k-tile
-  constexpr int copies = (Tile::rows + Tile::columns) / pass;  // of A and B
-  const int copy_row = threadIdx.x / Tile::chunks;
-  const int copy_t = threadIdx.x % Tile::chunks * chunk;
-  const T* a_k = a.row(batch, tile.row);  // of the k-tile that is copied next: the same for all threads
-  const T* b_k = b.row(batch, tile.column);
-  const auto offset = [&](int row, int rows, std::int64_t stride) {  // in bytes; beyond the matrix, of its last row
-    return static_cast<std::uint32_t>(sizeof(T)) * (static_cast<std::uint32_t>(min(row, rows - 1) * stride) + copy_t);
-  };
-  std::uint32_t from[copies];  // from there to this thread's chunks
-#pragma unroll
-  for (int i = 0; i < copies; ++i) {
-    from[i] = i < a_copies ? offset(copy_row + i * pass, shape.m - tile.row, a.row_stride)
-                           : offset(copy_row + (i - a_copies) * pass, shape.n - tile.column, b.row_stride);
-  }
-  int left = shape.k - copy_t;  // columns from this thread's chunk of the next k-tile to the end
-  const int a_to = copy_row * Tile::k + tuned_swizzle<Tile>(a_key(copy_row), copy_t);  // element of stage.a, of stage.b
-  const int b_to = copy_row * Tile::k + tuned_swizzle<Tile>(b_key(copy_row), copy_t);
+  TileCopies<T, Tile> copies(shape, tile, batch, a, b);
   auto* fill = &smem.stage[0];  // where the next k-tile goes
-  const auto copy = [&](int i) {
-    static_assert(pass % 32 == 0);  // so rows that far below copy_row have the same key
-    const int row = (i < a_copies ? i : i - a_copies) * pass;
-    T* to = i < a_copies ? &fill->a[row][0] + a_to : &fill->b[row][0] + b_to;
-    const char* source = reinterpret_cast<const char*>(i < a_copies ? a_k : b_k) + from[i];
-    ptx::cp_async_16(to, source, left > 0 ? 16 : 0);  // zeros behind the last column
-  };
-  const auto end_of_copies = [&] {
-    ptx::cp_async_commit_group();
-    a_k += Tile::k;
-    b_k += Tile::k;
-    left -= Tile::k;
-    fill = fill == &smem.stage[Tile::stages - 1] ? &smem.stage[0] : fill + 1;
-  };
-
   // ---- fragments: of this step of 16 columns of k, and of the next ----
   std::uint32_t a_frag[2][4][4], b_frag[2][4][4];
   const int a_from = (warp_row + lane % 16) * Tile::k + tuned_swizzle<Tile>(lane % 8, lane / 16 * chunk);
@@ -85,9 +51,8 @@ __device__ void tuned_tile(TunedSmem<T, Tile>& smem, const Shape& shape, TileOri
 
   // ---- prologue ----
   for (int k_tile = 0; k_tile < Tile::stages - 1; ++k_tile) {
-#pragma unroll
-    for (int i = 0; i < copies; ++i) copy(i);
-    end_of_copies();
+    copies.copy_tile(*fill);
+    fill = stage_after(smem, fill);
   }
   ptx::cp_async_wait_group<Tile::stages - 2>();
   __syncthreads();  // the first k-tile is there, for everyone
@@ -103,51 +68,28 @@ __device__ void tuned_tile(TunedSmem<T, Tile>& smem, const Shape& shape, TileOri
       if (step == Tile::steps - 1) {
         ptx::cp_async_wait_group<Tile::stages - 3>();
         __syncthreads();  // the next k-tile is there, for everyone; and everyone has read this one
-        read = read == &smem.stage[Tile::stages - 1] ? &smem.stage[0] : read + 1;
+        read = stage_after(smem, read);
       }
       // copies of k-tile + 3, to the stage of k-tile − 1: its last readers have passed the barrier
-      const int first = copies * step / Tile::steps, last = copies * (step + 1) / Tile::steps;
+      const int first = copies.count * step / Tile::steps, last = copies.count * (step + 1) / Tile::steps;
 #pragma unroll
       for (int i = 0; i < 32; ++i) {  // C += A B; between the mma, fragments of the next step, and copies
         if (i % 2 == 0 && i / 2 < 8) load_fragment(i / 2, (step + 1) % Tile::steps);
-        if (i >= 15 && i % 2 == 1 && first + (i - 15) / 2 < last) copy(first + (i - 15) / 2);
+        if (i >= 15 && i % 2 == 1 && first + (i - 15) / 2 < last) copies.copy(*fill, first + (i - 15) / 2);
         const int p = i / 8, q = p % 2 == 0 ? i % 8 : 7 - i % 8;  // there and back: at the turn B's fragment stays
         const auto& b_pair = b_frag[step % 2][q / 2];             // two fragments
         ptx::mma_m16n8k16<T>(acc[p][q], a_frag[step % 2][p], {b_pair[q % 2 * 2], b_pair[q % 2 * 2 + 1]});
       }
     }
-    end_of_copies();
+    copies.end_of_tile();
+    fill = stage_after(smem, fill);
     // [/doc: tuned_loop]
   }
   ptx::cp_async_wait_all();  // the last groups are zeros that nobody needs, but they are written
   __syncthreads();  // everyone has read the last k-tile, and no copy is in flight, not even of zeros: the stages are free
 
-  // ---- epilogue: row 8p + lane / 4 of the warp's part, columns 32q + 8 (lane % 4) … + 7, for p = 0 … 7, q = 0 … 1 ----
-  const bool aligned = c.row_stride % 8 == 0 && c.batch_stride % 8 == 0;
-#pragma unroll
-  for (int p = 0; p < 8; ++p) {
-#pragma unroll
-    for (int q = 0; q < 2; ++q) {
-      const auto word = [&](int w) {
-        return packed<T>(acc[p / 2][4 * q + w][p % 2 * 2], acc[p / 2][4 * q + w][p % 2 * 2 + 1]);
-      };
-      const uint4 words = make_uint4(word(0), word(1), word(2), word(3));
-      const int i = warp_row + 8 * p + lane / 4;
-      const int j = warp_column + 32 * q + lane % 4 * 8;
-      if (!aligned) {
-        store(reinterpret_cast<uint4*>(&smem.c[i][j]), words);
-      } else if (tile.row + i < shape.m && tile.column + j < shape.n) {
-        store8(&c.row(batch, tile.row + i)[tile.column + j], words, shape.n - (tile.column + j));
-      }
-    }
-  }
-  if (aligned) return;
-  __syncthreads();  // the tile is in shared memory before warps store rows of it
-  const int count = min(Tile::columns, shape.n - tile.column);
-#pragma unroll 4
-  for (int i = threadIdx.x / 32; i < min(Tile::rows, shape.m - tile.row); i += Tile::threads / 32) {
-    store_row<T, Tile::columns>(&c.row(batch, tile.row + i)[tile.column], smem.c[i], count);
-  }
+  // ---- epilogue ----
+  store_wide_tile<T, Tile>(smem, acc, shape, tile, batch, warp_row, warp_column, c);
 }
 
 // Grid: x over tiles, y over the batch. Blocks of Tile::threads. k is a multiple of 8, and so are the row strides of A and B.
