@@ -48,13 +48,13 @@ struct TileCopies {
 
   __device__ TileCopies(const Shape& shape, TileOrigin tile, int batch, const Matrix<const T>& a, const Matrix<const T>& b)
       : a_k(a.row(batch, tile.row)), b_k(b.row(batch, tile.column)), left(shape.k - t) {
-    const auto offset = [&](int row, int rows, std::int64_t stride) {  // in bytes; beyond the matrix, of its last row
-      return static_cast<std::uint32_t>(sizeof(T)) * (static_cast<std::uint32_t>(min(row, rows - 1) * stride) + t);
+    const auto offset = [&](int below, int rows, std::int64_t stride) {  // in bytes; beyond the matrix, of its last row
+      return static_cast<std::uint32_t>(sizeof(T)) * (static_cast<std::uint32_t>(min(row + below, rows - 1) * stride) + t);
     };
 #pragma unroll
     for (int i = 0; i < count; ++i) {
-      from[i] = i < of_a ? offset(row + i * row_step, shape.m - tile.row, a.row_stride)
-                         : offset(row + (i - of_a) * row_step, shape.n - tile.column, b.row_stride);
+      from[i] = i < of_a ? offset(i * row_step, shape.m - tile.row, a.row_stride)
+                         : offset((i - of_a) * row_step, shape.n - tile.column, b.row_stride);
     }
   }
 
