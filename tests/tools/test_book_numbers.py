@@ -12,6 +12,7 @@ import pytest
 from conftest import BIN, ROOT
 
 from tools.book.tables.profiles import metric as number_of
+from tools.measure import model_cells
 from tools.measure.committed import Results, by_variant, read_json
 from tools.measure.profiling import bounds, ncu
 from tools.measure.profiling.machine import MMA_CYCLES
@@ -220,12 +221,35 @@ def page_05():
     yield f"the kernel executes {scalar_kernel('smsp__inst_executed.sum') / (16 * 2 * 128 * 4096**2 / 32):.1f} instructions for each multiply-add"
 
 
+def sparse_run_over_dense_run(dim, causal, share):
+    """How long the dense backward pass took in the run of step 07, over how long it took in that of step 06: the same kernel and problem."""
+    times = []
+    for file, contender, wanted in [("sparse_peers", "dense, ours", {"backward": True, "share": share}), ("backward_peers", "tuned", {"dtype": "fp16"})]:
+        wanted = {"dim": dim, "causal": causal, "seq": 16384, **wanted}
+        cells = read_json(ROOT, f"results/h200/{file}.json")["cells"].values()
+        (cell,) = [cell for cell in cells if wanted.items() <= cell["problem"].items()]
+        times += [one["burst_ms"]["median"] for one in cell["contenders"] if one["name"] == contender]
+    there, here = times
+    return there / here
+
+
 def page_05b():
     kernels = launches("05", "4k-d128")
     for variant in ("pipeline", "edge_masks", "folded_scale", "registers", "addresses", "rows_32", "lazy_rescale", "tuned"):
         main = read_json(ROOT, "results/machine_code/05_flash_v2.json")["kernels"]
         (loop,) = [entry["loop"] for name, entry in main.items() if re.fullmatch(rf"flash_{variant}<__half, (TunedTile<)?128>+", name)]
         yield f"| `{variant}` | {loop['instructions'] / loop['HMMA']:.2f} | {per_mma(kernels[f'flash_{variant}']):.2f} |"
+        if variant == "tuned":
+            usual = loop["instructions"] - model_cells.SELDOM[128]
+            yield f"At dim 128 that block has about {model_cells.SELDOM[128]} of the {loop['instructions']:,} instructions. A usual round has {usual} for {loop['HMMA']} mma"
+    loop = main["flash_tuned<__half, TunedTile<64>>"]["loop"]
+    yield f"At dim 64 a usual round has {loop['instructions'] - model_cells.SELDOM[64]} of {loop['instructions']}, for {loop['HMMA']} mma"
+    found = model_cells.cells(Results(ROOT))
+    good = [cell for cell in found if abs(cell.off) <= model_cells.WITHIN]
+    yield f"**Measured: in part.** {len(good)} of {len(found)} predictions are within {100 * model_cells.WITHIN:.0f} %. The others are too short:"
+    assert all(cell.off < 0 for cell in found if cell not in good)
+    in_both = [sparse_run_over_dense_run(dim, causal, share) for dim in (64, 128) for causal in (False, True) for share in (0.1, 0.25, 0.5, 1.0)]
+    yield f"Step 06's kernel took up to {100 * (max(in_both) - 1):.0f} % longer there than in its own run."
     ours = ("attention_peers", "tuned", "FlashAttention-2")
     selected, whole = speeds_beside(*ours, of_claims), speeds_beside(*ours)
     assert len(selected) == 12

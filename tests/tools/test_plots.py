@@ -125,7 +125,7 @@ def test_no_measured_point_lies_above_the_roofline_and_the_roofs_are_those_of_th
 
 
 PICTURES = [
-    "attention_speed", "backward_speed", "barrier_race", "chip", "flash_loops", "flash_order", "gemm_tiles", "naive_matrices", "roofline_path", "sectors",
+    "attention_speed", "backward_speed", "barrier_race", "chip", "flash_loops", "flash_order", "gemm_tiles", "model", "naive_matrices", "roofline_path", "sectors",
 ]  # fmt: skip
 
 

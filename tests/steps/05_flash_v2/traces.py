@@ -2,14 +2,17 @@
 
 tiles    which tiles of keys each tile of queries walks over, and where with a mask
 order    the order of copies, scores, softmax and P · V
+counts   what a block of `tuned` does in a round of its main loop, by head dim
 """
 
+from tools.measure.model import counted_round
 from tools.measure.traces import trace
 
 STEP = "05_flash_v2"
 TILE = 64
 TILE_BYTES = 64 * 2  # of a row
 LENGTH = 420  # of queries and keys: the last tile has 36
+COUNTED = {64: (128, 64), 96: (128, 64), 128: (128, 64), 256: (64, 32)}  # {head dim: queries and keys of a round}
 MASKS = {"dense": [], "causal": ["--causal"], "causal, window 150": ["--causal", "--window", "150"]}
 
 
@@ -64,10 +67,18 @@ def order(build, variant):
     return [step for step in steps if step[1] != -1]  # the shuffles of the end, which add up l
 
 
+def counts(build):
+    return {
+        f"flash_tuned<__half, TunedTile<{dim}>>": counted_round(build, STEP, "tuned", "flash_tuned", *tile, "keys", "--dim", dim)
+        for dim, tile in COUNTED.items()
+    }
+
+
 def observations(build):
     rows = range(TILE, LENGTH + TILE, TILE)
     walks = {name: [walk(build, min(row, LENGTH), mask) for row in rows] for name, mask in MASKS.items()}
     return {
         "tiles": {"step": STEP, "traced": "warp 0 of each tile of queries", "length": LENGTH, "tile": TILE, "walks": walks},
         "order": {"step": STEP, "traced": "block 0, warp 0", "variants": {name: order(build, name) for name in ("ldmatrix", "registers", "overlap")}},
+        "counts": {"step": STEP, "rounds": counts(build)},
     }

@@ -2,10 +2,12 @@
 
 roles        the order of copies, products and barriers, of a warp of each role
 additions    in which round of its loop a block of keys adds to dQ of which tile of queries
+counts       what a block of `tuned` and of `deterministic` does in a round of its main loop, by head dim
 """
 
 import re
 
+from tools.measure.model import counted_round
 from tools.measure.traces import trace_of
 
 STEP = "06_backward"
@@ -112,6 +114,17 @@ def additions(build, block, mask):
     return list(map(list, dict.fromkeys(found)))
 
 
+def counts(build):
+    found = {}
+    for dim in (64, 128):
+        for variant, adds in (("tuned", "true"), ("deterministic", "false")):
+            kernel = f"backward_tuned_{dim}"
+            found[f"{kernel}<__half, {dim}, {adds}>"] = counted_round(build, STEP, variant, kernel, QUERIES, KEYS, "queries", "--dim", dim)
+        kernel = "gradient_of_queries_32"  # at dim 64 two blocks share an SM, at 128 a block of twice as many warps has it
+        found[f"{kernel}<__half, {dim}>"] = counted_round(build, STEP, "deterministic", kernel, 2 * dim, 32, "keys", "--dim", dim)
+    return found
+
+
 def observations(build):
     warps = {  # {variant: {warp: what it does}}
         variant: {
@@ -124,4 +137,5 @@ def observations(build):
     return {
         "roles": {"step": STEP, "traced": "block 0; warps 0 and 4", "variants": warps},
         "additions": {"step": STEP, "traced": "tuned_64, block 0, warp 0", "length": ADDITIONS, "queries": QUERIES, "keys": KEYS, "masks": added},
+        "counts": {"step": STEP, "rounds": counts(build)},
     }

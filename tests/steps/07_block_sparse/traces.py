@@ -2,10 +2,13 @@
 
 lists    which tiles of keys each tile of queries visits under some masks (tests/programs/sparse_plan.cpp)
 order    how long the lists are, in the order of the work items, before and after long ones are split
+counts   what a block of `balanced` and of `backward` does in a round of its main loop, by head dim
 """
 
 import json
 import subprocess
+
+from tools.measure.model import counted_round
 
 STEP = "07_block_sparse"
 LISTED = 1024  # tokens
@@ -30,6 +33,16 @@ def lengths_of(build, *plan):
     return [[head, first, len(tiles)] for head, first, *_, tiles in plan_of(build, *plan)]
 
 
+def counts(build):
+    found = {}
+    for dim in (64, 128):
+        flags = ["--dim", dim, "--pattern", "random:1"]
+        forward = counted_round(build, STEP, "balanced", "sparse_balanced", 128, 64, "keys", "--block-k", 64, *flags)
+        backward = counted_round(build, STEP, "backward", f"sparse_backward_{dim}", 64, 128, "queries", "--backward", "--block-q", 64, *flags)
+        found |= {f"sparse_balanced<__half, Tile128<{dim}>>": forward, f"sparse_backward_{dim}<__half, {dim}>": backward}
+    return found
+
+
 def observations(build):
     lists = {}
     for name, pattern in PATTERNS.items():
@@ -47,4 +60,5 @@ def observations(build):
     return {
         "lists": {"step": STEP, "tokens": LISTED, "queries": 128, "keys": 64, "rows": "tile of queries: [right, full, tiles of keys]", "masks": lists},
         "order": {"step": STEP, "item": "[head, first query, tiles of keys]", "work": work},
+        "counts": {"step": STEP, "rounds": counts(build)},
     }

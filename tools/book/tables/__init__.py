@@ -3,6 +3,7 @@
 from tools.book.tables import (  # noqa: F401 (they register tables)
     cliffs,
     machine,
+    model,
     mutants,
     peers,
     profiles,
