@@ -3,8 +3,9 @@
 This is no compiler. It reads what this project writes: formatted by clang-format, no macros in kernel files, one #if (the simulator's).
 """
 
+import functools
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 TOKEN = re.compile(
     r"""(?P<comment>//[^\n]*|/\*.*?\*/)
@@ -156,7 +157,13 @@ def preprocessed(text, features=()):
 
 
 def parse(text, path):
-    """The source file of this text, which preprocessed() returned."""
+    """The source file of this text, which preprocessed() returned. It is the caller's own, to change."""
+    source = parsed(text, path)
+    return replace(source, declarations=[replace(declaration) for declaration in source.declarations])
+
+
+@functools.cache  # a header is read again for every variant
+def parsed(text, path):
     tokens = tokens_of(text)
     source = Source(path, "", [], [], [])
     namespaces, comments, section = [], [], ""
@@ -339,6 +346,7 @@ def declared(text):
     raise ParseError(f"what does this declare? {text[:100]}")
 
 
+@functools.cache
 def uses_of(text):
     """(qualifier or "", name) of each name that is not a member and not a local variable's."""
     code = code_of(text)
