@@ -5,22 +5,23 @@ set(seconds
   07_block_sparse              100
   05_flash_v2                   90
   06_backward                   75
-  disassembly                   20
   04_flash_v1                   51
   01_naive_mha                  40
-  mutate                        37
   02_tiled_gemm                 35
   03_online_softmax             35
-  training                      20
   check                         32
   docs                          24
   exercises_01_naive_mha        23
-  trace                         23
   cli                           22
-  single                        20
+  disassembly                   20
+  mutate                        20
+  training                      20
+  simt                          18
   exercises_04_flash_v1         17
   io_theorem                    17
   first_flash_05_flash_v2       15
+  trace                         14
+  single                        14
   cli_unchanged                 14
   exercises_02_tiled_gemm       14
   exercises_06_backward         14
@@ -28,10 +29,8 @@ set(seconds
   parity_04_flash_v1            12
   exercises_05_flash_v2         11
   exercises_07_block_sparse     10
-  simt                          18
   check_backward                 8
   # long
-  mutate_05_flash_v2_long      245
   mutate_02_tiled_gemm_long    245
   toy_step_long                230
   exercises_07_block_sparse_long 200
@@ -39,6 +38,7 @@ set(seconds
   06_backward_long             160
   exercises_06_backward_long   130
   05_flash_v2_long             127
+  mutate_04_flash_v1_long      120
   browser_long                 110
   check_long                    94
   single_07_block_sparse_long   80

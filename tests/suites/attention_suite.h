@@ -6,6 +6,7 @@
 
 #include "common/run/family/any_step.h"
 #include "common/run/harness/execute.h"
+#include "tests/suites/tiers.h"
 
 namespace suite {
 
@@ -18,6 +19,11 @@ struct Case {
 // (seq_q, seq_k) of the project's list, with and without causal masks; heads, batch and dims change from one to the next, so
 // that each meets many lengths. Every head dim and every head ratio of the list occurs.
 std::vector<Case> shape_list(problem::Dtype dtype);
+
+// The list for make test: of large shapes, each is there with a causal mask or without, by turns. And what this leaves out, for
+// make test-all.
+std::vector<Case> one_mask_each(const std::vector<Case>& list);
+std::vector<Case> other_masks(const std::vector<Case>& list);
 
 // A few small, irregular shapes for what is repeated under many schedules.
 std::vector<Case> small_shapes(problem::Dtype dtype);
@@ -32,9 +38,8 @@ std::vector<Case> packed_shapes(const std::vector<int>& dims, problem::Dtype dty
 // Returns how many cases it took; a variant may refuse a dtype, a head dim or a window, and nothing else.
 [[nodiscard]] int passes(const run::AttentionVariant& variant, const std::vector<Case>& cases, std::uint64_t seed = 1);
 
-// Cases that the variant supports, under so many seeds in every completion mode: all of them each time, or one by turns.
-void passes_under_schedules(const run::AttentionVariant& variant, const std::vector<Case>& cases, std::uint64_t seeds,
-                            bool all_cases);
+// Cases that the variant supports, under these seeds in every completion mode: all of them each time, or one by turns.
+void passes_under_schedules(const run::AttentionVariant& variant, const std::vector<Case>& cases, Seeds seeds, bool all_cases);
 
 // Bitwise: keys and values after position i do not change rows up to i.
 void is_causal(const run::AttentionVariant& variant, const problem::Attention& shape);

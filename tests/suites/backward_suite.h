@@ -31,9 +31,9 @@ run::Outcome clean(const run::BackwardVariant& variant, const BackwardCase& c, c
 // finding. Returns how many cases it took; a variant may refuse a dtype and a head dim, and nothing else.
 [[nodiscard]] int passes(const run::BackwardVariant& variant, const std::vector<BackwardCase>& cases);
 
-// Cases that the variant supports, under so many seeds in every completion mode: all of them each time, or one by turns. Its dK
+// Cases that the variant supports, under these seeds in every completion mode: all of them each time, or one by turns. Its dK
 // and dV have the same bits under all of them, and its dQ where the variant says that it is deterministic.
-void passes_under_schedules(const run::BackwardVariant& variant, const std::vector<BackwardCase>& cases, std::uint64_t seeds,
+void passes_under_schedules(const run::BackwardVariant& variant, const std::vector<BackwardCase>& cases, Seeds seeds,
                             bool all_cases);
 
 // Two runs, under two seeds of the simulator, give dK and dV the same bits, and dQ where the variant says that it is

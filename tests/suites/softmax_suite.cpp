@@ -62,7 +62,7 @@ std::vector<SoftmaxCase> softmax_shapes(problem::Dtype dtype) {
   for (const auto kind :
        {SoftmaxInputKind::large, SoftmaxInputKind::one_hot, SoftmaxInputKind::uniform, SoftmaxInputKind::descending}) {
     for (const int cols : {2, 33, 1000, 1025}) add({.rows = 9, .cols = cols}, kind);
-    add({.rows = 2, .cols = 70000}, kind);
+    add({.rows = 2, .cols = 40000}, kind);
   }
   return cases;
 }
@@ -173,16 +173,19 @@ void takes_the_largest_scores(const run::SoftmaxVariant& variant, const Softmax&
       for (int col = 0; col < shape.cols; ++col) largest = std::max(largest, score(row, col));
       int equals = 0;  // scores are so far apart that the largest ones share everything
       for (int col = 0; col < shape.cols; ++col) equals += score(row, col) == largest;
+      int wrong = -1;  // a column: of a million, Catch2 would take longer than the kernel
       for (int col = 0; col < shape.cols; ++col) {
         const double right = score(row, col) == largest ? 1.0 / equals : 0.0;
-        INFO("variant " << variant.name << ", row of " << score(row, 0) << " and " << score(row, 1) << ", column " << col);
-        REQUIRE(y.values[std::int64_t{row} * shape.cols + col] == Approx(right).epsilon(fp32 ? 1e-6 : 1e-3));
+        const double error = std::abs(y.values[std::int64_t{row} * shape.cols + col] - right);
+        if (!(error <= (fp32 ? 1e-6 : 1e-3) * right)) wrong = col;
       }
+      INFO("variant " << variant.name << ", row of " << score(row, 0) << " and " << score(row, 1) << ", column " << wrong);
+      REQUIRE(wrong == -1);
     }
   }
 }
 
-void contains_nan_and_infinity(const run::SoftmaxVariant& variant, const Softmax& shape) {
+void contains_nan_and_infinity(const run::SoftmaxVariant& variant, const Softmax& shape, bool last_row_too) {
   const Tensor x = problem::make_inputs(shape, 41);
   const Tensor before = clean(variant, shape, x).output("y");
   std::int64_t begin = 0, end = 0;  // of the row that is changed
@@ -208,7 +211,9 @@ void contains_nan_and_infinity(const run::SoftmaxVariant& variant, const Softmax
     REQUIRE(wrong == -1);
   };
   const auto is_nan = [](std::int64_t, float y) { return std::isnan(y); };
-  for (const int row : {shape.rows / 2, shape.rows - 1}) {
+  std::vector<int> rows = {shape.rows / 2};
+  if (last_row_too) rows.push_back(shape.rows - 1);
+  for (const int row : rows) {
     begin = std::int64_t{row} * shape.cols;
     end = begin + shape.cols;
     for (const Where where : {Where::first, Where::inside, Where::last}) {

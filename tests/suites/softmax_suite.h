@@ -38,6 +38,6 @@ void takes_the_largest_scores(const run::SoftmaxVariant& variant, const problem:
 
 // NaN and +∞ in a row reach all of it, and are not hidden; a row of −∞ alone gives 0, and −∞ beside others gives 0 in its
 // place. Other rows do not change by a bit.
-void contains_nan_and_infinity(const run::SoftmaxVariant& variant, const problem::Softmax& shape);
+void contains_nan_and_infinity(const run::SoftmaxVariant& variant, const problem::Softmax& shape, bool last_row_too = true);
 
 }  // namespace suite

@@ -789,7 +789,8 @@ def test_a_barrier_is_removed_in_a_copy_and_caught(tmp_path):
 WHOLE_LIST = "every variant is right over the whole shape list, in fp16 and bf16 by turns"
 
 
-@pytest.mark.parametrize("what", [pytest.param(what, marks=[] if what == "b_frag" else pytest.mark.long, id=f"02_tiled_gemm-{what}") for what in ("b_frag", "lane % 16", "acc")])
+@pytest.mark.long
+@pytest.mark.parametrize("what", ["b_frag", "lane % 16", "acc"], ids=lambda what: f"02_tiled_gemm-{what}")
 def test_swapped_registers_of_a_fragment_fail_a_named_test(tmp_path, what):
     if not (BIN / "02_tiled_gemm").exists():
         pytest.skip(f"{BIN}/02_tiled_gemm is not built")
@@ -806,14 +807,14 @@ def test_swapped_registers_of_a_fragment_fail_a_named_test(tmp_path, what):
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("folder", STEPS[1::3], ids=lambda folder: folder.name)
+@pytest.mark.parametrize("folder", [ROOT / "steps" / name for name in ("02_tiled_gemm", "04_flash_v1")], ids=lambda folder: folder.name)
 def test_the_quick_tier_alone_catches_a_mutant(folder, tmp_path):
-    """One of the committed sample, of every third step: each takes a minute or two."""
+    """One of the committed sample, of two steps whose tests are short: they run twice, without the mutant and with it."""
     if not (BIN / folder.name).exists():
         pytest.skip(f"{BIN}/{folder.name} is not built")
     there = {mutant.id for mutant in mutants.find(folder)[0]}
     sample = [mutant["id"] for mutant in json.loads(TIER.read_text())["steps"][folder.name]["mutants"] if mutant["id"] in there]
-    chosen = sample[STEPS.index(folder) % len(sample)]
+    chosen = min(sample)  # of the first kernel file
     out = tmp_path / "out.json"
     done = command("--step", folder.name[:2], "--tier", "quick", "--build", BIN.parent, "--only", chosen, "--json", out)
     assert done.returncode == 0, done.stdout + done.stderr

@@ -7,6 +7,7 @@ import re
 import shutil
 import subprocess
 import sys
+from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -60,8 +61,8 @@ def test_a_file_holds_one_variant_and_nothing_of_the_project(step, name):
     assert re.findall(r'#include "|#if|\b(?:run|problem|simt)::|FLASHSTEPS|\[/?doc: |[Ss]imulat|hook|`make ', text) == []
     # What is declared is used: by its name, once more, in code. Of an enum that may be one of its numbers.
     source = declarations.parse(text, "single")
-    words = [token.text for token in declarations.code_of(text)]
-    used = lambda d: [words.count(name) > 1 for name in d.names]
+    words = Counter(token.text for token in declarations.code_of(text))
+    used = lambda d: [words[name] > 1 for name in d.names]
     declared = [d for d in source.declarations if d.kind in ("function", "class", "variable")]
     unused = [name for d in declared if not (any(used(d)) if d.code.startswith("enum") else all(used(d))) for name in d.names]
     assert set(unused) <= {"main", "operator+"}

@@ -3,8 +3,10 @@
 This is no compiler. It reads what this project writes: formatted by clang-format, no macros in kernel files, one #if (the simulator's).
 """
 
+import bisect
+import functools
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 TOKEN = re.compile(
     r"""(?P<comment>//[^\n]*|/\*.*?\*/)
@@ -156,8 +158,16 @@ def preprocessed(text, features=()):
 
 
 def parse(text, path):
-    """The source file of this text, which preprocessed() returned."""
+    """The source file of this text, which preprocessed() returned. It is the caller's own, to change."""
+    source = parsed(text, path)
+    return replace(source, declarations=[replace(declaration) for declaration in source.declarations])
+
+
+@functools.cache  # a header is read again for every variant
+def parsed(text, path):
     tokens = tokens_of(text)
+    places = [i for i, token in enumerate(tokens) if token.kind not in ("comment", "space", "directive")]
+    all_code = [tokens[i] for i in places]
     source = Source(path, "", [], [], [])
     namespaces, comments, section = [], [], ""
     header_is_open = True
@@ -221,7 +231,7 @@ def parse(text, path):
         else:
             take_header()
             start = comments[0].start if comments else token.start
-            end = declaration_end(tokens, index)
+            end = declaration_end(tokens, places, all_code, index)
             kind, names = declared(text[token.start : tokens[end - 1].end])
             if end + 1 < len(tokens) and tokens[end + 1].kind == "comment" and tokens[end].kind == "space" and "\n" not in tokens[end].text:
                 add(start, tokens[end + 1].end, kind, names, token.start)
@@ -234,11 +244,10 @@ def parse(text, path):
     return source
 
 
-def declaration_end(tokens, index):
-    """The index behind the last token of the declaration that begins here."""
-    places = [i for i in range(index, len(tokens)) if tokens[i].kind not in ("comment", "space", "directive")]
-    code = without_template_header([tokens[i] for i in places])
-    places = places[len(places) - len(code) :]
+def declaration_end(tokens, places, all_code, index):
+    """The index behind the last token of the declaration that begins here. all_code: the tokens that are code, which stand at these places."""
+    code = without_template_header(all_code[bisect.bisect_left(places, index) :])
+    first = len(places) - len(code)
     until_semicolon = code[0].text in CLASS_KEYS or code[0].text in ("using", "typedef")
     depth = 0
     for n, token in enumerate(code):
@@ -249,7 +258,7 @@ def declaration_end(tokens, index):
         if depth == 0 and token.text == "=":
             until_semicolon = True
         if depth == 0 and (token.text == ";" or (token.text == "}" and not until_semicolon and (n + 1 == len(code) or code[n + 1].text != ";"))):
-            return places[n] + 1
+            return places[first + n] + 1
     raise ParseError(f"a declaration does not end: {''.join(t.text for t in tokens[index : index + 30])}")
 
 
@@ -339,6 +348,7 @@ def declared(text):
     raise ParseError(f"what does this declare? {text[:100]}")
 
 
+@functools.cache
 def uses_of(text):
     """(qualifier or "", name) of each name that is not a member and not a local variable's."""
     code = code_of(text)

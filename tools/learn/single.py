@@ -10,6 +10,7 @@ tools/learn/single_file/, a file for each family of problems. Exit status 2: bad
 """
 
 import argparse
+import functools
 import re
 import subprocess
 import sys
@@ -200,6 +201,7 @@ def literal(expression):
 # ---- what a variant needs ----
 
 
+@functools.cache
 def plain(text):
     """The host's names as the single file has them, and nothing of the simulator."""
     text = re.sub(r"(?<![\w:])(?:::)?(?:run|problem)::", "host::", text)

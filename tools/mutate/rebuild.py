@@ -87,10 +87,13 @@ class Rebuild:
             raise UsageError(f"ninja {' '.join(arguments)}: {done.stdout}{done.stderr}")
         return done.stdout
 
-    def compile(self, source, output, *flags, last=()):
+    def compile(self, source, output, *flags, last=(), is_header=False):
         """The first error; None if there is none. `flags` come before the build's own, `last` behind them. Warnings are no errors here:
-        what only looks wrong shall meet the simulator."""
+        what only looks wrong shall meet the simulator. A header is precompiled."""
         replaced = {self.object: str(output), self.compile_words[-1]: str(source), "-Werror": "-w"}
+        if is_header:
+            assert "-xc++" in self.compile_words
+            replaced["-xc++"] = "-xc++-header"
         return self._run([self.compile_words[0], *flags, *(replaced.get(word, word) for word in self.compile_words[1:]), *last])
 
     def link(self, compiled, program, others=None):

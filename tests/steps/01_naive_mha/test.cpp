@@ -31,11 +31,21 @@ run::LayerInputs stored_layer() {
 
 }  // namespace
 
-TEST_CASE("every variant is right over the whole shape list and refuses nothing on it") {
-  const auto cases = suite::shape_list(problem::Dtype::fp32);
+namespace {
+
+void all_pass(const std::vector<suite::Case>& cases) {
   for (const run::AttentionVariant& variant : step().variants) {
     CHECK(suite::passes(variant, cases) == static_cast<int>(cases.size()));
   }
+}
+
+}  // namespace
+
+TEST_CASE("every variant is right over the shape list, large shapes under one mask, and refuses nothing on it") {
+  all_pass(suite::one_mask_each(suite::shape_list(problem::Dtype::fp32)));
+}
+TEST_CASE("… large shapes under the other mask", "[.long]") {
+  all_pass(suite::other_masks(suite::shape_list(problem::Dtype::fp32)));
 }
 
 TEST_CASE("keys and values after a position do not change the rows before it, by a bit") {

@@ -6,7 +6,7 @@
 
 namespace {
 
-void under_schedules(std::uint64_t seeds, bool all_shapes) {
+void under_schedules(suite::Seeds seeds, bool all_shapes) {
   for (const run::AttentionVariant& variant : run::this_step_as<run::AttentionStep>().variants) {
     if (!variant.demonstration.empty()) continue;
     for (const problem::Dtype dtype : {problem::Dtype::fp32, problem::Dtype::bf16}) {
@@ -21,6 +21,6 @@ void under_schedules(std::uint64_t seeds, bool all_shapes) {
 }  // namespace
 
 TEST_CASE("every variant is right, and none is reported, under two schedules in every completion mode") {
-  under_schedules(2, false);
+  under_schedules(suite::two_seeds, false);
 }
-TEST_CASE("… and under eight, on three shapes", "[.long]") { under_schedules(8, true); }
+TEST_CASE("… and under three more, on three shapes", "[.long]") { under_schedules(suite::three_more_seeds, true); }

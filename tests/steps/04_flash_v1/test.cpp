@@ -78,21 +78,26 @@ void is_rejected(const run::AttentionVariant& v, const Attention& shape, InputKi
   CHECK(!outcome.verdict->tensors[0].pass);
 }
 
-void whole_list_of_tensor_cores(int turn) {
-  const auto cases = suite::in_turns(suite::shape_list(Dtype::fp16), suite::shape_list(Dtype::bf16), turn);
-  CHECK(suite::passes(variant("tensor_cores"), cases) == 30);  // the others have head dims that it refuses
+// The shape list in turns of two types; and how many cases have head dims that the tensor cores' variant takes.
+std::vector<suite::Case> list_of_16_bits(int turn) {
+  return suite::in_turns(suite::shape_list(Dtype::fp16), suite::shape_list(Dtype::bf16), turn);
+}
+void tensor_cores_pass(const std::vector<suite::Case>& cases, int taken) {
+  CHECK(suite::passes(variant("tensor_cores"), cases) == taken);
 }
 
 }  // namespace
 
-TEST_CASE("every dtype is right over the whole shape list; the scalar variants share it, and refuse nothing") {
+TEST_CASE(
+    "every dtype is right over the shape list, large shapes under one mask; the scalar variants share it, and refuse nothing") {
   constexpr const char* names[] = {"scalar", "scalar_48k", "scalar_99k"};  // one kernel, in blocks of three sizes
   const std::vector<std::vector<suite::Case>> lists = {suite::shape_list(Dtype::fp32), suite::shape_list(Dtype::bf16),
                                                        suite::shape_list(Dtype::fp16)};
-  for (std::size_t i = 0; i < lists[0].size(); ++i) {
-    CHECK(suite::passes(variant(names[i % 3]), {lists[(i + i / 3) % 3][i]}) == 1);
-  }
-  whole_list_of_tensor_cores(0);
+  std::vector<suite::Case> by_turns;
+  for (std::size_t i = 0; i < lists[0].size(); ++i) by_turns.push_back(lists[(i + i / 3) % 3][i]);
+  by_turns = suite::one_mask_each(by_turns);
+  for (std::size_t i = 0; i < by_turns.size(); ++i) CHECK(suite::passes(variant(names[i % 3]), {by_turns[i]}) == 1);
+  tensor_cores_pass(suite::one_mask_each(list_of_16_bits(0)), 21);
   for (const Dtype dtype : {Dtype::fp16, Dtype::bf16}) CHECK(suite::passes(variant("scalar"), suite::small_shapes(dtype)) == 3);
 }
 
@@ -109,13 +114,14 @@ TEST_CASE("with S alone on tensor cores, in shared memory or in registers, short
   }
 }
 
-TEST_CASE("every scalar variant is right over the whole shape list, and the tensor cores' in the other type", "[.long]") {
+TEST_CASE("every scalar variant is right over the whole shape list, and the tensor cores' in both types", "[.long]") {
   for (const auto& [name, dtype] :
        {std::pair{"scalar", Dtype::fp32}, {"scalar_48k", Dtype::bf16}, {"scalar_99k", Dtype::fp16}}) {
     const auto cases = suite::shape_list(dtype);
     CHECK(suite::passes(variant(name), cases) == static_cast<int>(cases.size()));
   }
-  whole_list_of_tensor_cores(1);
+  tensor_cores_pass(suite::other_masks(list_of_16_bits(0)), 9);
+  tensor_cores_pass(list_of_16_bits(1), 30);
 }
 
 TEST_CASE("lengths of one block, one less and one more are right: no query and no key at an edge is lost") {

@@ -1,6 +1,6 @@
 // Step 06, dropout: gradients right with the mask of the forward pass, at every head dim; variants that do not take it refuse
 // it.
-#include <functional>
+#include <vector>
 
 #include "tests/catch.h"
 #include "tests/suites/backward_suite.h"
@@ -80,27 +80,37 @@ TEST_CASE("… in bf16 and fp32, and of packed sequences", "[.long]") {
 
 namespace {
 
-void depends_on_visible_pairs_alone(int dim, const std::function<bool(const run::BackwardVariant&)>& picked) {
-  Attention a{.heads = 2, .kv_heads = 1, .seq_q = 70, .seq_k = 90, .dim = dim, .causal = true, .dtype = Dtype::fp16};
-  a = dropped(a, 51);
-  suite::BackwardVariants variants;
-  for (const run::BackwardVariant& variant : dropping(a)) {
-    if (picked(variant)) variants.push_back(variant);
-  }
-  suite::depends_on_visible_pairs(step(), variants, a);
-  a.seq_q = a.seq_k = 40;
-  suite::contains_nan(step(), variants, dropped(a, 51), false);
+suite::BackwardVariants those(const Attention& shape, bool scalar) {
+  suite::BackwardVariants variants = dropping(shape);
+  std::erase_if(variants, [&](const auto& variant) { return (variant.name == "recompute") != scalar; });
+  return variants;
 }
 
-bool is_scalar(const run::BackwardVariant& variant) { return variant.name == "recompute"; }
+Attention with_dropout(int dim, int seq_q, int seq_k) {
+  Attention a{.heads = 2, .kv_heads = 1, .seq_q = seq_q, .seq_k = seq_k, .dim = dim, .causal = true, .dtype = Dtype::fp16};
+  return dropped(a, 51);
+}
+
+void depends_on_visible_pairs_alone(int dim, bool scalar) {
+  const Attention a = with_dropout(dim, 70, 90);
+  suite::depends_on_visible_pairs(step(), those(a, scalar), a);
+}
+void nan_stays(int dim, bool scalar) {
+  const Attention a = with_dropout(dim, 40, 40);
+  suite::contains_nan(step(), those(a, scalar), a, false);
+}
 
 }  // namespace
 
 // The scalar kernel takes longer than all others together.
 TEST_CASE("dropout: a gradient depends on visible pairs alone, and NaN stays where it is") {
-  depends_on_visible_pairs_alone(32, [](const auto&) { return true; });
-  depends_on_visible_pairs_alone(128, [](const auto& variant) { return !is_scalar(variant); });
+  for (const int dim : {32, 128}) {
+    depends_on_visible_pairs_alone(dim, false);
+    nan_stays(dim, false);
+  }
+  nan_stays(32, true);
 }
-TEST_CASE("… and of the scalar variant, with dropout, at head dim 128", "[.long]") {
-  depends_on_visible_pairs_alone(128, is_scalar);
+TEST_CASE("… and of the scalar variant, with dropout", "[.long]") {
+  for (const int dim : {32, 128}) depends_on_visible_pairs_alone(dim, true);
+  nan_stays(128, true);
 }

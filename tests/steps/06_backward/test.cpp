@@ -99,11 +99,13 @@ void all_pass(const std::vector<Case>& list, bool all) {
 // ---- shapes ----
 
 TEST_CASE(
-    "every variant is right over the whole shape list, types by turns (a part of it for all but the default one), and the "
-    "default one refuses nothing on it") {
-  all_pass(suite::in_turns(suite::shape_list(Dtype::fp16), suite::shape_list(Dtype::bf16), 0), false);
+    "every variant is right over the shape list, types by turns, large shapes under one mask (a part of it for all but the "
+    "default "
+    "one), and the default one refuses nothing on it") {
+  all_pass(suite::one_mask_each(suite::in_turns(suite::shape_list(Dtype::fp16), suite::shape_list(Dtype::bf16), 0)), false);
 }
-TEST_CASE("… and with the types the other way round", "[.long]") {
+TEST_CASE("… under the other mask, and with the types the other way round", "[.long]") {
+  all_pass(suite::other_masks(suite::in_turns(suite::shape_list(Dtype::fp16), suite::shape_list(Dtype::bf16), 0)), false);
   all_pass(suite::in_turns(suite::shape_list(Dtype::bf16), suite::shape_list(Dtype::fp16), 0), false);
 }
 
@@ -114,8 +116,8 @@ TEST_CASE("the scalar variants are right in fp32 at every eighth shape of the li
   const auto cases = suite::ready(step(), part);
   for (const auto& variant : those(is_scalar)) CHECK(suite::passes(variant, cases) == std::ssize(cases));
 }
-TEST_CASE("the scalar variants are right in fp32 over the whole shape list", "[.long]") {
-  const auto cases = suite::ready(step(), suite::shape_list(Dtype::fp32));
+TEST_CASE("the scalar variants are right in fp32 over the shape list, large shapes under one mask", "[.long]") {
+  const auto cases = suite::ready(step(), suite::one_mask_each(suite::shape_list(Dtype::fp32)));
   for (const auto& variant : those(is_scalar)) CHECK(suite::passes(variant, cases) == std::ssize(cases));
 }
 

@@ -30,7 +30,7 @@ std::vector<Attention> shapes(int dim, int block_q, bool by_token) {
           masked(window, "band:1,random:0.7", dim, block_q, 128)};
 }
 
-void forward_under_schedules(std::uint64_t seeds, bool all_shapes) {
+void forward_under_schedules(suite::Seeds seeds, bool all_shapes) {
   for (const run::AttentionVariant& variant : step().variants) {
     const bool is_rung = variant.name != "balanced";
     std::vector<suite::Case> cases;
@@ -45,7 +45,7 @@ void forward_under_schedules(std::uint64_t seeds, bool all_shapes) {
   }
 }
 
-void backward_under_schedules(std::uint64_t seeds, bool all_shapes) {
+void backward_under_schedules(suite::Seeds seeds, bool all_shapes) {
   const run::BackwardStep& backward = *step().backward;
   for (const int dim : {32, 128}) {  // each kernel has one of them
     std::vector<suite::BackwardCase> cases;
@@ -59,22 +59,25 @@ void backward_under_schedules(std::uint64_t seeds, bool all_shapes) {
 }  // namespace
 
 TEST_CASE("every variant is right, and none is reported, under two schedules in every completion mode") {
-  forward_under_schedules(2, false);
+  forward_under_schedules(suite::two_seeds, false);
 }
-TEST_CASE("… and under eight, on three shapes", "[.long]") { forward_under_schedules(8, true); }
+TEST_CASE("… and under three more, on three shapes", "[.long]") { forward_under_schedules(suite::three_more_seeds, true); }
 
 TEST_CASE("gradients are right, dK and dV to the bit, under two schedules in every completion mode") {
-  backward_under_schedules(2, false);
+  backward_under_schedules(suite::two_seeds, false);
 }
-TEST_CASE("… gradients under eight, on three shapes", "[.long]") { backward_under_schedules(8, true); }
+TEST_CASE("… gradients under three more, on three shapes", "[.long]") {
+  backward_under_schedules(suite::three_more_seeds, true);
+}
 
 TEST_CASE("packed sequences and dropout under masks: no schedule matters") {
   Attention a = suite::packed({65, 3, 90}, 32, problem::Dtype::fp16, true, 0, 2, 2);
   a.dropout = 51;
   a.sparse = problem::make_pattern("random:0.6,sink:5t+local:30t", a, 64, 64, 5);
   a = problem::resolve(a);
-  suite::passes_under_schedules(run::variant_named(step(), "balanced"), {{a}}, 1, true);
+  suite::passes_under_schedules(run::variant_named(step(), "balanced"), {{a}}, suite::one_seed, true);
   const run::BackwardStep& backward = *step().backward;
   const suite::BackwardCase c = suite::ready(backward, {a});
-  for (const run::BackwardVariant& variant : backward.variants) suite::passes_under_schedules(variant, {c}, 1, true);
+  for (const run::BackwardVariant& variant : backward.variants)
+    suite::passes_under_schedules(variant, {c}, suite::one_seed, true);
 }

@@ -8,7 +8,6 @@ import sys
 import pytest
 from conftest import ROOT
 from graded import (
-    BUILD,
     NEEDS_SOLUTIONS,
     build_step,
     build_variants,
@@ -18,6 +17,7 @@ from graded import (
     name_of,
     of,
     passes,
+    rebuild_of,
     rejected,
     run_kernel,
     skip_if_worked_on,
@@ -28,7 +28,6 @@ from graded import (
 from tools.learn.grading import plain, table
 from tools.learn.grading import run as running
 from tools.learn.grading.report import Report
-from tools.mutate.rebuild import Rebuild
 
 pytestmark = NEEDS_SOLUTIONS
 
@@ -42,14 +41,13 @@ pytestmark = NEEDS_SOLUTIONS
 def test_the_grader_rejects_plain_cuda_that_is_not_what_was_asked_for(folder, exercise, fault, tmp_path, capsys):
     right, wrong, reason = faults.PLAIN_FAULTS[exercise, fault]
     exercise = folder / "exercises" / exercise
-    build_step(folder.name)
     text = solution_of(exercise, "solution.cu").read_text()
     assert text.count(right) == 1
     (tmp_path / "faulty.cu").write_text(text.replace(right, wrong))
-    solution, program = executable(exercise, "solution"), executable(exercise, fault.replace(" ", "_"))
+    program = executable(exercise, fault.replace(" ", "_"))
     made = program.with_suffix(".cu")
     subprocess.run([sys.executable, ROOT / "cmake" / "plain_cuda.py", made, tmp_path / "faulty.cu", exercise / "check.cu"], check=True)
-    rebuild = Rebuild(BUILD, BUILD / "steps" / f"{solution.name}.cu", f"exercises/{solution.name}")
+    rebuild = rebuild_of(exercise)
     assert (rebuild.compile(made, program.with_suffix(".o")) or rebuild.link(program.with_suffix(".o"), program)) is None
     passed = plain.grade(Report(""), program, table.sizes_of(exercise_of(exercise)), running.read_counts(exercise_of(exercise)))
     said = capsys.readouterr().out
