@@ -15,9 +15,6 @@
 // moves only in the first tiles. The shuffles for the maximum of a row disappear, too: a lane compares its own maximum with m.
 #pragma once
 
-#include "common/device/flash_v2/addresses.cuh"
-#include "common/device/flash_v2/copy_rows.cuh"
-#include "common/device/flash_v2/lazy_rescale.cuh"
 #include "common/device/flash_v2/tuned_tile.cuh"
 
 namespace flash_v2 {
@@ -32,10 +29,8 @@ __global__ void __launch_bounds__(tile_threads, 2) flash_lazy_rescale(AttentionS
                                                                       float* lse) {      // [batch, heads, seq_q]
   auto& smem = device::shared_storage<TunedSmem<T, Tile>>();
   constexpr int dim = Tile::dim, keys = Tile::keys, slices = Tile::slices;
-  constexpr int steps = dim / 16, groups = keys / 16;  // of 16 columns of Q and K; of 16 keys
   const QueryTile tile = query_tile(shape, Tile::rows);
   const KeyTiles tiles = key_tiles(shape, tile.first, tile.count, keys);
-  const int lane = threadIdx.x % 32;
   const int warp_row = __shfl_sync(all_lanes, threadIdx.x / 32, 0) * 16 * slices;  // the same for all lanes: nvcc sees it
   const float scale_log2 = magnitude(shape.scale);
 
@@ -50,31 +45,8 @@ __global__ void __launch_bounds__(tile_threads, 2) flash_lazy_rescale(AttentionS
       apply_sign<T, tile_threads>(smem.q, shape.scale);
     }
   }
-  // The source of this thread's first chunks of the next tile, and their place in a stage. All tiles but the first are whole.
-  constexpr int element = sizeof(T), pass = tile_threads / (dim / chunk);  // rows that all threads copy at once
-  const int copy_row = threadIdx.x / (dim / chunk), copy_column = threadIdx.x % (dim / chunk) * chunk;
-  const std::int64_t copy_key = static_cast<std::int64_t>(tiles.end - 2) * keys + copy_row;
-  const T* k_next = k.row(tile.batch, tile.kv_head, 0) + copy_key * k.row_stride + copy_column;
-  const T* v_next = v.row(tile.batch, tile.kv_head, 0) + copy_key * v.row_stride + copy_column;
-  const int to = copy_row * dim + swizzled<dim>(copy_row, copy_column);  // element of stage.k, and of stage.v
-  const int k_pass = static_cast<int>(k.row_stride) * pass * element;    // bytes
-  const int v_pass = static_cast<int>(v.row_stride) * pass * element;
-  const auto copy = [&](auto& next, int n) {  // one chunk of K and one of V
-    ptx::cp_async_16(&next.k[n * pass][0] + to, bytes_beyond(k_next, std::int64_t{n} * k_pass));
-    ptx::cp_async_16(&next.v[n * pass][0] + to, bytes_beyond(v_next, std::int64_t{n} * v_pass));
-  };
-  // The byte of this lane's row in a fragment: a_from for Q, and for V by columns; b_from for K.
-  const int a_from = ((lane % 16) * dim + swizzled<dim>(lane % 16, lane / 16 * chunk)) * element;
-  const int b_from = ((lane / 16 * 8 + lane % 8) * dim + swizzled<dim>(lane % 8, lane / 8 % 2 * chunk)) * element;
-  std::uint32_t q_frag[Tile::keeps_q ? steps : 1][slices][4];
-  const auto load_q_fragments = [&](int step) {
-#pragma unroll
-    for (int s = 0; s < slices; ++s) {
-      ptx::ldmatrix_x4(q_frag[Tile::keeps_q ? step : 0][s],
-                       bytes_beyond(&smem.q[warp_row + 16 * s][0], columns_beyond<dim>(a_from, step)));
-    }
-  };
-
+  NextTile<T, dim, keys> next_tile(k, v, tile, tiles.end - 2);
+  WarpOperands<T, Tile> warp;
   float acc[slices][dim / 8][4] = {};  // O, not yet divided
   SoftmaxState states[slices][2];
 #pragma unroll
@@ -89,45 +61,29 @@ __global__ void __launch_bounds__(tile_threads, 2) flash_lazy_rescale(AttentionS
     ptx::cp_async_wait_group<0>();  // this thread's part of the tile has come, and of Q
     guard.barrier<masked>(stage.v);
     // So has everyone's; and everyone has read the other stage: it is filled next.
-    if (Tile::keeps_q && j == tiles.end - 1) {
-#pragma unroll
-      for (int step = 0; step < steps; ++step) load_q_fragments(step);
-    }
-    if (j > tiles.begin) {
-#pragma unroll
-      for (int n = 0; n < keys / pass; ++n) copy(next, n);
-    }
+    if (j == tiles.end - 1) warp.keep_q(smem.q, warp_row);
+    if (j > tiles.begin) next_tile.load(next);
     ptx::cp_async_commit_group();
     stage_index ^= 1;
-    k_next = bytes_beyond(k_next, -std::int64_t{keys / pass} * k_pass);
-    v_next = bytes_beyond(v_next, -std::int64_t{keys / pass} * v_pass);
+    next_tile.move(-1);
 
     // S = Q K^T
     float s[slices][keys / 8][4] = {};
-#pragma unroll
-    for (int step = 0; step < steps; ++step) {
-      if (!Tile::keeps_q) load_q_fragments(step);
-#pragma unroll
-      for (int g = 0; g < groups; ++g) {
-        std::uint32_t k_frag[4];
-        ptx::ldmatrix_x4(k_frag, bytes_beyond(&stage.k[16 * g][0], columns_beyond<dim>(b_from, step)));
-        mma_slices<T>(s, 2 * g, q_frag[Tile::keeps_q ? step : 0], k_frag);
-      }
-    }
+    scores<T, Tile>(s, warp, smem.q, warp_row, stage.k);
     if constexpr (masked) mask_slices(s, shape, tile.first + warp_row, j * keys);
     // row maximum; rescale where it has grown too far
     lazy_rescale(s, scale_log2, to_base_2, states, acc);
     guard.take_out(stage.v);
     // P = exp2(S - m), O += P V
 #pragma unroll
-    for (int g = 0; g < groups; ++g) {
+    for (int g = 0; g < keys / 16; ++g) {
       std::uint32_t p_frag[slices][4];
 #pragma unroll
       for (int i = 0; i < 4 * slices; ++i) exponentials<T>(p_frag, states, s, to_base_2, g, i);
 #pragma unroll
-      for (int step = 0; step < steps; ++step) {
+      for (int step = 0; step < dim / 16; ++step) {
         std::uint32_t v_frag[4];
-        ptx::ldmatrix_x4_trans(v_frag, bytes_beyond(&stage.v[16 * g][0], columns_beyond<dim>(a_from, step)));
+        ptx::ldmatrix_x4_trans(v_frag, bytes_beyond(&stage.v[16 * g][0], columns_beyond<dim>(warp.a_from, step)));
         mma_slices<T>(acc, 2 * step, p_frag, v_frag);
       }
     }

@@ -46,16 +46,16 @@ __global__ void __launch_bounds__(tile_threads, 2) sparse_ordered(typename Tile:
     next = a.tile_after();
   };
 #pragma unroll 1
-  for (const int others = item.full + item.left; left > others;) attend_tile(std::true_type{});
+  for (const int rest = item.full + item.left; left > rest;) attend_tile(std::true_type{});
 #pragma unroll 1
-  for (const int others = load(&plan.work[blockIdx.x].left); left > others;) attend_tile(std::false_type{});
+  for (const int rest = load(&plan.work[blockIdx.x].left); left > rest;) attend_tile(std::false_type{});
 #pragma unroll 1
   while (left > 0) attend_tile(std::true_type{});
 
-  const WorkItem again = load_item(&plan.work[blockIdx.x]);
+  const WorkItem reloaded = load_item(&plan.work[blockIdx.x]);
   a.finish(
-      again.right + again.left, [&](int n) { return plan.tiles[again.first + (n < again.right ? n : n + again.full)]; }, v, o,
-      lse);
+      reloaded.right + reloaded.left,
+      [&](int n) { return plan.tiles[reloaded.first + (n < reloaded.right ? n : n + reloaded.full)]; }, v, o, lse);
 }
 
 }  // namespace block_sparse

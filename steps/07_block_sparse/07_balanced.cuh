@@ -15,8 +15,8 @@ namespace block_sparse {
 
 // What the parts of split rows leave.
 struct Parts {
-  float* o;              // [slots, tile queries, dim], not divided
-  SoftmaxState* states;  // [slots, tile queries]
+  float* o;              // [parts, tile queries, dim], not divided
+  SoftmaxState* states;  // [parts, tile queries]
 };
 
 // Grid: x over work items. Blocks of tile_threads.
@@ -53,19 +53,19 @@ __global__ void __launch_bounds__(tile_threads, 2) sparse_balanced(typename Tile
     next = a.tile_after();
   };
 #pragma unroll 1
-  for (const int others = item.full + item.left; left > others;) attend_tile(std::true_type{});
+  for (const int rest = item.full + item.left; left > rest;) attend_tile(std::true_type{});
 #pragma unroll 1
-  for (const int others = load(&plan.work[blockIdx.x].left); left > others;) attend_tile(std::false_type{});
+  for (const int rest = load(&plan.work[blockIdx.x].left); left > rest;) attend_tile(std::false_type{});
 #pragma unroll 1
   while (left > 0) attend_tile(std::true_type{});
 
-  const WorkItem again = load_item(&plan.work[blockIdx.x]);
-  const auto partial = [&](int n) { return plan.tiles[again.first + (n < again.right ? n : n + again.full)]; };
-  if (again.slot < 0) {
-    a.finish(again.right + again.left, partial, v, o, lse);
+  const WorkItem reloaded = load_item(&plan.work[blockIdx.x]);
+  const auto partial = [&](int n) { return plan.tiles[reloaded.first + (n < reloaded.right ? n : n + reloaded.full)]; };
+  if (reloaded.part < 0) {
+    a.finish(reloaded.right + reloaded.left, partial, v, o, lse);
   } else {
-    const std::int64_t first = std::int64_t{again.slot} * Tile::rows;
-    a.leave(again.right + again.left, partial, v, &parts.o[first * Tile::dim], &parts.states[first]);
+    const std::int64_t first = std::int64_t{reloaded.part} * Tile::rows;
+    a.leave(reloaded.right + reloaded.left, partial, v, &parts.o[first * Tile::dim], &parts.states[first]);
   }
 }
 
@@ -74,7 +74,7 @@ constexpr int merge_warps = 16;
 // A warp merges the parts of a query. Grid: x over split rows, as many as there may be; y over merge_warps of their queries.
 template <class T, class Tile>
 __global__ void __launch_bounds__(32 * merge_warps) merge_parts(AttentionShape shape, PlanSizes sizes,
-                                                                const int* split_rows,  // [most_splits], −1 behind the last
+                                                                const int* split_rows,  // [most_split_rows], −1 behind the last
                                                                 const Rank* ranks,      // [rows]
                                                                 Parts parts,
                                                                 Heads<T> o,    // [batch, heads, seq_q, dim]

@@ -140,13 +140,13 @@ __global__ void __launch_bounds__(tile_threads, 2) sparse_backward_64(Shape shap
     add_dq(stage_index ^ 1, before);
   }
   device::multiply_by_factor(acc_dv, shape);
-  const int slot = load(&plan.work[blockIdx.x].slot);
-  if (slot >= 0) {
-    const std::int64_t part = std::int64_t{slot} * wide_keys * dim;
+  const int part = load(&plan.work[blockIdx.x].part);
+  if (part >= 0) {
+    const std::int64_t first = std::int64_t{part} * wide_keys * dim;
 #pragma unroll
     for (int s = 0; s < key_slices; ++s) {
-      leave_rows<dim>(&parts.dk[part], warp_key + 16 * s, acc_dk[s]);
-      leave_rows<dim>(&parts.dv[part], warp_key + 16 * s, acc_dv[s]);
+      leave_rows<dim>(&parts.dk[first], warp_key + 16 * s, acc_dk[s]);
+      leave_rows<dim>(&parts.dv[first], warp_key + 16 * s, acc_dv[s]);
     }
     return;
   }

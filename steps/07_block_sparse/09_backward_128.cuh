@@ -46,12 +46,12 @@ __global__ void __launch_bounds__(role_threads, 1)
   constexpr bool drops = device::drops<Shape>;
   RoleWarp<T, dim> self(warp);
   // To dV or dK, or to a part of it.
-  const auto store_role = [&](const Heads<T>& to, float* part, float factor) {
-    const int slot = load(&plan.work[blockIdx.x].slot);
-    if (slot < 0) return self.store(to, batch, kv_head, first_key, shape.seq_k, factor, rows.flag(shape, batch, kv_head));
+  const auto store_role = [&](const Heads<T>& to, float* parts_of_role, float factor) {
+    const int part = load(&plan.work[blockIdx.x].part);
+    if (part < 0) return self.store(to, batch, kv_head, first_key, shape.seq_k, factor, rows.flag(shape, batch, kv_head));
 #pragma unroll
     for (int s = 0; s < role_slices; ++s) {
-      leave_rows<dim>(&part[std::int64_t{slot} * role_keys * dim + self.column], self.key + 16 * s, self.acc[s]);
+      leave_rows<dim>(&parts_of_role[std::int64_t{part} * role_keys * dim + self.column], self.key + 16 * s, self.acc[s]);
     }
   };
 

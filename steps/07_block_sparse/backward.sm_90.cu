@@ -44,7 +44,7 @@ void launch_dims(const run::BackwardLaunch& l) {
             l.dk.as<T>(), l.dv.as<T>(), parts);
       });
       runtime::launch(merge_columns<T>,
-                      {.grid = dim3(static_cast<unsigned>(sizes.most_splits()), wide_keys / merge_columns_keys),
+                      {.grid = dim3(static_cast<unsigned>(sizes.most_split_rows()), wide_keys / merge_columns_keys),
                        .block = merge_columns_threads},
                       l.device_shape(), sizes, l.arrays.get<int>("split_rows"), l.arrays.get<Rank>("ranks"), parts,
                       statistics_of(l), l.dk.as<T>(), l.dv.as<T>());
@@ -63,7 +63,7 @@ void launch_backward(const run::BackwardLaunch& l) {
 }
 run::Arrays backward_arrays(const problem::Backward& a) {
   const PlanSizes sizes = sizes_of(a);
-  const std::vector<std::int64_t> parts = {slots_of(sizes), wide_keys, a.dim};
+  const std::vector<std::int64_t> parts = {parts_of(sizes), wide_keys, a.dim};
   return backward::sums_arrays(a) + plan_arrays(sizes, a) +
          run::Arrays{run::scratch("part_dk", problem::Dtype::fp32, parts),
                      run::scratch("part_dv", problem::Dtype::fp32, parts)};

@@ -20,10 +20,11 @@ void launch_tiled(const AttentionLaunch& l) {
             sparse_balanced<T, OneTile>,
             {.grid = static_cast<unsigned>(sizes.items), .block = tile_threads, .shared_bytes = sizeof(SparseSmem<T, OneTile>)},
             shape, mask, plan_of(l), l.q.as<const T>(), l.k.as<const T>(), l.v.as<const T>(), l.o.as<T>(), l.lse, parts);
-        runtime::launch(
-            merge_parts<T, Tile<dim, AttentionShape>>,
-            {.grid = dim3(static_cast<unsigned>(sizes.most_splits()), OneTile::rows / merge_warps), .block = 32 * merge_warps},
-            l.device_shape(), sizes, l.arrays.get<int>("split_rows"), l.arrays.get<Rank>("ranks"), parts, l.o.as<T>(), l.lse);
+        runtime::launch(merge_parts<T, Tile<dim, AttentionShape>>,
+                        {.grid = dim3(static_cast<unsigned>(sizes.most_split_rows()), OneTile::rows / merge_warps),
+                         .block = 32 * merge_warps},
+                        l.device_shape(), sizes, l.arrays.get<int>("split_rows"), l.arrays.get<Rank>("ranks"), parts,
+                        l.o.as<T>(), l.lse);
       });
     });
   });

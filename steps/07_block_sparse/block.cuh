@@ -1,9 +1,6 @@
 // Step 07: what a block is given, and what it keeps beside step 05's tiles.
 #pragma once
 
-#include "common/device/flash_v2/addresses.cuh"
-#include "common/device/flash_v2/copy_rows.cuh"
-#include "common/device/flash_v2/lazy_rescale.cuh"
 #include "common/device/flash_v2/tuned_tile.cuh"
 #include "common/device/kept_pairs.cuh"
 #include "steps/07_block_sparse/plan.cuh"

@@ -29,21 +29,21 @@ Mask device_mask(const Launch& l) {
           problem::words_of_row(mask, l.shape)};
 }
 
-constexpr int heads_together = 8;                                                // at most 32: place_of has one for each lane
-inline int slots_of(const PlanSizes& sizes) { return 2 * sizes.most_splits(); }  // parts of split rows, at most
+constexpr int heads_together = 8;  // at most 32: place_of has one for each lane
+inline int parts_of(const PlanSizes& sizes) { return 2 * sizes.most_split_rows(); }  // parts of split rows, at most
 
 inline void order_heads(PlanSizes& sizes, int heads) {
   sizes.heads_of_place = ceil_div(heads, most_places);
   sizes.together = sizes.heads_of_place > 1 ? 0 : heads_together;
 }
-inline PlanSizes query_sizes(const problem::Attention& a, int tile_queries, int tile_keys, bool splits) {
+inline PlanSizes query_sizes(const problem::Attention& a, int tile_queries, int tile_keys, bool split_long_rows) {
   PlanSizes sizes{};
   sizes.rows_of_head = ceil_div(a.seq_q, tile_queries);
   sizes.rows = a.batch * a.heads * sizes.rows_of_head;
   sizes.tile_queries = tile_queries;
   sizes.tile_keys = tile_keys;
-  sizes.items = sizes.rows + (splits ? sizes.most_splits() : 0);
-  sizes.splits = splits;
+  sizes.items = sizes.rows + (split_long_rows ? sizes.most_split_rows() : 0);
+  sizes.split_long_rows = split_long_rows;
   order_heads(sizes, a.batch * a.heads);
   return sizes;
 }
@@ -51,7 +51,7 @@ inline PlanSizes key_sizes(const problem::Attention& a, int tile_queries, int ti
   PlanSizes sizes = query_sizes(a, tile_queries, tile_keys, true);
   sizes.rows_of_head = ceil_div(a.seq_k, tile_keys);
   sizes.rows = a.batch * a.kv_heads * sizes.rows_of_head;
-  sizes.items = sizes.rows + sizes.most_splits();
+  sizes.items = sizes.rows + sizes.most_split_rows();
   sizes.by_keys = true;
   order_heads(sizes, a.batch * a.kv_heads);
   return sizes;
@@ -69,7 +69,7 @@ inline run::Arrays plan_arrays(const PlanSizes& sizes, const problem::Attention&
                         integers("ranks", {sizes.rows, 4}),
                         integers("work", {sizes.items, 8}),
                         integers("orders", {sizes.places(), 4})};
-  if (sizes.splits) arrays.push_back(integers("split_rows", {sizes.most_splits()}));
+  if (sizes.split_long_rows) arrays.push_back(integers("split_rows", {sizes.most_split_rows()}));
   return arrays;
 }
 
@@ -80,7 +80,7 @@ void launch_plan(const Launch& l, const PlanSizes& sizes, const Mask& mask, cons
   Rank* ranks = l.arrays.template get<Rank>("ranks");
   HeadOrder* orders = l.arrays.template get<HeadOrder>("orders");
   int *tiles = l.arrays.template get<int>("tiles"), *counts = l.arrays.template get<int>("counts"),
-      *split_rows = sizes.splits ? l.arrays.template get<int>("split_rows") : nullptr;
+      *split_rows = sizes.split_long_rows ? l.arrays.template get<int>("split_rows") : nullptr;
   const auto by_warps = static_cast<unsigned>(ceil_div(sizes.rows, count_warps));
   runtime::launch(count_tiles<Row, Shape>, {.grid = by_warps, .block = 32 * count_warps}, shape, mask, sizes, lists, counts);
   runtime::launch(add_up<add_threads>, {.grid = 1, .block = add_threads, .shared_bytes = sizeof(AddUpSmem)}, sizes.by_place(),

@@ -80,8 +80,8 @@ __device__ void mask_sparse(float (&p)[frags][4], const Shape& shape, const Mask
 
 // What the parts of split columns leave: sums of dK, without the scale, and of dV.
 struct KeyParts {
-  float* dk;  // [slots, tile keys, dim]
-  float* dv;  // [slots, tile keys, dim]
+  float* dk;  // [parts, tile keys, dim]
+  float* dv;  // [parts, tile keys, dim]
 };
 // Accumulators to rows row … + 15 of a part; `to` begins at the lane's first column of row 0.
 template <int dim, int frags>
@@ -103,7 +103,7 @@ constexpr int merge_columns_threads = 256, merge_columns_keys = 16;
 template <class T>
 __global__ void __launch_bounds__(merge_columns_threads)
     merge_columns(AttentionShape shape, PlanSizes sizes,
-                  const int* split_rows,  // [most_splits], −1 behind the last
+                  const int* split_rows,  // [most_split_rows], −1 behind the last
                   const Rank* ranks,      // [rows]
                   KeyParts parts, RowStatistics rows,
                   Heads<T> dk,    // [batch, kv_heads, seq_k, dim]

@@ -28,7 +28,9 @@ struct Tile64 : TunedTile<dim> {
 inline int tile_queries(const Attention& a) { return a.sparse && a.sparse->block_q % 128 != 0 ? 64 : 128; }
 constexpr int keys_of_tile = 64;
 
-inline PlanSizes sizes_of(const Attention& a, bool splits) { return query_sizes(a, tile_queries(a), keys_of_tile, splits); }
+inline PlanSizes sizes_of(const Attention& a, bool split_long_rows) {
+  return query_sizes(a, tile_queries(a), keys_of_tile, split_long_rows);
+}
 
 inline Plan plan_of(const AttentionLaunch& l) {
   return {l.arrays.get<int>("tiles"), l.arrays.get<TileList>("lists"), l.arrays.get<WorkItem>("work")};

@@ -36,14 +36,14 @@ struct alignas(16) TileList {
   __host__ __device__ int count() const { return right + full + left; }
 };
 
-// What a block does: a part of a row's list, from entries[first] on. The part is the whole list where slot is −1. The parts of
-// a split row leave what they find at `slot`, and merge_parts makes the row of them. Behind the last item head is −1.
+// What a block does: a part of a row's list, from entries[first] on. The part is the whole list where part is −1. The parts of
+// a split row leave what they find at `part`, and merge_parts makes the row of them. Behind the last item head is −1.
 struct alignas(16) WorkItem {
   int first, right, full, left;
   int head;           // of all batch entries
   int first_of_tile;  // query, or key
   int entry;          // the list's first of this part, so that no block has to look it up; −1: there is none
-  int slot;
+  int part;
   __device__ int count() const { return right + full + left; }
 };
 __device__ inline WorkItem load_item(const WorkItem* item) {
@@ -54,7 +54,7 @@ __device__ inline WorkItem load_item(const WorkItem* item) {
 __device__ inline void store_item(WorkItem* item, const WorkItem& x) {
   int4* words = reinterpret_cast<int4*>(item);
   store(words, make_int4(x.first, x.right, x.full, x.left));
-  store(words + 1, make_int4(x.head, x.first_of_tile, x.entry, x.slot));
+  store(words + 1, make_int4(x.head, x.first_of_tile, x.entry, x.part));
 }
 
 // What decides where a row stands in the order.
@@ -62,7 +62,7 @@ struct alignas(16) Rank {
   int first_item;  // in the order of the rows
   int length;      // of each part: longer ones first
   int parts;
-  int first_slot;  // −1: the row is not split
+  int first_part;  // −1: the row is not split
 };
 
 // Where a head stands among all: heavier ones come first. Two numbers of a head, and two of a place. Of more heads than
@@ -79,7 +79,7 @@ struct PlanSizes {
   int items;           // work items, at most
   int together;        // so many of the lightest heads are ordered as one
   int heads_of_place;  // neighbours that are ordered as one
-  bool splits;
+  bool split_long_rows;
 
   __host__ __device__ int tile_size() const { return by_keys ? tile_keys : tile_queries; }  // of a row
   __host__ __device__ PlanSizes by_place() const {  // the same, where neighbours that are ordered as one are one head
@@ -89,7 +89,7 @@ struct PlanSizes {
   }
   __host__ __device__ int places() const { return ceil_div(rows, by_place().rows_of_head); }
   // Of rows that are split, and of parts beyond one a row.
-  __host__ __device__ int most_splits() const {
+  __host__ __device__ int most_split_rows() const {
     const int long_rows = ceil_div(rows, split_above);
     return long_rows < most_parts ? long_rows : most_parts;
   }

@@ -12,13 +12,13 @@ using problem::Dtype;
 using run::AttentionSupport;
 using run::AttentionVariant;
 
-template <bool splits>
+template <bool split_long_rows>
 run::Arrays scratch_arrays(const Attention& a) {
-  const PlanSizes sizes = sizes_of(a, splits);
+  const PlanSizes sizes = sizes_of(a, split_long_rows);
   run::Arrays arrays = plan_arrays(sizes, a);
-  if (splits) {
-    arrays.push_back(run::scratch("part_o", Dtype::fp32, {slots_of(sizes), sizes.tile_queries, a.dim}));
-    arrays.push_back(run::scratch("part_states", Dtype::fp32, {slots_of(sizes), sizes.tile_queries, 2}));
+  if (split_long_rows) {
+    arrays.push_back(run::scratch("part_o", Dtype::fp32, {parts_of(sizes), sizes.tile_queries, a.dim}));
+    arrays.push_back(run::scratch("part_states", Dtype::fp32, {parts_of(sizes), sizes.tile_queries, 2}));
   }
   return arrays;
 }

@@ -37,7 +37,7 @@ __global__ void __launch_bounds__(threads) add_up(PlanSizes sizes, int heads,
                                                   int* counts,        // [rows] of tiles; becomes where each list begins
                                                   HeadOrder* orders,  // [heads]
                                                   Rank* ranks,        // [rows]
-                                                  int* split_rows) {  // [most_splits], or null
+                                                  int* split_rows) {  // [most_split_rows], or null
   auto& smem = device::shared_storage<AddUpSmem>();
   const int thread = threadIdx.x, share = ceil_div(sizes.rows, threads);
   const int from = min(thread * share, sizes.rows), to = min(from + share, sizes.rows);
@@ -52,24 +52,24 @@ __global__ void __launch_bounds__(threads) add_up(PlanSizes sizes, int heads,
     return static_cast<int>(ceil_div(std::int64_t{of} * tiles, std::int64_t{all}));
   };
   const int longest =
-      sizes.splits ? max(1, max(part_of_tiles(split_above, sizes.rows), part_of_tiles(1, most_parts))) : INT_MAX;
+      sizes.split_long_rows ? max(1, max(part_of_tiles(split_above, sizes.rows), part_of_tiles(1, most_parts))) : INT_MAX;
   // [/doc: where_lists_begin]
-  int splits = 0, slots = 0;  // of this share: rows that are split, and their parts
+  int split_here = 0, parts_here = 0;  // of this share: rows that are split, and their parts
 #pragma unroll 4
   for (int row = from; row < to; ++row) {
     if (counts[row] <= longest) continue;
-    ++splits;
-    slots += ceil_div(counts[row], longest);
+    ++split_here;
+    parts_here += ceil_div(counts[row], longest);
   }
   // the same of all shares before this one
-  int split = 0, slot = 0, all_splits = 0, all_slots = 0;
-  if (__syncthreads_or(splits > 0)) {
-    split = exclusive_sum(smem.of_warps, splits, all_splits);
-    slot = exclusive_sum(smem.of_warps, slots, all_slots);
+  int split_before = 0, parts_before = 0, all_split = 0, all_parts = 0;
+  if (__syncthreads_or(split_here > 0)) {
+    split_before = exclusive_sum(smem.of_warps, split_here, all_split);
+    parts_before = exclusive_sum(smem.of_warps, parts_here, all_parts);
   }
 #pragma unroll 4
   for (int row = from; row < to; ++row) {
-    const int count = counts[row], item = row + slot - split;
+    const int count = counts[row], item = row + parts_before - split_before;
     counts[row] = first;
     first += count;
     if (count <= longest) {
@@ -77,11 +77,11 @@ __global__ void __launch_bounds__(threads) add_up(PlanSizes sizes, int heads,
       continue;
     }
     const int parts = ceil_div(count, longest);
-    store(reinterpret_cast<int4*>(&ranks[row]), make_int4(item, ceil_div(count, parts), parts, slot));
-    split_rows[split++] = row;
-    slot += parts;
+    store(reinterpret_cast<int4*>(&ranks[row]), make_int4(item, ceil_div(count, parts), parts, parts_before));
+    split_rows[split_before++] = row;
+    parts_before += parts;
   }
-  for (int n = all_splits + thread; sizes.splits && n < sizes.most_splits(); n += threads) split_rows[n] = -1;
+  for (int n = all_split + thread; sizes.split_long_rows && n < sizes.most_split_rows(); n += threads) split_rows[n] = -1;
   __syncthreads();  // the beginnings of all lists, and all ranks, are there
   // What a head weighs: the tiles between its first row and that of the next head.
   const auto tiles_before = [&](int row) { return row < sizes.rows ? counts[row] : tiles; };
@@ -105,7 +105,7 @@ __global__ void __launch_bounds__(threads) add_up(PlanSizes sizes, int heads,
   __syncthreads();  // all places are taken
   // the work items before those of a place
   const auto items_before = [&](int row) {
-    return row < sizes.rows ? ranks[row].first_item : sizes.rows + all_slots - all_splits;
+    return row < sizes.rows ? ranks[row].first_item : sizes.rows + all_parts - all_split;
   };
   int items = 0;
   for (int begin = 0; begin < heads; begin += threads) {

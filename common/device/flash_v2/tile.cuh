@@ -34,6 +34,13 @@ using device::to_float;
 constexpr int chunk = 8;  // elements of 16 bits in 16 bytes, what one access moves
 constexpr unsigned all_lanes = ~0u;
 
+// Of the rungs from `tensor_cores` on, if they do not say another.
+constexpr int tile_rows = 64;  // queries of a block
+constexpr int tile_keys = 64;
+constexpr int tile_threads = 128;
+constexpr int warp_rows = 16;
+constexpr int score_frags = tile_keys / 8;  // of 8 keys
+
 // ---- tiles ----
 
 // The queries of a block. Grid: x over tiles of queries, y over heads, z over the batch. With a causal mask the last tile has

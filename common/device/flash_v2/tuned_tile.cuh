@@ -1,7 +1,9 @@
 // The tile of the rungs from `rows_32` on: its sizes, its shared memory, and how a warp multiplies it.
 #pragma once
 
-#include "common/device/flash_v2/warp_tile.cuh"
+#include "common/device/flash_v2/non_finite.cuh"
+#include "common/device/flash_v2/shared_rows.cuh"
+#include "common/device/flash_v2/softmax.cuh"
 #include "common/device/packed.h"
 #include "common/device/ptx/mma.cuh"
 
@@ -15,12 +17,6 @@ struct TunedTile {
   static constexpr int rows = 16 * slices * tile_threads / 32;
   static constexpr int keys = dim <= 128 ? 64 : 32;
   static constexpr bool keeps_q = dim <= 64;
-  static constexpr int chunks = dim / chunk;  // of a row
-  // All threads copy `pass` rows in `kinds` copies each. `pass` rows further down, a chunk has the same place in its row.
-  static constexpr int kinds = dim == 96 ? 3 : dim == 256 ? 2 : 1;
-  static constexpr int pass = tile_threads * kinds / chunks;
-  static_assert(pass % 8 == 0);               // the swizzle repeats
-  static constexpr int copies = keys / pass;  // of each kind, of K or V
 };
 
 template <int dim>
@@ -42,14 +38,6 @@ struct TunedSmem {
   Stage stage[2];
 };
 
-// Of 05_flash_v2/12_tuned.cuh: how many of a tile's copies are issued before this step of 16 columns of Q Kᵀ, all half way.
-template <class Tile>
-__device__ constexpr int copies_before(int step) {
-  constexpr int all = Tile::kinds * Tile::copies;
-  const int due = all * 2 * step / (Tile::dim / 16);
-  return due < all ? due : all;
-}
-
 // C += A · B for all slices of A and the two fragments of B that one ldmatrix.x4 brings: accumulators n and n + 1.
 template <class T, int slices, int frags>
 __device__ void mma_slices(float (&acc)[slices][frags][4], int n, const std::uint32_t (&a_frag)[slices][4],
@@ -61,6 +49,86 @@ __device__ void mma_slices(float (&acc)[slices][frags][4], int n, const std::uin
     for (int s = 0; s < slices; ++s) ptx::mma_m16n8k16<T>(acc[s][n + side], a_frag[s], b_frag);
   }
 }
+
+// What a warp multiplies: its rows of Q as fragments, kept or loaded anew for each tile; and where a lane finds its rows of Q,
+// V (a_from) and K (b_from).
+template <class T, class Tile>
+struct WarpOperands : LaneRows<T, Tile::dim> {
+  static constexpr int dim = Tile::dim, steps = dim / 16;  // of 16 columns
+  std::uint32_t q[Tile::keeps_q ? steps : 1][Tile::slices][4];
+
+  __device__ void load_q(const T (&of_q)[Tile::rows][dim], int warp_row, int step) {
+#pragma unroll
+    for (int s = 0; s < Tile::slices; ++s) {
+      ptx::ldmatrix_x4(q[Tile::keeps_q ? step : 0][s],
+                       bytes_beyond(&of_q[warp_row + 16 * s][0], columns_beyond<dim>(this->a_from, step)));
+    }
+  }
+  __device__ void keep_q(const T (&of_q)[Tile::rows][dim], int warp_row) {
+    if (!Tile::keeps_q) return;
+#pragma unroll
+    for (int step = 0; step < steps; ++step) load_q(of_q, warp_row, step);
+  }
+};
+
+// S = Q Kᵀ of a tile; between(step) stands behind the mma of 16 columns of Q and K.
+struct Nothing {
+  __device__ void operator()(int) const {}
+};
+template <class T, class Tile, class Between = Nothing>
+__device__ void scores(float (&s)[Tile::slices][Tile::keys / 8][4], WarpOperands<T, Tile>& warp,
+                       const T (&q)[Tile::rows][Tile::dim], int warp_row, const T (&k)[Tile::keys][Tile::dim],
+                       const Between& between = {}) {
+#pragma unroll
+  for (int step = 0; step < Tile::dim / 16; ++step) {
+    if (!Tile::keeps_q) warp.load_q(q, warp_row, step);
+#pragma unroll
+    for (int g = 0; g < Tile::keys / 16; ++g) {  // 16 keys
+      std::uint32_t k_frag[4];
+      ptx::ldmatrix_x4(k_frag, bytes_beyond(&k[16 * g][0], columns_beyond<Tile::dim>(warp.b_from, step)));
+      mma_slices<T>(s, 2 * g, warp.q[Tile::keeps_q ? step : 0], k_frag);
+    }
+    between(step);
+  }
+}
+
+// Of 05_flash_v2/12_tuned.cuh: how many of a tile's copies are issued before this step of 16 columns of Q Kᵀ, all half way.
+template <class Tile>
+__device__ constexpr int copies_before(int step) {
+  constexpr int all = Tile::keys * Tile::dim / chunk / tile_threads;
+  const int due = all * 2 * step / (Tile::dim / 16);
+  return due < all ? due : all;
+}
+
+// Of 05_flash_v2/12_tuned.cuh: O += P V of a tile, with P = exp2(S − m): of the first 16 keys before all mma, of the next 16
+// between the mma of those before. drop(p_frag, g) takes dropped pairs out of P's fragment of 16 keys g.
+// [doc: tuned_values]
+template <class T, class Tile, class Drop>
+__device__ void accumulate(float (&acc)[Tile::slices][Tile::dim / 8][4], SoftmaxState (&states)[Tile::slices][2],
+                           const float (&s)[Tile::slices][Tile::keys / 8][4], float to_base_2,
+                           const WarpOperands<T, Tile>& warp, const T (&v)[Tile::keys][Tile::dim], const Drop& drop) {
+  constexpr int pairs = 4 * Tile::slices, groups = Tile::keys / 16, steps = Tile::dim / 16;
+  std::uint32_t p_frag[2][Tile::slices][4];  // of these 16 keys, and of the next
+#pragma unroll
+  for (int i = 0; i < pairs; ++i) exponentials<T>(p_frag[0], states, s, to_base_2, 0, i);
+#pragma unroll
+  for (int g = 0; g < groups; ++g) {
+    drop(p_frag[g % 2], g);
+#pragma unroll
+    for (int step = 0; step < steps; ++step) {
+      std::uint32_t v_frag[4];
+      ptx::ldmatrix_x4_trans(v_frag, bytes_beyond(&v[16 * g][0], columns_beyond<Tile::dim>(warp.a_from, step)));
+      if (g + 1 < groups) {
+#pragma unroll
+        for (int i = pairs * step / steps; i < pairs * (step + 1) / steps; ++i) {
+          exponentials<T>(p_frag[(g + 1) % 2], states, s, to_base_2, g + 1, i);
+        }
+      }
+      mma_slices<T>(acc, 2 * step, p_frag[g % 2], v_frag);
+    }
+  }
+}
+// [/doc: tuned_values]
 
 // mask_scores for all slices of a warp, whose first query is `row`.
 template <int slices, int frags, class Shape>

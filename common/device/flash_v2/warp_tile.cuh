@@ -10,12 +10,6 @@
 
 namespace flash_v2 {
 
-constexpr int tile_rows = 64;  // queries of a block
-constexpr int tile_keys = 64;
-constexpr int tile_threads = 128;
-constexpr int warp_rows = 16;
-constexpr int score_frags = tile_keys / 8;  // of 8 keys
-
 // Elements t … t + 7 of row i of a head, zeros from row `rows` on.
 template <class T>
 __device__ uint4 chunk_or_zero(const Heads<const T>& matrix, int batch, int head, int i, int t, int rows) {
@@ -37,7 +31,7 @@ __device__ std::uint32_t word_of_column(const T (&v)[tile_keys][dim], int key, i
 }
 
 // Brings scores to base 2. The product is rounded separately. Otherwise nvcc would join it with the later subtraction of the
-// maximum into one FMA. The maximum, a rounded product, would then no longer be one of the scores (scale.cuh).
+// maximum into one FMA. The maximum, a rounded product, would then no longer be one of the scores (softmax.cuh).
 template <int frags>
 __device__ void multiply_scores(float (&s)[frags][4], float scale_log2) {
 #pragma unroll

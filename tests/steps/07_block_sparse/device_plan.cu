@@ -62,8 +62,8 @@ DevicePlan made(const problem::Attention& a, const PlanSizes& sizes) {
                   .split_above = split_above,
                   .most_parts = most_parts,
                   .most_live_tiles = most_live_tiles(a, sizes.tile_queries, sizes.tile_keys),
-                  .splits = sizes.splits};
-  if (sizes.splits) plan.split_rows = memory.integers("split_rows");
+                  .split_long_rows = sizes.split_long_rows};
+  if (sizes.split_long_rows) plan.split_rows = memory.integers("split_rows");
   const std::vector<int> work = memory.integers("work"), tiles = memory.integers("tiles");
   const int heads = sizes.by_keys ? a.kv_heads : a.heads, query_tiles = ceil_div(a.seq_q, sizes.tile_queries);
   for (int n = 0; n < sizes.items; ++n) {
@@ -73,7 +73,7 @@ DevicePlan made(const problem::Attention& a, const PlanSizes& sizes) {
       ++plan.empty_items;
       continue;
     }
-    Item one{item.head / heads, item.head % heads, item.first_of_tile, item.right, item.full, item.left, item.slot, {}};
+    Item one{item.head / heads, item.head % heads, item.first_of_tile, item.right, item.full, item.left, item.part, {}};
     for (int i = 0; i < item.right + item.full + item.left; ++i) {
       const int entry = i == 0 ? item.entry : tiles[static_cast<std::size_t>(item.first + i)];
       if (sizes.by_keys) {
@@ -90,8 +90,8 @@ DevicePlan made(const problem::Attention& a, const PlanSizes& sizes) {
 
 }  // namespace
 
-DevicePlan query_plan(const problem::Attention& a, int tile_queries, bool splits) {
-  return made<QueryRow>(a, query_sizes(a, tile_queries, 64, splits));
+DevicePlan query_plan(const problem::Attention& a, int tile_queries, bool split_long_rows) {
+  return made<QueryRow>(a, query_sizes(a, tile_queries, 64, split_long_rows));
 }
 DevicePlan key_plan(const problem::Attention& a) { return made<KeyRow>(a, key_sizes(a, 64, 128)); }
 

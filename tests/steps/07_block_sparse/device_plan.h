@@ -15,7 +15,7 @@ struct Visit {
 // A block's work, in the order of the blocks.
 struct Item {
   int batch, head, first_of_tile;  // head: query head, or key/value head
-  int right, full, left, slot;
+  int right, full, left, part;
   std::vector<Visit> visits;
 };
 
@@ -25,11 +25,11 @@ struct DevicePlan {
   int empty_items = 0;               // behind the last one
   int rows, rows_of_head, heads_of_place, tile_size, together, split_above, most_parts;
   double most_live_tiles;  // for which its lists have room
-  bool splits;
+  bool split_long_rows;
 };
 
 // tile_queries: 64 or 128. The shape is resolved.
-DevicePlan query_plan(const problem::Attention& a, int tile_queries, bool splits);
+DevicePlan query_plan(const problem::Attention& a, int tile_queries, bool split_long_rows);
 DevicePlan key_plan(const problem::Attention& a);
 
 }  // namespace tests

@@ -47,7 +47,7 @@ State state_of(const Attention& a, int batch, int head, Extent queries, int key_
 struct Listed {
   int parts = 0, right = 0, full = 0, left = 0;
   std::vector<Visit> right_visits, full_visits, left_visits;
-  std::vector<int> lengths, slots;
+  std::vector<int> lengths, places;  // of each part: tiles; where it leaves what it finds
 };
 
 int row_of(const DevicePlan& plan, const Item& item, int heads) {
@@ -64,7 +64,7 @@ std::vector<Listed> put_together(const DevicePlan& plan, int heads) {
     row.full_visits.insert(row.full_visits.end(), first_full, first_left);
     row.left_visits.insert(row.left_visits.end(), first_left, item.visits.end());
     row.lengths.push_back(static_cast<int>(item.visits.size()));
-    row.slots.push_back(item.slot);
+    row.places.push_back(item.part);
     ++row.parts;
   }
   return rows;
@@ -72,29 +72,29 @@ std::vector<Listed> put_together(const DevicePlan& plan, int heads) {
 
 int count_of(const Listed& row) { return std::accumulate(row.lengths.begin(), row.lengths.end(), 0); }
 
-// Every row's parts, one after the other; the rows that are split, and the slots of their parts.
-void check_splits(const DevicePlan& plan, const std::vector<Listed>& rows) {
+// Every row's parts, one after the other; the rows that are split, and where their parts lie.
+void check_split_rows(const DevicePlan& plan, const std::vector<Listed>& rows) {
   const int tiles =
       std::accumulate(rows.begin(), rows.end(), 0, [](int sum, const Listed& row) { return sum + count_of(row); });
   REQUIRE(tiles <= plan.most_live_tiles);  // outside the lists the simulator would have found a store
   const int longest =
       std::max({1, (plan.split_above * tiles + plan.rows - 1) / plan.rows, (tiles + plan.most_parts - 1) / plan.most_parts});
   std::vector<int> split_rows;
-  int slot = 0;
+  int next_part = 0;
   for (std::size_t n = 0; n < rows.size(); ++n) {
     const int count = count_of(rows[n]);
-    const bool is_split = plan.splits && count > longest;
+    const bool is_split = plan.split_long_rows && count > longest;
     const int parts = is_split ? (count + longest - 1) / longest : 1, length = (count + parts - 1) / parts;
     INFO("row " << n << " of " << count << " tiles, longest " << longest);
     REQUIRE(rows[n].parts == parts);
     for (int part = 0; part < parts; ++part) {
       REQUIRE(rows[n].lengths[part] == std::clamp(count - part * length, 0, length));
-      REQUIRE(rows[n].slots[part] == (is_split ? slot++ : -1));
+      REQUIRE(rows[n].places[part] == (is_split ? next_part++ : -1));
     }
     if (is_split) split_rows.push_back(static_cast<int>(n));
   }
   REQUIRE(split_rows.size() <= plan.split_rows.size());
-  if (plan.splits) split_rows.resize(plan.split_rows.size(), -1);
+  if (plan.split_long_rows) split_rows.resize(plan.split_rows.size(), -1);
   REQUIRE(plan.split_rows == split_rows);
 }
 
@@ -125,8 +125,8 @@ bool descend(const std::vector<Visit>& visits) {
                         [](const Visit& x, const Visit& y) { return std::tie(x.head, x.tile) > std::tie(y.head, y.tile); });
 }
 
-void check_query_plan(const Attention& a, int tile_queries, bool splits) {
-  const DevicePlan plan = tests::query_plan(a, tile_queries, splits);
+void check_query_plan(const Attention& a, int tile_queries, bool split_long_rows) {
+  const DevicePlan plan = tests::query_plan(a, tile_queries, split_long_rows);
   REQUIRE(runtime::take_findings().empty());
   const std::vector<Listed> rows = put_together(plan, a.heads);
   for (int row = 0; row < plan.rows; ++row) {
@@ -154,7 +154,7 @@ void check_query_plan(const Attention& a, int tile_queries, bool splits) {
     }
     REQUIRE((listed.empty() || (listed.begin()->first >= 0 && listed.rbegin()->first < (a.seq_k + 63) / 64)));
   }
-  check_splits(plan, rows);
+  check_split_rows(plan, rows);
   check_order(plan, rows, a.heads);
 }
 
@@ -201,7 +201,7 @@ void check_key_plan(const Attention& a) {
     }
     REQUIRE(listed.empty());
   }
-  check_splits(plan, rows);
+  check_split_rows(plan, rows);
   check_order(plan, rows, a.kv_heads);
 }
 

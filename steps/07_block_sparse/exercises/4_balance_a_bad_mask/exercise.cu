@@ -14,7 +14,7 @@ using problem::Attention;
 
 constexpr int threads = 128;  // of a block that merges
 
-int most_items(const PlanSizes& sizes) { return sizes.rows + sizes.most_splits(); }  // no rule that is right needs more
+int most_items(const PlanSizes& sizes) { return sizes.rows + sizes.most_split_rows(); }  // no rule that is right needs more
 
 // The parts of a row are neighbours.
 struct Cut {
@@ -77,7 +77,7 @@ __global__ void __launch_bounds__(tile_threads) attend_parts(AttentionShape shap
 #pragma unroll 1
   while (n < item.count()) attend_tile(std::true_type{});
   if (threadIdx.x == 0) visited[blockIdx.x] = n;
-  const std::int64_t first = std::int64_t{item.slot} * Tile::rows;
+  const std::int64_t first = std::int64_t{item.part} * Tile::rows;
   a.leave(
       item.right + item.left, [&](int m) { return tiles[m < item.right ? m : m + item.full]; }, v, &part_o[first * Tile::dim],
       &part_states[first]);
