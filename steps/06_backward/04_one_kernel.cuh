@@ -32,9 +32,9 @@ __device__ void multiply_ds(float (&acc)[2][4], const float (&ds)[key_frags][4],
 
 // dQ's sums in global memory, [batch, heads, padded, dim], in the order of a matrix.
 struct SumsByRow {
-  // dQ += dS K, of a warp's 16 queries, 16 columns at a time; `sums` are those of its first query.
+  // dQ += dS K, of a warp's 16 queries, 16 columns at a time; `dq_sums` are those of its first query.
   template <class T, int dim>
-  __device__ static void add(float* sums, const float (&ds)[key_frags][4], const Tile<T, tile_keys, dim>& k_tile) {
+  __device__ static void add(float* dq_sums, const float (&ds)[key_frags][4], const Tile<T, tile_keys, dim>& k_tile) {
 #pragma unroll
     for (int column = 0; column < dim; column += 16) {
       float acc[2][4] = {};
@@ -42,7 +42,7 @@ struct SumsByRow {
 #pragma unroll
       for (int e = 0; e < 8; ++e) {
         const int i = threadIdx.x % 32 / 4 + e / 2 % 2 * 8, t = column + e / 4 * 8 + threadIdx.x % 4 * 2 + e % 2;
-        ptx::red_add_f32(&sums[i * dim + t], acc[e / 4][e % 4]);
+        ptx::red_add_f32(&dq_sums[i * dim + t], acc[e / 4][e % 4]);
       }
     }
   }

@@ -22,12 +22,12 @@ namespace backward {
 template <bool vector>
 struct SumsByLane {
   template <class T, int dim>
-  __device__ static void add(float* sums, const float (&ds)[key_frags][4], const Tile<T, tile_keys, dim>& k_tile) {
+  __device__ static void add(float* dq_sums, const float (&ds)[key_frags][4], const Tile<T, tile_keys, dim>& k_tile) {
 #pragma unroll
     for (int column = 0; column < dim; column += 16) {
       float acc[2][4] = {};
       multiply_ds(acc, ds, k_tile, column);
-      add_block<vector>(&sums[column / 16 * sums_block], acc[0], acc[1]);
+      add_block<vector>(&dq_sums[column / 16 * sums_block], acc[0], acc[1]);
     }
   }
 };

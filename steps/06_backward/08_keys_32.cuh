@@ -19,7 +19,7 @@
 // an SM.
 #pragma once
 
-#include "common/device/backward/slices.cuh"
+#include "common/device/backward/keys_warp.cuh"
 #include "steps/06_backward/07_pipeline.cuh"
 
 namespace backward {
@@ -36,11 +36,10 @@ __global__ void __launch_bounds__(tile_threads, 2) backward_keys_32(AttentionSha
                                                                     Heads<T> dk,     // [batch, kv_heads, seq_k, dim]
                                                                     Heads<T> dv) {   // [batch, kv_heads, seq_k, dim]
   auto& smem = device::shared_storage<Keys32Smem<T, dim>>();
-  const int warp = __shfl_sync(all_lanes, threadIdx.x / 32, 0), lane = threadIdx.x % 32;  // uniform: not a register a lane
   const int first_key = blockIdx.x * wide_keys, kv_head = blockIdx.y, batch = blockIdx.z;
   const float scale_log2 = shape.scale * device::log2_e;
-  const int warp_key = 16 * key_slices * warp;
   const QueryTiles tiles = query_tiles(shape, first_key, wide_keys, tile_rows);
+  KeysWarp<T, dim, vector> warp(smem);
 
   // ---- prologue: K, V and the first tile ----
   TileOfHead next = first_tile(shape, tiles, kv_head);  // the tile that is copied next
@@ -54,15 +53,6 @@ __global__ void __launch_bounds__(tile_threads, 2) backward_keys_32(AttentionSha
   copy_next(0);
   float* before = nullptr;  // sums of the tile whose dQ is left
   int stage_index = 0;      // of Q and dO, and of dS
-  float acc_dk[key_slices][dim / 8][4] = {}, acc_dv[key_slices][dim / 8][4] = {};
-
-  // dQ += dS K of a tile, whose dS lies in this buffer, to its sums: 32 queries × dim / 2 by each warp.
-  const auto add_dq = [&](int buffer, float* sums) {
-    const int row = warp / 2 * 32, column = warp % 2 * (dim / 2);
-    float acc[key_slices][dim / 16][4] = {};
-    multiply_tile_columns(acc, smem.ds[buffer], row, smem.k, column);
-    add_slices<vector, dim>(sums, row, column, acc);
-  };
 
   const auto attend_tile = [&](int head, int tile, auto is_masked) {
     auto& stage = smem.stage[stage_index];
@@ -71,33 +61,26 @@ __global__ void __launch_bounds__(tile_threads, 2) backward_keys_32(AttentionSha
     copy_next(stage_index ^ 1);
 #pragma unroll 1
     for (int part = 0; part < tile_rows; part += part_rows) {
-      // S^T = K Q^T, dP^T = V dO^T
-      float s[key_slices][part_rows / 8][4] = {}, dp[key_slices][part_rows / 8][4] = {};
-      std::uint32_t p_frag[part_rows / 16][key_slices][4], ds_frag[part_rows / 16][key_slices][4];
-      multiply_rows(s, smem.k, warp_key, stage.q, part);
-      // P = exp2(S - LSE)
+      KeysScores p = {}, ds = {};  // first S and dP
+      KeysOperands operands;
+      // S^T = K Q^T, P = exp2(S - LSE), dV += P^T dO
+      multiply_rows(p, smem.k, warp.key, stage.q, part);
+      warp.probabilities(p, &stage.lse2[part], scale_log2, first_key, [&](auto& of_slice, int key) {
+        if constexpr (decltype(is_masked)::value) mask_probabilities(of_slice, shape, key, tile * tile_rows + part);
+      });
+      pack_slices<T>(operands, p);
+      multiply_kept(warp.acc_dv, operands, stage.d_o, part);
+      // dP^T = V dO^T, dS = P (dP - D), dK += dS^T Q
+      multiply_rows(ds, smem.v, warp.key, stage.d_o, part);
 #pragma unroll
       for (int n = 0; n < key_slices; ++n) {
-        exponentiate(s[n], &stage.lse2[part], scale_log2);
-        if constexpr (decltype(is_masked)::value) {
-          mask_probabilities(s[n], shape, first_key + warp_key + 16 * n + lane / 4, tile * tile_rows + part);
-        }
+        times_probabilities(ds[n], p[n], &stage.minus_delta[part]);
+        store_tile(smem.ds[stage_index], warp.key + 16 * n, part, ds[n]);
       }
-      // dV += P^T dO
-      pack_slices<T>(p_frag, s);
-      multiply_kept(acc_dv, p_frag, stage.d_o, part);
-      // dP^T = V dO^T, dS = P (dP - D)
-      multiply_rows(dp, smem.v, warp_key, stage.d_o, part);
-#pragma unroll
-      for (int n = 0; n < key_slices; ++n) {
-        times_probabilities(dp[n], s[n], &stage.minus_delta[part]);
-        store_tile(smem.ds[stage_index], warp_key + 16 * n, part, dp[n]);
-      }
-      // dK += dS^T Q
-      pack_slices<T>(ds_frag, dp);
-      multiply_kept(acc_dk, ds_frag, stage.q, part);
+      pack_slices<T>(operands, ds);
+      multiply_kept(warp.acc_dk, operands, stage.q, part);
     }
-    if (before != nullptr) add_dq(stage_index ^ 1, before);
+    if (before != nullptr) warp.add_dq(stage_index ^ 1, before);
     before = &dq_sums[rows.at(shape, batch, head, tile * tile_rows) * dim];
     stage_index ^= 1;
   };
@@ -106,14 +89,11 @@ __global__ void __launch_bounds__(tile_threads, 2) backward_keys_32(AttentionSha
   ptx::cp_async_wait_all();  // of K and V, where no query sees them
   if (before != nullptr) {
     __syncthreads();  // dS of the last tile is written
-    add_dq(stage_index ^ 1, before);
+    warp.add_dq(stage_index ^ 1, before);
   }
   float* flag = rows.flag(shape, batch, kv_head);
-#pragma unroll
-  for (int s = 0; s < key_slices; ++s) {
-    store_rows(dk, batch, kv_head, first_key + warp_key + 16 * s, shape.seq_k, shape.scale, acc_dk[s], flag);
-    store_rows(dv, batch, kv_head, first_key + warp_key + 16 * s, shape.seq_k, 1.0f, acc_dv[s], flag);
-  }
+  store_rows(dk, batch, kv_head, first_key + warp.key, shape.seq_k, shape.scale, warp.acc_dk, flag);
+  store_rows(dv, batch, kv_head, first_key + warp.key, shape.seq_k, 1.0f, warp.acc_dv, flag);
 }
 
 }  // namespace backward

@@ -13,9 +13,7 @@
 // addresses out of the loop. 1.15 times `keys_32`, 360 TFLOP/s.
 #pragma once
 
-#include "common/device/backward/dropped.cuh"
-#include "common/device/backward/stage_copies.cuh"
-#include "common/device/backward/stages.cuh"
+#include "common/device/backward/keys_warp.cuh"
 
 namespace backward {
 
@@ -32,12 +30,10 @@ __global__ void __launch_bounds__(tile_threads, 2) backward_tuned_64(Shape shape
                                                                      Heads<T> dk,     // [batch, kv_heads, seq_k, dim]
                                                                      Heads<T> dv) {   // [batch, kv_heads, seq_k, dim]
   auto& smem = device::shared_storage<Keys32Smem<T, dim>>();
-  const int warp = __shfl_sync(all_lanes, threadIdx.x / 32, 0), lane = threadIdx.x % 32;
   const int first_key = blockIdx.x * wide_keys, kv_head = blockIdx.y, batch = blockIdx.z;
   const float scale_log2 = shape.scale * device::log2_e;
-  const int warp_key = 16 * key_slices * warp;
   const QueryTiles tiles = query_tiles(shape, first_key, wide_keys, tile_rows);
-  constexpr bool drops = device::drops<Shape>;
+  TunedKeysWarp<T, dim, Shape> warp(smem);
 
   // ---- prologue: K, V and the first tile ----
   TileOfHead next = first_tile(shape, tiles, kv_head);  // the tile that is copied next
@@ -49,65 +45,37 @@ __global__ void __launch_bounds__(tile_threads, 2) backward_tuned_64(Shape shape
   ptx::cp_async_commit_group();
   float* before = nullptr;  // sums of the tile whose dQ is left
   int stage_index = 0;      // of Q and dO, and of dS
-  float acc_dk[key_slices][dim / 8][4] = {}, acc_dv[key_slices][dim / 8][4] = {};
-
-  // dQ += dS K of a tile, whose dS lies in this buffer, to its sums: 32 queries × dim / 2 by each warp.
-  const auto add_dq = [&](int buffer, float* sums) {
-    const int row = warp / 2 * 32, column = warp % 2 * (dim / 2);
-    float acc[key_slices][dim / 16][4] = {};
-    multiply_tile_columns(acc, smem.ds[buffer], row, smem.k, column);
-    add_slices<true, dim>(sums, row, column, acc);
-  };
 
   const auto attend_tile = [&](int head, int tile, auto is_masked) {
-    auto& stage = smem.stage[stage_index];
-    auto& next_stage = smem.stage[stage_index ^ 1];
+    auto &stage = smem.stage[stage_index], &next_stage = smem.stage[stage_index ^ 1];
     ptx::cp_async_wait_group<0>();
     __syncthreads();  // the tile has come for everyone; dS of the tile before is written; everyone has left what is filled now
     advance(next, tiles);
     copies.copy_statistics(next_stage.lse2, next_stage.minus_delta, next);
+    // [doc: products_of_a_tile]
 #pragma unroll
     for (int part = 0; part < tile_rows; part += part_rows) {
-      float s[key_slices][part_rows / 8][4] = {}, dp[key_slices][part_rows / 8][4];
-      std::uint32_t frag[part_rows / 16][key_slices][4];  // of P, later of dS
-
-      // S^T = K Q^T, and the copies
-      multiply_rows(s, smem.k, warp_key, stage.q, part, nullptr, [&](int step) {
+      const int query = tile * tile_rows + part;
+      KeysScores p = {}, dp;
+      KeysOperands ds;
+      // S^T = K Q^T, and the copies; P = exp2(S - LSE); dV += P^T dO
+      warp.scores(p, stage.q, part, [&](int step) {
         if (part == 0) copies.copy_share(next_stage.q, next_stage.d_o, next, step, dim / 16);
       });
-      // P = exp2(S - LSE)
-#pragma unroll
-      for (int n = 0; n < key_slices; ++n) {
-        exponentiate(s[n], &stage.lse2[part], scale_log2);
-        if constexpr (decltype(is_masked)::value) {
-          mask_probabilities(s[n], shape, first_key + warp_key + 16 * n + lane / 4, tile * tile_rows + part);
-        }
-      }
-      if constexpr (drops) {
-        device::KeptTransposed kept[key_slices / 2];
-        device::look_up(kept, shape.dropout, batch, head, tile * tile_rows + part, first_key + warp_key);
-        device::negate_dropped(s, kept);
-      }
-      // dV += P^T dO
-      pack_slices<T>(frag, s);
-      if constexpr (drops) keep_positive<T>(frag);
-      multiply_kept(acc_dv, frag, stage.d_o, part);
-      // dP^T - D = V dO^T - D, dS = P (dP - D)
-      if constexpr (drops) {
-        zero(dp);
-        multiply_rows(dp, smem.v, warp_key, stage.d_o, part);
-        times_with_dropout(dp, s, &stage.minus_delta[part], shape.dropout.factor());
-      } else {
-        multiply_rows(dp, smem.v, warp_key, stage.d_o, part, stage.minus_delta, [](int) {});
-        times(dp, s);
-      }
-      pack_slices<T>(frag, dp);
-      if constexpr (with_dq) store_slices(smem.ds[stage_index], warp_key, part, frag);
-      // dK += dS^T Q
-      multiply_kept(acc_dk, frag, stage.q, part);
+      warp.probabilities(p, &stage.lse2[part], scale_log2, first_key, [&](auto& of_slice, int key) {
+        if constexpr (decltype(is_masked)::value) mask_probabilities(of_slice, shape, key, query);
+      });
+      drop(p, shape, batch, head, query, first_key + warp.key);
+      warp.add_dv(p, stage.d_o, part);
+      // dP^T - D = V dO^T - D; dS = P (dP - D); dK += dS^T Q
+      warp.dp(dp, stage.d_o, part, stage.minus_delta);
+      warp.ds(ds, dp, p, shape, &stage.minus_delta[part]);
+      if constexpr (with_dq) store_slices(smem.ds[stage_index], warp.key, part, ds);
+      warp.add_dk(ds, stage.q, part);
     }
+    // [/doc: products_of_a_tile]
     ptx::cp_async_commit_group();
-    if (with_dq && before != nullptr) add_dq(stage_index ^ 1, before);
+    if (with_dq && before != nullptr) warp.add_dq(stage_index ^ 1, before);
     if constexpr (with_dq) before = &dq_sums[rows.at(shape, batch, head, tile * tile_rows) * dim];
     stage_index ^= 1;
   };
@@ -116,15 +84,12 @@ __global__ void __launch_bounds__(tile_threads, 2) backward_tuned_64(Shape shape
   ptx::cp_async_wait_all();  // of K and V, where no query sees them
   if (with_dq && before != nullptr) {
     __syncthreads();  // dS of the last tile is written
-    add_dq(stage_index ^ 1, before);
+    warp.add_dq(stage_index ^ 1, before);
   }
-  device::multiply_by_factor(acc_dv, shape);
+  device::multiply_by_factor(warp.acc_dv, shape);
   float* flag = rows.flag(shape, batch, kv_head);
-#pragma unroll
-  for (int s = 0; s < key_slices; ++s) {
-    store_rows(dk, batch, kv_head, first_key + warp_key + 16 * s, shape.seq_k, shape.scale, acc_dk[s], flag);
-    store_rows(dv, batch, kv_head, first_key + warp_key + 16 * s, shape.seq_k, 1.0f, acc_dv[s], flag);
-  }
+  store_rows(dk, batch, kv_head, first_key + warp.key, shape.seq_k, shape.scale, warp.acc_dk, flag);
+  store_rows(dv, batch, kv_head, first_key + warp.key, shape.seq_k, 1.0f, warp.acc_dv, flag);
 }
 
 }  // namespace backward

@@ -16,7 +16,6 @@
 #pragma once
 
 #include "common/device/backward/role_warp.cuh"
-#include "common/device/ptx/barrier.cuh"
 
 namespace backward {
 
@@ -33,14 +32,13 @@ __global__ void __launch_bounds__(role_threads, 1) backward_tuned_128(Shape shap
                                                                       Heads<T> dk,     // [batch, kv_heads, seq_k, dim]
                                                                       Heads<T> dv) {   // [batch, kv_heads, seq_k, dim]
   auto& smem = device::shared_storage<RolesSmem<T, dim>>();
-  const int warp = __shfl_sync(all_lanes, threadIdx.x / 32, 0), lane = threadIdx.x % 32;
   const int first_key = blockIdx.x * role_keys, kv_head = blockIdx.y, batch = blockIdx.z;
   const int first_head = kv_head * (shape.heads / shape.kv_heads), end_head = first_head + shape.heads / shape.kv_heads;
   const float scale_log2 = shape.scale * device::log2_e;
   const QueryTiles tiles = query_tiles(shape, first_key, role_keys, tile_rows);
   const bool any = tiles.begin < tiles.end;
   constexpr bool drops = device::drops<Shape>;
-  RoleWarp<T, dim> self(warp);
+  RoleWarp<T, dim, Shape> warp(smem, __shfl_sync(all_lanes, threadIdx.x / 32, 0));
 
   // ---- prologue: K, V and the first tile ----
   TileOfHead next = first_tile(shape, tiles, kv_head);  // the tile that is copied next
@@ -50,94 +48,70 @@ __global__ void __launch_bounds__(role_threads, 1) backward_tuned_128(Shape shap
   copies.copy_share(smem.q[0], smem.d_o[0], next, 0, 1);
   copies.copy_statistics(smem.lse2[0], smem.minus_delta[0], next);
   ptx::cp_async_commit_group();
-  int stage = 0;    // of dO, the statistics and dS
-  int q_stage = 0;  // of Q, of three
-  const auto q_next = [&] { return q_stage == 2 ? 0 : q_stage + 1; };
-  const auto copy_share = [&](int step) { copies.copy_share(smem.q[q_next()], smem.d_o[stage ^ 1], next, step, dim / 16); };
+  RoleStage at;  // of this tile
+  const auto copy_share = [&](int step) {
+    copies.copy_share(smem.q[at.next_q()], smem.d_o[at.next_d_o()], next, step, dim / 16);
+  };
   const auto begin_tile = [&] {
     ptx::cp_async_wait_group<0>();
     // The tile has come; dS of the tile before is written; everyone has left what is filled now.
     ptx::barrier_sync(1, role_threads);
     advance(next, tiles);
-    copies.copy_statistics(smem.lse2[stage ^ 1], smem.minus_delta[stage ^ 1], next);
+    copies.copy_statistics(smem.lse2[at.next_d_o()], smem.minus_delta[at.next_d_o()], next);
   };
   const auto end_tile = [&] {
     ptx::cp_async_commit_group();
-    stage ^= 1;
-    q_stage = q_next();
+    at.advance();
   };
 
-  if (warp < 4) {
+  if (warp.makes_p) {
     // ================ P and dV ================
     const auto attend_tile = [&]([[maybe_unused]] int head, int tile, auto is_masked) {
+      const int query = tile * tile_rows + warp.query;
+      RoleScores s = {};
+      RoleOperands p;
       begin_tile();
       [[maybe_unused]] device::KeptTransposed kept[role_slices / 2];  // before the mma, which leave cycles for it
-      if constexpr (drops) {
-        device::look_up(kept, shape.dropout, batch, head, tile * tile_rows + self.query, first_key + self.key);
-      }
-      // S^T = K Q^T
-      float s[role_slices][role_queries / 8][4] = {};
-      multiply_rows(s, smem.k, self.key, smem.q[q_stage], self.query, nullptr, copy_share);
-      // P = exp2(S - LSE)
-#pragma unroll
-      for (int n = 0; n < role_slices; ++n) {
-        exponentiate(s[n], &smem.lse2[stage][self.query], scale_log2);
-        if constexpr (decltype(is_masked)::value) {
-          mask_probabilities(s[n], shape, first_key + self.key + 16 * n + lane / 4, tile * tile_rows + self.query);
-        }
-      }
-      std::uint32_t frag[role_steps][role_slices][4];
-      pack_slices<T>(frag, s);
-      if constexpr (drops) device::negate_dropped(frag, kept);
-      store_slices(smem.p, self.key, self.query, frag);
+      if constexpr (drops) device::look_up(kept, shape.dropout, batch, head, query, first_key + warp.key);
+      // S^T = K Q^T, and the copies; P = exp2(S - LSE); dV += P^T dO
+      warp.scores(s, smem.q[at.q], copy_share);
+      warp.probabilities(p, s, at.d_o, scale_log2, first_key, [&](auto& of_slice, int key) {
+        if constexpr (decltype(is_masked)::value) mask_probabilities(of_slice, shape, key, query);
+      });
+      if constexpr (drops) device::negate_dropped(p, kept);
+      store_slices(smem.p, warp.key, warp.query, p);
       ptx::bar_arrive(2, role_threads);  // P is there: the S-warps may read it
-      // dV += P^T dO
-      if constexpr (drops) keep_positive<T>(frag);
-      self.add_own(frag, smem.d_o[stage]);
-      ptx::bar_sync(3, role_threads / 2);  // the other P-warps' P is there, too
-      self.template add_other<drops>(smem.p, smem.d_o[stage]);
+      warp.add_dv(p, smem.d_o[at.d_o]);
       end_tile();
     };
     for_each_tile(shape, tiles, kv_head, attend_tile);
     ptx::cp_async_wait_all();                     // of K and V, where no query sees them
     if (any) ptx::barrier_sync(1, role_threads);  // the S-warps' last wait
-    device::multiply_by_factor(self.acc, shape);
-    self.store(dv, batch, kv_head, first_key, shape.seq_k, 1.0f, rows.flag(shape, batch, kv_head));
+    device::multiply_by_factor(warp.acc, shape);
+    warp.store(dv, batch, kv_head, first_key, shape.seq_k, 1.0f, rows.flag(shape, batch, kv_head));
   } else {
     // ================ dS, dK and dQ ================
-    std::uint32_t frag[role_steps][role_slices][4];  // of dS of the warp's own queries
-    bool is_behind = false;                          // dK and dQ of a tile are left
-    float* before = nullptr;                         // its sums of dQ
+    RoleOperands ds;          // of the warp's own queries
+    bool is_behind = false;   // dK and dQ of a tile are left
+    float* before = nullptr;  // its sums of dQ
     int q_before = 0;
-    const auto finish_tile = [&](int buffer) {
-      // dK += dS^T Q
-      self.add_own(frag, smem.q[q_before]);
-      self.add_other(smem.ds[buffer], smem.q[q_before]);
-      if (!with_dq) return;
-      // dQ += dS K: 32 queries × dim / 2
-      const int row = warp % 4 / 2 * 32, column = warp % 2 * (dim / 2);
-      float acc[2][dim / 16][4] = {};
-      multiply_tile_columns(acc, smem.ds[buffer], row, smem.k, column);
-      add_slices<true, dim>(before, row, column, acc);
+    const auto finish_tile = [&](int stage) {
+      // dK += dS^T Q, dQ += dS K
+      warp.add_dk(ds, stage, smem.q[q_before]);
+      if constexpr (with_dq) warp.add_dq(stage, before);
     };
     const auto attend_tile = [&](int head, int tile) {
+      RoleScores dp;
       begin_tile();
-      if (is_behind) finish_tile(stage ^ 1);
-      // dP^T - D = V dO^T - D
-      float dp[role_slices][role_queries / 8][4];
-      if constexpr (drops) zero(dp);
-      multiply_rows(dp, smem.v, self.key, smem.d_o[stage], self.query, drops ? nullptr : smem.minus_delta[stage], copy_share);
+      if (is_behind) finish_tile(at.next_d_o());
+      // dP^T - D = V dO^T - D, and the copies; dS = P (dP - D)
+      warp.dp(dp, at.d_o, copy_share);
       ptx::bar_sync(2, role_threads);  // P is there
-      // dS = P (dP - D)
-      if constexpr (drops) {
-        self.times_stored(frag, dp, smem.p, smem.minus_delta[stage], shape.dropout.factor());
-      } else {
-        self.times_stored(frag, dp, smem.p);
-      }
-      store_slices(smem.ds[stage], self.key, self.query, frag);
+      warp.ds(ds, dp, at.d_o, shape);
+      store_slices(smem.ds[at.d_o], warp.key, warp.query, ds);
       is_behind = true;
       if constexpr (with_dq) before = &dq_sums[rows.at(shape, batch, head, tile * tile_rows) * dim];
-      q_before = q_stage;
+      q_before = at.q;
       end_tile();
     };
 #pragma unroll 1
@@ -148,9 +122,9 @@ __global__ void __launch_bounds__(role_threads, 1) backward_tuned_128(Shape shap
     ptx::cp_async_wait_all();  // of K and V, where no query sees them
     if (any) {
       ptx::barrier_sync(1, role_threads);  // dS of the last tile is written
-      finish_tile(stage ^ 1);
+      finish_tile(at.next_d_o());
     }
-    self.store(dk, batch, kv_head, first_key, shape.seq_k, shape.scale, rows.flag(shape, batch, kv_head));
+    warp.store(dk, batch, kv_head, first_key, shape.seq_k, shape.scale, rows.flag(shape, batch, kv_head));
   }
 }
 

@@ -25,11 +25,11 @@ template <int dim>
 constexpr int query_threads = dim <= 64 ? 128 : 256;
 constexpr int query_slices = 2;  // of 16 queries, of a warp
 
-// A thread's copies of K and V: 16 bytes of each, `pass` rows apart. As in `tuned_64`, their addresses are made once.
+// A thread's copies of K and V: 16 bytes of each, `row_step` rows apart. As in `tuned_64`, their addresses are made once.
 template <int threads, class T, int rows, int dim>
 struct KeyCopies {
-  static constexpr int row_chunks = dim / chunk, pass = std::bit_floor(threads / unsigned{row_chunks});
-  static_assert(rows % pass == 0);
+  static constexpr int row_chunks = dim / chunk, row_step = std::bit_floor(threads / unsigned{row_chunks});
+  static_assert(rows % row_step == 0);
   const Heads<const T>&from_k, &from_v;
   const int seq_k;
   const T *k, *v;  // this thread's chunk of the first tile
@@ -42,10 +42,11 @@ struct KeyCopies {
   }
   // Rows behind the last key become zeros: of 0 bytes nothing is read.
   __device__ void copy(Tile<T, rows, dim>& k_tile, Tile<T, rows, dim>& v_tile, int first) const {
-    if (threads % row_chunks != 0 && threadIdx.x >= pass * row_chunks) return;  // head dim 96: a quarter of them has no share
+    if (threads % row_chunks != 0 && threadIdx.x >= row_step * row_chunks)
+      return;  // head dim 96: a quarter of them has no share
     const int place = threadIdx.x / row_chunks * k_tile.width + threadIdx.x % row_chunks * chunk;
 #pragma unroll
-    for (int n = 0; n < rows; n += pass) {
+    for (int n = 0; n < rows; n += row_step) {
       const bool inside = static_cast<int>(threadIdx.x) / row_chunks < seq_k - (first + n);
       const std::int64_t down = first + n;
       ptx::cp_async_16(&k_tile.at[n][0] + place, inside ? k + down * from_k.row_stride : k, inside ? 16 : 0);
@@ -109,6 +110,34 @@ __device__ void softmax_gradient_of_all(float (&s)[frags][4], float (&dp)[frags]
   }
 }
 
+// A warp, and its part of each product: of 32 queries, with 32 keys from row `part` of a tile on.
+template <class T, int dim>
+struct QueriesWarp {
+  using Scores = float[query_slices][part_rows / 8][4];
+  RowsOfWarp<T, query_threads<dim>, dim> q, d_o;
+  LaneRows lane[query_slices];
+  float acc[query_slices][dim / 8][4] = {};  // dQ, without the scale
+
+  __device__ QueriesWarp(DeterministicSmem<T, dim>& smem, int row) : q{smem.q, row, {}}, d_o{smem.d_o, row, {}} {}
+  // S = Q K^T
+  __device__ void scores(Scores& s, const Tile<T, tile_keys, dim>& k, int part) { multiply_rows(s, q, k, part); }
+  // dP - D = dO V^T - D
+  __device__ void dp(Scores& dp, const Tile<T, tile_keys, dim>& v, int part) {
+#pragma unroll
+    for (int i = 0; i < query_slices; ++i) {
+#pragma unroll
+      for (int e = 0; e < part_rows / 2; ++e) dp[i][e / 4][e % 4] = lane[i].minus_delta[e % 4 / 2];
+    }
+    multiply_rows(dp, d_o, v, part);
+  }
+  // dQ += dS K
+  __device__ void add_dq(const Scores& ds, const Tile<T, tile_keys, dim>& k, int part) {
+    std::uint32_t operands[part_rows / 16][query_slices][4];
+    pack_slices<T>(operands, ds);
+    multiply_kept(acc, operands, k, part);
+  }
+};
+
 // dQ. Grid: x over tiles of queries, y over heads, z over the batch. Blocks of query_threads<dim>.
 template <class T, int dim>
 __global__ void __launch_bounds__(query_threads<dim>, 256 / query_threads<dim>)
@@ -139,41 +168,33 @@ __global__ void __launch_bounds__(query_threads<dim>, 256 / query_threads<dim>)
   copy_tile<threads>(smem.q, q, batch, head, first, shape.seq_q);
   copy_tile<threads>(smem.d_o, d_o, batch, head, first, shape.seq_q);
   copy_next(begin);
-  LaneRows lane[query_slices];
+  QueriesWarp<T, dim> warp(smem, warp_row);
 #pragma unroll
-  for (int i = 0; i < query_slices; ++i) look_up(lane[i], shape, rows, batch, head, first + warp_row + 16 * i);
-  RowsOfWarp<T, threads, dim> rows_of_q{smem.q, warp_row, {}}, rows_of_d_o{smem.d_o, warp_row, {}};
-  float acc[query_slices][dim / 8][4] = {};
+  for (int i = 0; i < query_slices; ++i) look_up(warp.lane[i], shape, rows, batch, head, first + warp_row + 16 * i);
 
+  // dS = exp2(S - LSE) (dP - D), of keys from `key` on: dP - D becomes dS.
+  const auto ds = [&](auto& s, auto& dp, int key, auto is_masked) {
+#pragma unroll
+    for (int i = 0; i < query_slices; ++i) {
+      if constexpr (decltype(is_masked)::value) {
+        LaneRows with_keys;  // looked up here only: not held in registers meanwhile
+        look_up(with_keys, shape, rows, batch, head, first + warp_row + 16 * i);
+        softmax_gradient(s[i], dp[i], with_keys, key, scale_log2);
+      } else {
+        softmax_gradient_of_all(s[i], dp[i], warp.lane[i], scale_log2);
+      }
+    }
+  };
   const auto attend_tile = [&](int tile, auto is_masked) {
     auto& stage = smem.stage[tile % 2];
 #pragma unroll 1
     for (int part = 0; part < tile_keys; part += part_rows) {
       float s[query_slices][part_rows / 8][4] = {}, dp[query_slices][part_rows / 8][4];
-      std::uint32_t frag[part_rows / 16][query_slices][4];  // of dS
-      // S = Q K^T, the copies of the next tile, dP - D = dO V^T - D
-      multiply_rows(s, rows_of_q, stage.k, part);
+      warp.scores(s, stage.k, part);
       if (part == 0) copy_next(tile + 1);
-#pragma unroll
-      for (int i = 0; i < query_slices; ++i) {
-#pragma unroll
-        for (int e = 0; e < part_rows / 2; ++e) dp[i][e / 4][e % 4] = lane[i].minus_delta[e % 4 / 2];
-      }
-      multiply_rows(dp, rows_of_d_o, stage.v, part);
-      // dS = exp2(S - LSE) (dP - D)
-#pragma unroll
-      for (int i = 0; i < query_slices; ++i) {
-        if constexpr (decltype(is_masked)::value) {
-          LaneRows with_keys;  // looked up here only: not held in registers meanwhile
-          look_up(with_keys, shape, rows, batch, head, first + warp_row + 16 * i);
-          softmax_gradient(s[i], dp[i], with_keys, tile * tile_keys + part, scale_log2);
-        } else {
-          softmax_gradient_of_all(s[i], dp[i], lane[i], scale_log2);
-        }
-      }
-      // dQ += dS K
-      pack_slices<T>(frag, dp);
-      multiply_kept(acc, frag, stage.k, part);
+      warp.dp(dp, stage.v, part);
+      ds(s, dp, tile * tile_keys + part, is_masked);
+      warp.add_dq(dp, stage.k, part);
     }
   };
 #pragma unroll 1
@@ -181,8 +202,8 @@ __global__ void __launch_bounds__(query_threads<dim>, 256 / query_threads<dim>)
     ptx::cp_async_wait_group<0>();
     __syncthreads();  // the tile, and before the first one Q and dO, have come for everyone; everyone has left the other stage
     if (tile == begin) {
-      rows_of_q.keep();
-      rows_of_d_o.keep();
+      warp.q.keep();
+      warp.d_o.keep();
     }
     if (tile >= free_begin && tile < free_end) {
       attend_tile(tile, std::false_type{});
@@ -192,11 +213,7 @@ __global__ void __launch_bounds__(query_threads<dim>, 256 / query_threads<dim>)
   }
 
   ptx::cp_async_wait_all();  // of Q and dO, where they see no key
-  float* flag = rows.flag(shape, batch, kv_head);
-#pragma unroll
-  for (int i = 0; i < query_slices; ++i) {
-    store_rows(dq, batch, head, first + warp_row + 16 * i, shape.seq_q, shape.scale, acc[i], flag);
-  }
+  store_rows(dq, batch, head, first + warp_row, shape.seq_q, shape.scale, warp.acc, rows.flag(shape, batch, kv_head));
 }
 
 }  // namespace backward

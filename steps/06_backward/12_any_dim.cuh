@@ -122,10 +122,8 @@ __global__ void __launch_bounds__(tile_threads) backward_any_dim(Shape shape,
         // P = exp2(S - LSE), dS = P (dP - D)
         exponentiate(s[0], &rows.lse2[row + part], scale_log2);
         mask_probabilities(s[0], shape, lane_key, first + part);
+        drop(s, shape, batch, head, first + part, first_key + 16 * warp);
         if constexpr (drops) {
-          device::KeptTransposed kept[1];
-          device::look_up(kept, shape.dropout, batch, head, first + part, first_key + 16 * warp / 32 * 32);
-          device::negate_dropped(s, kept, 2 * warp % 4);
           times_with_dropout(dp, s, &rows.minus_delta[row + part], shape.dropout.factor());
         } else {
           times_probabilities(dp[0], s[0], &rows.minus_delta[row + part]);

@@ -1,5 +1,4 @@
-// Step 06, host side: the launches of the tensor-core rungs. Shared by step.cu and by what is compiled for compute
-// capability 9.0 and newer.
+// Step 06, host side: the launches of the tensor-core rungs, and the file that has each.
 #pragma once
 
 #include "common/device/any_shape.h"
@@ -84,7 +83,14 @@ inline bool has_aligned_rows(const run::BackwardLaunch& l) {
          has_aligned_rows(l.d_o) && has_aligned_rows(l.dq) && has_aligned_rows(l.dk) && has_aligned_rows(l.dv);
 }
 
-// Those whose instructions need compute capability 9.0. Each file has some, so that none takes long to compile.
+// Each file has some, so that none takes long to compile.
+Rung recompute();  // rungs.cu
+Rung two_kernels();
+Rung one_kernel();
+Rung pipeline_80();  // tuned_80.cu
+Rung transposed_80();
+Rung any_dim_80();
+// Those whose instructions need compute capability 9.0.
 Rung fragment_order();  // rungs.sm_90.cu
 Rung transposed();
 Rung pipeline();

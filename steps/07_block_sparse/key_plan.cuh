@@ -4,6 +4,7 @@
 
 #include "common/device/any_shape.h"
 #include "common/device/backward/query_tiles.cuh"
+#include "common/device/ptx/shared_memory.cuh"
 #include "steps/07_block_sparse/plan.cuh"
 
 namespace block_sparse {
@@ -48,10 +49,45 @@ struct KeyPlan {
   const WorkItem* work;  // of keys
   int query_tiles;       // of a head
 };
-__device__ inline TileOfHead tile_of(int entry, int group_head, int query_tiles, bool there) {
-  const int n = entry >> 3;
-  return {group_head + n / query_tiles, n % query_tiles, 0, there};
-}
+// A block's way along its list. The entry after the next comes with a stage's copies, so that nobody waits for an index.
+struct KeyListWalk {
+  int group_head, query_tiles;
+  const int* at;  // this tile's entry
+  int left;       // entries, with this one
+  int entry, next_entry, entry_after = 0;
+  TileOfHead next;  // the tile that is copied next
+
+  __device__ KeyListWalk(const KeyPlan& plan, const WorkItem& item, int first_head)
+      : group_head(first_head),
+        query_tiles(plan.query_tiles),
+        at(plan.entries + item.first),
+        left(item.count()),
+        entry(item.entry),
+        next_entry(left > 1 ? at[1] : 0),
+        next(tile_of(entry)) {}
+  // To `after`, of a stage.
+  __device__ void copy_entry(int& after) const {
+    if (threadIdx.x == 0) ptx::cp_async_4(&after, at + 2, left > 2 ? 4 : 0);
+  }
+  // `next` becomes the tile after this one. after: of this tile's stage, where all copies have come.
+  __device__ void advance(const int& after) {
+    entry_after = __shfl_sync(all_lanes, load(&after), 0);
+    ++at;
+    --left;
+    next = tile_of(next_entry);
+  }
+  // Behind a tile: the next one is this one.
+  __device__ void end_tile() {
+    entry = next_entry;
+    next_entry = entry_after;
+  }
+
+ private:
+  __device__ TileOfHead tile_of(int of_entry) const {
+    const int n = of_entry >> 3;
+    return {group_head + n / query_tiles, n % query_tiles, 0, left > 0};
+  }
+};
 
 // Beside what step 06's kernels keep.
 template <class Base>
@@ -60,11 +96,12 @@ struct SparseKeysSmem : Base {
 };
 
 // Probabilities of pairs that are masked become 0: p[n][e] belongs to key `key` + 8 (e / 2), query `row` + 8 n + 2 t + e % 2.
-// dead_half: of all.
+// half: of the tile's keys, 0 or 1; it may be dead for these queries.
 template <int frags, class Shape>
-__device__ void mask_sparse(float (&p)[frags][4], const Shape& shape, const Mask& mask, int head, int entry, bool dead_half,
-                            int key, int row) {
+__device__ void mask_sparse(float (&p)[frags][4], const Shape& shape, const Mask& mask, int head, int entry, int half, int key,
+                            int row) {
   static_assert(frags == 4);  // 32 queries: bits of a word
+  const bool dead_half = entry >> half & 1;
   const Tokens tokens = entry & 4 ? tokens_of(mask, head) : Tokens{0, 0};
 #pragma unroll
   for (int r = 0; r < 2; ++r) {
@@ -94,6 +131,11 @@ __device__ void leave_rows(float* to, int row, const float (&acc)[frags][4]) {
             make_float2(acc[p][2 * r], acc[p][2 * r + 1]));
     }
   }
+}
+template <int dim, int slices, int frags>
+__device__ void leave_slices(float* to, int row, const float (&acc)[slices][frags][4]) {
+#pragma unroll
+  for (int s = 0; s < slices; ++s) leave_rows<dim>(to, row + 16 * s, acc[s]);
 }
 
 constexpr int merge_columns_threads = 256, merge_columns_keys = 16;

@@ -17,6 +17,16 @@ __device__ void zero(float (&acc)[slices][frags][4]) {
   }
 }
 
+// P of pairs that are left out becomes −P: Pᵀ of 16 · slices keys from `key` on × 32 queries from `query` on.
+template <class Shape, int slices, int octets>
+__device__ void drop(float (&p)[slices][octets][4], const Shape& shape, int batch, int head, int query, int key) {
+  if constexpr (device::drops<Shape>) {
+    device::KeptTransposed kept[(slices + 1) / 2];  // of 32 keys each
+    device::look_up(kept, shape.dropout, batch, head, query, slices == 1 ? key / 32 * 32 : key);
+    device::negate_dropped(p, kept, slices == 1 ? key % 32 / 8 : 0);
+  }
+}
+
 // Operands of dV: 0 in place of −P. NaN stays.
 template <class T, int steps, int slices>
 __device__ void keep_positive(std::uint32_t (&p)[steps][slices][4]) {

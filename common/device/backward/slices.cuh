@@ -88,16 +88,71 @@ __device__ void pack_slices(std::uint32_t (&a)[frags / 2][slices][4], const floa
   }
 }
 
+// store_rows of all slices.
+template <class T, int slices, int frags>
+__device__ void store_rows(const Heads<T>& to, int batch, int head, int row, int end, float factor,
+                           const float (&acc)[slices][frags][4], float* flag) {
+#pragma unroll
+  for (int s = 0; s < slices; ++s) store_rows(to, batch, head, row + 16 * s, end, factor, acc[s], flag);
+}
+
 // Accumulators of rows row … and columns column … of a tile, to dQ's sums of that tile.
 template <bool vector, int dim, int slices, int frags>
-__device__ void add_slices(float* sums, int row, int column, const float (&acc)[slices][frags][4]) {
-  float* first = sums + row * dim + column / 16 * sums_block + lane_in_block();
+__device__ void add_slices(float* dq_sums, int row, int column, const float (&acc)[slices][frags][4]) {
+  float* first = dq_sums + row * dim + column / 16 * sums_block + lane_in_block();
 #pragma unroll
   for (int s = 0; s < slices; ++s) {
 #pragma unroll
     for (int n = 0; n < frags; n += 2) {
       add_lane<vector>(first + (16 * s * dim + n / 2 * sums_block), acc[s][n], acc[s][n + 1]);
     }
+  }
+}
+
+// The first mma of a chain: accumulators begin at −D of their queries.
+template <class T, int slices, int frags>
+__device__ void mma_slices_from(float (&acc)[slices][frags][4], int n, const std::uint32_t (&a)[slices][4],
+                                const std::uint32_t (&b)[2][2], const float* minus_delta) {
+#pragma unroll
+  for (int side = 0; side < 2; ++side) {
+    const float2 of_rows = load(reinterpret_cast<const float2*>(&minus_delta[8 * (n + side) + threadIdx.x % 4 * 2]));
+    const float begin[4] = {of_rows.x, of_rows.y, of_rows.x, of_rows.y};
+#pragma unroll
+    for (int s = 0; s < slices; ++s) ptx::mma_m16n8k16<T>(acc[s][n + side], a[s], b[side], begin);
+  }
+}
+
+// acc += A Bᵀ, as multiply_rows. Where there is a −D of each row of B, acc begins there. between(step) is called behind each
+// step of 16 columns.
+template <class T, int a_rows, int b_rows, int dim, int slices, int frags, class Between>
+__device__ void multiply_rows(float (&acc)[slices][frags][4], const Tile<T, a_rows, dim>& a_tile, int row,
+                              const Tile<T, b_rows, dim>& b_tile, int b_row, const float* minus_delta, const Between& between) {
+#pragma unroll
+  for (int step = 0; step < dim / 16; ++step) {
+    std::uint32_t a[slices][4];
+#pragma unroll
+    for (int s = 0; s < slices; ++s) load_a(a[s], a_tile, row + 16 * s, 16 * step);
+#pragma unroll
+    for (int n = 0; n < frags; n += 2) {
+      std::uint32_t b[2][2];
+      load_b(b, b_tile, b_row + 8 * n, 16 * step);
+      if (step == 0 && minus_delta != nullptr) {
+        mma_slices_from<T>(acc, n, a, b, minus_delta + b_row);
+      } else {
+        mma_slices<T>(acc, n, a, b);
+      }
+    }
+    between(step);
+  }
+}
+
+// Fragments of A to rows row … and columns column … of a tile, where load_a finds them. stmatrix needs compute capability 9.0.
+template <class T, int rows, int columns, int steps, int slices>
+__device__ void store_slices(Tile<T, rows, columns>& tile, int row, int column, const std::uint32_t (&a)[steps][slices][4]) {
+#pragma unroll
+  for (int step = 0; step < steps; ++step) {
+#pragma unroll
+    for (int s = 0; s < slices; ++s) ptx::stmatrix_x4(tile.down(row + 16 * s, column + 16 * step), a[step][s]);
   }
 }
 
