@@ -10,10 +10,10 @@
 
 namespace {
 
-// [head, first query, tiles right of the first full one, full ones, the others, slot, tiles of keys in their order]
+// [head, first query, tiles right of the first full one, full ones, the others, part, tiles of keys in their order]
 void print(const tests::Item& item, bool last) {
   std::cout << "[" << item.head << ", " << item.first_of_tile << ", " << item.right << ", " << item.full << ", " << item.left
-            << ", " << item.slot << ", [";
+            << ", " << item.part << ", [";
   for (std::size_t n = 0; n < item.visits.size(); ++n) std::cout << (n > 0 ? ", " : "") << item.visits[n].tile;
   std::cout << "]]" << (last ? "\n" : ",\n");
 }
