@@ -51,8 +51,8 @@ __global__ void __launch_bounds__(tile_threads, 2) flash_edge_masks(AttentionSha
   // ---- main loop: this, for each tile of keys ----
   const auto attend_tile = [&](int j, auto masked) {
     auto& stage = smem.stage[j % 2];
-    ptx::cp_async_wait_group<0>();  // this thread's part of the tile has come, and of Q
-    guard.barrier<masked>(stage.v);
+    ptx::cp_async_wait_group<0>();   // this thread's part of the tile has come, and of Q
+    guard.barrier<masked>(stage.v);  // __syncthreads(), with a vote on NaNs in V where keys are masked
     // Behind this barrier everyone's part has come; and everyone has read the other stage, which is filled next.
     if (j > tiles.begin) copy_tile(j - 1);
 

@@ -79,8 +79,8 @@ __global__ void __launch_bounds__(tile_threads, 2) flash_overlap(AttentionShape 
   }
   // ---- main loop: this, for each tile of keys ----
   const auto attend_tile = [&](int j, auto masked) {
-    ptx::cp_async_wait_group<0>();  // this thread's parts of K(j − 1) and V(j) have come
-    guard.barrier<masked>(stage_of(j).v);
+    ptx::cp_async_wait_group<0>();         // this thread's parts of K(j − 1) and V(j) have come
+    guard.barrier<masked>(stage_of(j).v);  // __syncthreads(), with a vote on NaNs in V where keys are masked
     // So have everyone's; and everyone has read K(j) and V(j + 1), or Q in its place: these are filled next.
     copy_k(j - 2);
     copy_v(j - 1);

@@ -90,8 +90,8 @@ __global__ void __launch_bounds__(tile_threads) flash_addresses(AttentionShape s
   }
   // ---- main loop: this, for each tile of keys ----
   const auto attend_tile = [&](int j, auto masked) {
-    ptx::cp_async_wait_group<0>();  // this thread's part of the tile has come
-    guard.barrier<masked>(stage_of(j).v);
+    ptx::cp_async_wait_group<0>();         // this thread's part of the tile has come
+    guard.barrier<masked>(stage_of(j).v);  // __syncthreads(), with a vote on NaNs in V where keys are masked
     // So has everyone's; and everyone has read the other stage, or Q there: it is filled next.
     if (j > tiles.begin) next_tile.load(stage_of(j - 1));
     ptx::cp_async_commit_group();

@@ -58,8 +58,8 @@ __global__ void __launch_bounds__(tile_threads, 2) flash_lazy_rescale(AttentionS
   const auto attend_tile = [&](int j, auto masked) {
     auto& stage = smem.stage[stage_index];
     auto& next = smem.stage[stage_index ^ 1];
-    ptx::cp_async_wait_group<0>();  // this thread's part of the tile has come, and of Q
-    guard.barrier<masked>(stage.v);
+    ptx::cp_async_wait_group<0>();   // this thread's part of the tile has come, and of Q
+    guard.barrier<masked>(stage.v);  // __syncthreads(), with a vote on NaNs in V where keys are masked
     // So has everyone's; and everyone has read the other stage: it is filled next.
     if (j == tiles.end - 1) warp.keep_q(smem.q, warp_row);
     if (j > tiles.begin) next_tile.load(next);

@@ -8,8 +8,8 @@
 //
 //   block   128 queries (64 at dim 256), 4 warps; two blocks on an SM run without a barrier between them, so that one's
 //           softmax meets the other's mma
-//   Smem    q[rows][dim], stage[2] each with k[keys][dim] and v[keys][dim]; swizzled. 96 KB at dim 128 and 256: that fits a GPU
-//           with 99 KB, one block at a time
+//   Smem    q[rows][dim], stage[2] each with k[keys][dim] and v[keys][dim]; swizzled. 96 KB at dim 128 and 256: a GPU with
+//           99 KB of shared memory holds one block at a time
 //
 // Dims 96 and 256 are new: there, two or three chunks of a thread have different places in their rows (NextTile::bases).
 //
@@ -49,8 +49,8 @@ __global__ void __launch_bounds__(tile_threads, 2) flash_tuned(typename Tile::Sh
       apply_sign<T, tile_threads>(smem.q, shape.scale);
     }
   }
-  NextTile<T, dim, keys> next_tile(k, v, tile, tiles.end - 2);
-  float acc[slices][dim / 8][4] = {};  // O, not yet divided
+  NextTile<T, dim, keys> next_tile(k, v, tile, tiles.end - 2);  // always a tile ahead of the loop
+  float acc[slices][dim / 8][4] = {};                           // O, not yet divided
   SoftmaxState states[slices][2];
 #pragma unroll
   for (int s = 0; s < slices; ++s) states[s][0] = states[s][1] = {lowest, 0.0f};
@@ -62,8 +62,8 @@ __global__ void __launch_bounds__(tile_threads, 2) flash_tuned(typename Tile::Sh
   const auto attend_tile = [&](int j, auto masked) {
     auto& stage = smem.stage[stage_index];
     auto& next = smem.stage[stage_index ^ 1];
-    ptx::cp_async_wait_group<0>();  // this thread's part of the tile has come, and of Q
-    guard.barrier<masked>(stage.v);
+    ptx::cp_async_wait_group<0>();   // this thread's part of the tile has come, and of Q
+    guard.barrier<masked>(stage.v);  // __syncthreads(), with a vote on NaNs in V where keys are masked
     // Behind this barrier everyone's part has come; and everyone has read the other stage, which is filled next.
     if (Tile::keeps_q && j == tiles.end - 1) warp.keep_q(smem.q, warp_row);
 

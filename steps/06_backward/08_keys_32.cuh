@@ -51,8 +51,8 @@ __global__ void __launch_bounds__(tile_threads, 2) backward_keys_32(AttentionSha
     advance(next, tiles);
   };
   copy_next(0);
-  float* before = nullptr;  // sums of the tile whose dQ is left
-  int stage_index = 0;      // of Q and dO, and of dS
+  float* dq_before = nullptr;  // where dQ of the tile before goes, which is not added yet
+  int stage_index = 0;         // of Q and dO, and of dS
 
   const auto attend_tile = [&](int head, int tile, auto is_masked) {
     auto& stage = smem.stage[stage_index];
@@ -80,16 +80,16 @@ __global__ void __launch_bounds__(tile_threads, 2) backward_keys_32(AttentionSha
       pack_slices<T>(operands, ds);
       multiply_kept(warp.acc_dk, operands, stage.q, part);
     }
-    if (before != nullptr) warp.add_dq(stage_index ^ 1, before);
-    before = &dq_sums[rows.at(shape, batch, head, tile * tile_rows) * dim];
+    if (dq_before != nullptr) warp.add_dq(stage_index ^ 1, dq_before);
+    dq_before = &dq_sums[rows.at(shape, batch, head, tile * tile_rows) * dim];
     stage_index ^= 1;
   };
   for_each_tile(shape, tiles, kv_head, attend_tile);
 
   ptx::cp_async_wait_all();  // of K and V, where no query sees them
-  if (before != nullptr) {
+  if (dq_before != nullptr) {
     __syncthreads();  // dS of the last tile is written
-    warp.add_dq(stage_index ^ 1, before);
+    warp.add_dq(stage_index ^ 1, dq_before);
   }
   float* flag = rows.flag(shape, batch, kv_head);
   store_rows(dk, batch, kv_head, first_key + warp.key, shape.seq_k, shape.scale, warp.acc_dk, flag);

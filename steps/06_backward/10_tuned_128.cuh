@@ -91,14 +91,14 @@ __global__ void __launch_bounds__(role_threads, 1) backward_tuned_128(Shape shap
     warp.store(dv, batch, kv_head, first_key, shape.seq_k, 1.0f, rows.flag(shape, batch, kv_head));
   } else {
     // ================ dS, dK and dQ ================
-    RoleOperands ds;          // of the warp's own queries
-    bool is_behind = false;   // dK and dQ of a tile are left
-    float* before = nullptr;  // its sums of dQ
+    RoleOperands ds;             // of the warp's own queries
+    bool is_behind = false;      // dK and dQ of a tile are left
+    float* dq_before = nullptr;  // where dQ of the tile before goes, which is not added yet
     int q_before = 0;
     const auto finish_tile = [&](int stage) {
       // dK += dS^T Q, dQ += dS K
       warp.add_dk(ds, stage, smem.q[q_before]);
-      if constexpr (with_dq) warp.add_dq(stage, before);
+      if constexpr (with_dq) warp.add_dq(stage, dq_before);
     };
     const auto attend_tile = [&](int head, int tile) {
       RoleScores dp;
@@ -110,7 +110,7 @@ __global__ void __launch_bounds__(role_threads, 1) backward_tuned_128(Shape shap
       warp.ds(ds, dp, at.d_o, shape);
       store_slices(smem.ds[at.d_o], warp.key, warp.query, ds);
       is_behind = true;
-      if constexpr (with_dq) before = &dq_sums[rows.at(shape, batch, head, tile * tile_rows) * dim];
+      if constexpr (with_dq) dq_before = &dq_sums[rows.at(shape, batch, head, tile * tile_rows) * dim];
       q_before = at.q;
       end_tile();
     };

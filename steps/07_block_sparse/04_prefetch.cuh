@@ -27,18 +27,19 @@ __global__ void __launch_bounds__(tile_threads, 2) sparse_prefetch(typename Tile
   const TileList list = load_list(&plan.lists[row_of(shape, tile)]);
   const int* tiles = plan.tiles + list.first;
   Attend<T, Tile, false> a(shape, {0, 0}, tile, k, v);
-  const int* at = tiles;                                             // this tile's place in the list
-  int left = list.count();                                           // tiles, this one among them
-  int j = left > 0 ? tiles[0] : -1, next = left > 1 ? tiles[1] : 0;  // this tile, and the one that is copied meanwhile
+  const int* at = tiles;         // this tile's place in the list
+  int remaining = list.count();  // tiles, this one among them
+  int j = remaining > 0 ? tiles[0] : -1;
+  int next = remaining > 1 ? tiles[1] : 0;  // the one that is copied meanwhile
   // [doc: index_with_the_copies]
   const auto copy_index = [&](int stage) {
-    if (threadIdx.x == 0) ptx::cp_async_4(&a.smem.after[stage], at + 2, left > 2 ? 4 : 0);
+    if (threadIdx.x == 0) ptx::cp_async_4(&a.smem.after[stage], at + 2, remaining > 2 ? 4 : 0);
   };
   if (j >= 0) a.begin(tile, q, k, v, j, copy_index);
   const auto attend_tile = [&](auto masked) {
-    a.attend(j, next, left > 1, masked, [&](int stage) {
+    a.attend(j, next, remaining > 1, masked, [&](int stage) {
       ++at;
-      --left;
+      --remaining;
       copy_index(stage);
     });
     j = next;
@@ -46,11 +47,11 @@ __global__ void __launch_bounds__(tile_threads, 2) sparse_prefetch(typename Tile
   };
   // [/doc: index_with_the_copies]
 #pragma unroll 1
-  while (left > list.full + list.left) attend_tile(std::true_type{});
+  while (remaining > list.full + list.left) attend_tile(std::true_type{});
 #pragma unroll 1
-  while (left > list.left) attend_tile(std::false_type{});
+  while (remaining > list.left) attend_tile(std::false_type{});
 #pragma unroll 1
-  while (left > 0) attend_tile(std::true_type{});
+  while (remaining > 0) attend_tile(std::true_type{});
   a.finish(
       list.right + list.left, [&](int m) { return tiles[m < list.right ? m : m + list.full]; }, v, o, lse);
 }

@@ -29,28 +29,28 @@ __global__ void __launch_bounds__(tile_threads, 2) sparse_tokens(typename Tile::
   Attend<T, Tile, true> a(shape, tokens_of(mask, head), queries, k, v);
 
   const int* at = plan.tiles + item.first;
-  int left = item.count();          // tiles, this one among them
-  int j = item.entry;               // this tile
-  int next = left > 1 ? at[1] : 0;  // the one that is copied meanwhile
+  int remaining = item.count();          // tiles, this one among them
+  int j = item.entry;                    // this tile
+  int next = remaining > 1 ? at[1] : 0;  // the one that is copied meanwhile
   const auto copy_index = [&](int stage) {
-    if (threadIdx.x == 0) ptx::cp_async_4(&a.smem.after[stage], at + 2, left > 2 ? 4 : 0);
+    if (threadIdx.x == 0) ptx::cp_async_4(&a.smem.after[stage], at + 2, remaining > 2 ? 4 : 0);
   };
   if (j >= 0) a.begin(queries, q, k, v, j, copy_index);
   const auto attend_tile = [&](auto masked) {
-    a.attend(j, next, left > 1, masked, [&](int stage) {
+    a.attend(j, next, remaining > 1, masked, [&](int stage) {
       ++at;
-      --left;
+      --remaining;
       copy_index(stage);
     });
     j = next;
     next = a.tile_after();
   };
 #pragma unroll 1
-  for (const int rest = item.full + item.left; left > rest;) attend_tile(std::true_type{});
+  for (const int rest = item.full + item.left; remaining > rest;) attend_tile(std::true_type{});
 #pragma unroll 1
-  for (const int rest = load(&plan.work[blockIdx.x].left); left > rest;) attend_tile(std::false_type{});
+  for (const int rest = load(&plan.work[blockIdx.x].left); remaining > rest;) attend_tile(std::false_type{});
 #pragma unroll 1
-  while (left > 0) attend_tile(std::true_type{});
+  while (remaining > 0) attend_tile(std::true_type{});
 
   const WorkItem reloaded = load_item(&plan.work[blockIdx.x]);
   a.finish(

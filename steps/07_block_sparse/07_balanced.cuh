@@ -3,7 +3,7 @@
 //
 // A row that sees everything, among rows that see a tenth, is longer than all that is left when it begins: order does not help
 // it. Rows above four times the mean are cut into parts, and each part is a work item. A part leaves O, not divided, and (m, l)
-// of its rows in scratch memory; merge_parts makes the row of them, with the operator of step 03.
+// of its rows in scratch memory; the next launch, merge_parts, makes the row of them, with the operator of step 03.
 //
 // What to expect: with one full row a head, the time of the rows without it and its share. Elsewhere the price of a launch that
 // finds nothing to do, and of work items that are empty.
@@ -36,30 +36,30 @@ __global__ void __launch_bounds__(tile_threads, 2) sparse_balanced(typename Tile
   Attend<T, Tile, true> a(shape, tokens_of(mask, head), queries, k, v);
 
   const int* at = plan.tiles + item.first;
-  int left = item.count();          // tiles, this one among them
-  int j = item.entry;               // this tile
-  int next = left > 1 ? at[1] : 0;  // the one that is copied meanwhile
+  int remaining = item.count();          // tiles, this one among them
+  int j = item.entry;                    // this tile
+  int next = remaining > 1 ? at[1] : 0;  // the one that is copied meanwhile
   const auto copy_index = [&](int stage) {
-    if (threadIdx.x == 0) ptx::cp_async_4(&a.smem.after[stage], at + 2, left > 2 ? 4 : 0);
+    if (threadIdx.x == 0) ptx::cp_async_4(&a.smem.after[stage], at + 2, remaining > 2 ? 4 : 0);
   };
   if (j >= 0) a.begin(queries, q, k, v, j, copy_index);
   const auto attend_tile = [&](auto masked) {
-    a.attend(j, next, left > 1, masked, [&](int stage) {
+    a.attend(j, next, remaining > 1, masked, [&](int stage) {
       ++at;
-      --left;
+      --remaining;
       copy_index(stage);
     });
     j = next;
     next = a.tile_after();
   };
 #pragma unroll 1
-  for (const int rest = item.full + item.left; left > rest;) attend_tile(std::true_type{});
+  for (const int rest = item.full + item.left; remaining > rest;) attend_tile(std::true_type{});
 #pragma unroll 1
-  for (const int rest = load(&plan.work[blockIdx.x].left); left > rest;) attend_tile(std::false_type{});
+  for (const int rest = load(&plan.work[blockIdx.x].left); remaining > rest;) attend_tile(std::false_type{});
 #pragma unroll 1
-  while (left > 0) attend_tile(std::true_type{});
+  while (remaining > 0) attend_tile(std::true_type{});
 
-  const WorkItem reloaded = load_item(&plan.work[blockIdx.x]);
+  const WorkItem reloaded = load_item(&plan.work[blockIdx.x]);  // again: so the loops need no registers for it
   const auto partial = [&](int n) { return plan.tiles[reloaded.first + (n < reloaded.right ? n : n + reloaded.full)]; };
   if (reloaded.part < 0) {
     a.finish(reloaded.right + reloaded.left, partial, v, o, lse);

@@ -45,8 +45,8 @@ __global__ void __launch_bounds__(tile_threads, 2) sparse_backward_64(Shape shap
   copies.copy_share(smem.stage[0].q, smem.stage[0].d_o, walk.next, 0, 1);
   walk.copy_entry(smem.after[0]);
   ptx::cp_async_commit_group();
-  float* before = nullptr;  // sums of the tile whose dQ is left
-  int stage_index = 0;      // of Q and dO, and of dS
+  float* dq_before = nullptr;  // where dQ of the tile before goes, which is not added yet
+  int stage_index = 0;         // of Q and dO, and of dS
 
   const auto attend_tile = [&](auto is_masked) {
     const int head = walk.next.head, tile = walk.next.tile;
@@ -78,20 +78,20 @@ __global__ void __launch_bounds__(tile_threads, 2) sparse_backward_64(Shape shap
     }
     walk.copy_entry(smem.after[stage_index ^ 1]);
     ptx::cp_async_commit_group();
-    if (before != nullptr) warp.add_dq(stage_index ^ 1, before);
-    before = &dq_sums[rows.at(shape, batch, head, tile * tile_rows) * dim];
+    if (dq_before != nullptr) warp.add_dq(stage_index ^ 1, dq_before);
+    dq_before = &dq_sums[rows.at(shape, batch, head, tile * tile_rows) * dim];
     stage_index ^= 1;
     walk.end_tile();
   };
 #pragma unroll 1
-  while (walk.left > item.full) attend_tile(std::true_type{});
+  while (walk.remaining > item.full) attend_tile(std::true_type{});
 #pragma unroll 1
-  while (walk.left > 0) attend_tile(std::false_type{});
+  while (walk.remaining > 0) attend_tile(std::false_type{});
 
   ptx::cp_async_wait_all();  // of K and V, where no query sees them
-  if (before != nullptr) {
+  if (dq_before != nullptr) {
     __syncthreads();  // dS of the last tile is written
-    warp.add_dq(stage_index ^ 1, before);
+    warp.add_dq(stage_index ^ 1, dq_before);
   }
   device::multiply_by_factor(warp.acc_dv, shape);
   const int part = load(&plan.work[blockIdx.x].part);

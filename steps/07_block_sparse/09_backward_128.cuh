@@ -38,7 +38,7 @@ __global__ void __launch_bounds__(role_threads, 1)
   constexpr bool drops = device::drops<Shape>;
   RoleWarp<T, dim, Shape> warp(smem, __shfl_sync(all_lanes, threadIdx.x / 32, 0));
   KeyListWalk walk(plan, item, kv_head * (shape.heads / shape.kv_heads));
-  const bool any = walk.left > 0;
+  const bool any = walk.remaining > 0;
   // To dV or dK, or to a part of it.
   const auto store = [&](const Heads<T>& to, float* to_parts, float factor) {
     const int part = load(&plan.work[blockIdx.x].part);
@@ -94,23 +94,23 @@ __global__ void __launch_bounds__(role_threads, 1)
       end_tile();
     };
 #pragma unroll 1
-    while (walk.left > item.full) attend_tile(std::true_type{});
+    while (walk.remaining > item.full) attend_tile(std::true_type{});
 #pragma unroll 1
-    while (walk.left > 0) attend_tile(std::false_type{});
+    while (walk.remaining > 0) attend_tile(std::false_type{});
     ptx::cp_async_wait_all();                     // of K and V, where no query sees them
     if (any) ptx::barrier_sync(1, role_threads);  // the S-warps' last wait
     device::multiply_by_factor(warp.acc, shape);
     store(dv, parts.dv, 1.0f);
   } else {
     // ================ dS, dK and dQ ================
-    RoleOperands ds;          // of the warp's own queries
-    bool is_behind = false;   // dK and dQ of a tile are left
-    float* before = nullptr;  // its sums of dQ
+    RoleOperands ds;             // of the warp's own queries
+    bool is_behind = false;      // dK and dQ of a tile are left
+    float* dq_before = nullptr;  // where dQ of the tile before goes, which is not added yet
     int q_before = 0;
     const auto finish_tile = [&](int stage) {
       // dK += dS^T Q, dQ += dS K
       warp.add_dk(ds, stage, smem.q[q_before]);
-      warp.add_dq(stage, before);
+      warp.add_dq(stage, dq_before);
     };
     const auto attend_tile = [&] {
       const int head = walk.next.head, tile = walk.next.tile;
@@ -123,12 +123,12 @@ __global__ void __launch_bounds__(role_threads, 1)
       warp.ds(ds, dp, at.d_o, shape);
       store_slices(smem.ds[at.d_o], warp.key, warp.query, ds);
       is_behind = true;
-      before = &dq_sums[rows.at(shape, batch, head, tile * tile_rows) * dim];
+      dq_before = &dq_sums[rows.at(shape, batch, head, tile * tile_rows) * dim];
       q_before = at.q;
       end_tile();
     };
 #pragma unroll 1
-    while (walk.left > 0) attend_tile();
+    while (walk.remaining > 0) attend_tile();
     ptx::cp_async_wait_all();  // of K and V, where no query sees them
     if (any) {
       ptx::barrier_sync(1, role_threads);  // dS of the last tile is written

@@ -67,8 +67,8 @@ struct Attend {
   __device__ void attend(int j, int after_j, bool more, Masked masked, const WithCopies& with_copies) {
     auto& stage = smem.stage[stage_index & 1];
     auto& next = smem.stage[(stage_index & 1) ^ 1];
-    ptx::cp_async_wait_group<0>();  // this thread's part of the tile has come, and of Q
-    guard.template barrier<masked>(stage.v);
+    ptx::cp_async_wait_group<0>();            // this thread's part of the tile has come, and of Q
+    guard.template barrier<masked>(stage.v);  // __syncthreads(), with a vote on NaNs in V where keys are masked
     // Behind this barrier everyone's part has come; and everyone has read the other stage, which is filled next.
     if (!q_kept) warp.keep_q(smem.q, warp_row);
     q_kept = true;

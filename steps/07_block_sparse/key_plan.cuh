@@ -53,7 +53,7 @@ struct KeyPlan {
 struct KeyListWalk {
   int group_head, query_tiles;
   const int* at;  // this tile's entry
-  int left;       // entries, with this one
+  int remaining;  // entries, with this one
   int entry, next_entry, entry_after = 0;
   TileOfHead next;  // the tile that is copied next
 
@@ -61,19 +61,19 @@ struct KeyListWalk {
       : group_head(first_head),
         query_tiles(plan.query_tiles),
         at(plan.entries + item.first),
-        left(item.count()),
+        remaining(item.count()),
         entry(item.entry),
-        next_entry(left > 1 ? at[1] : 0),
+        next_entry(remaining > 1 ? at[1] : 0),
         next(tile_of(entry)) {}
   // To `after`, of a stage.
   __device__ void copy_entry(int& after) const {
-    if (threadIdx.x == 0) ptx::cp_async_4(&after, at + 2, left > 2 ? 4 : 0);
+    if (threadIdx.x == 0) ptx::cp_async_4(&after, at + 2, remaining > 2 ? 4 : 0);
   }
   // `next` becomes the tile after this one. after: of this tile's stage, where all copies have come.
   __device__ void advance(const int& after) {
     entry_after = __shfl_sync(all_lanes, load(&after), 0);
     ++at;
-    --left;
+    --remaining;
     next = tile_of(next_entry);
   }
   // Behind a tile: the next one is this one.
@@ -85,7 +85,7 @@ struct KeyListWalk {
  private:
   __device__ TileOfHead tile_of(int of_entry) const {
     const int n = of_entry >> 3;
-    return {group_head + n / query_tiles, n % query_tiles, 0, left > 0};
+    return {group_head + n / query_tiles, n % query_tiles, 0, remaining > 0};
   }
 };
 

@@ -146,7 +146,7 @@ __device__ void multiply_rows(float (&acc)[slices][frags][4], const Tile<T, a_ro
   }
 }
 
-// Fragments of A to rows row … and columns column … of a tile, where load_a finds them. stmatrix needs compute capability 9.0.
+// Fragments of A to rows row … and columns column … of a tile, where load_a and load_a_columns find them. For 9.0: stmatrix.
 template <class T, int rows, int columns, int steps, int slices>
 __device__ void store_slices(Tile<T, rows, columns>& tile, int row, int column, const std::uint32_t (&a)[steps][slices][4]) {
 #pragma unroll

@@ -65,9 +65,10 @@ struct WarpOperands : LaneRows<T, Tile::dim> {
     }
   }
   __device__ void keep_q(const T (&of_q)[Tile::rows][dim], int warp_row) {
-    if (!Tile::keeps_q) return;
+    if constexpr (Tile::keeps_q) {
 #pragma unroll
-    for (int step = 0; step < steps; ++step) load_q(of_q, warp_row, step);
+      for (int step = 0; step < steps; ++step) load_q(of_q, warp_row, step);
+    }
   }
 };
 
