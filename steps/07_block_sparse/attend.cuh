@@ -1,12 +1,12 @@
 // Step 07: step 05's tuned loop as three parts, so that each kernel here says only which tiles of keys it visits:
 //
-//   Attend a(…)            the block's queries and what a lane knows of its copies; copies nothing
-//   a.begin(tile)          starts to copy Q and the first tile
-//   a.attend(tile, next, more)   multiplies a tile, while the next one is copied, if there are more; masked: std::true_type for
-//                          a partial tile
-//   a.finish(…)            O and LSE
+//   Attend a(…)                     the block's queries and what a lane knows of its copies; copies nothing
+//   a.begin(…, first, …)            starts to copy Q and the first tile
+//   a.attend(j, after_j, more, …)   multiplies tile j while tile after_j is copied, if there are more; masked: std::true_type
+//                                   for a partial tile
+//   a.finish(…) or a.leave(…)       O and LSE, or the same of a part of each row, which a later launch merges
 //
-// begin and attend take one more argument, with_copies(stage): what else is copied with the tile of that stage.
+// begin and attend take one more argument, with_copies(stage): what else is copied then, as the index for a.tile_after().
 #pragma once
 
 #include "steps/07_block_sparse/block.cuh"
