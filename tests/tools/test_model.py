@@ -170,7 +170,7 @@ def test_from_2048_tokens_on_the_dense_kernels_are_within_a_tenth():
     off = {(cell.step, cell.variant, cell.problem): cell.off for cell in model_cells.cells(Results(ROOT)) if cell.step != "07" and " 512 " not in cell.problem}
     assert len(off) == 40
     assert [name for name, share in off.items() if abs(share) > 0.1] == [("06", "tuned", "d 128, 2048 tokens")]
-    assert max(map(abs, off.values())) < 0.101
+    assert max(map(abs, off.values())) < 0.103
 
 
 def test_the_plan_of_a_sparse_mask_adds_the_time_that_was_measured():
