@@ -23,8 +23,9 @@ inline std::vector<run::Estimate> forward_estimates(const std::vector<run::Atten
       {"write_lists", Space::global, Op::load, nvcc_narrows},
       run::estimate_of_shuffles("add_up", adds_once_less),
   };
-  for (const char* arguments : {"Tile64<32, ", "Tile64<96, device::PackedShape", "Tile64<128, device::PackedShape",
-                                "Tile64<64, device::Dropped", "Tile64<96, device::Dropped", "Tile64<128, device::Dropped"}) {
+  for (const char* arguments :
+       {"Tile64<32, ", "Tile64<64, device::PackedShape", "Tile64<96, device::PackedShape", "Tile64<128, device::PackedShape",
+        "Tile64<64, device::Dropped", "Tile64<96, device::Dropped", "Tile64<128, device::Dropped"}) {
     estimates.push_back({.kernel = "sparse_balanced",
                          .space = Space::global,
                          .op = Op::store,
