@@ -45,7 +45,15 @@ std::optional<std::string> refusal(const AttentionSupport& supports, const probl
 
 // What kernels take of a resolved problem without packed sequences; with them: packed.h.
 inline device::AttentionShape device_shape(const problem::Attention& a) {
-  return {a.batch, a.heads, a.kv_heads, a.seq_q, a.seq_k, a.dim, a.causal, a.scale.value(), a.window};
+  return {.batch = a.batch,
+          .heads = a.heads,
+          .kv_heads = a.kv_heads,
+          .seq_q = a.seq_q,
+          .seq_k = a.seq_k,
+          .dim = a.dim,
+          .causal = a.causal,
+          .scale = a.scale.value(),
+          .window = a.window};
 }
 
 // One launch of a variant: everything in device memory.
