@@ -36,8 +36,8 @@ template <class T, int dim, int slices, class Smem>
 struct SplitWarp {
   Smem& smem;
   int key, query, column;  // the warp's first, of Sᵀ or dPᵀ, and of dV or dK
-  __device__ SplitWarp(Smem& shared, int first_key, int half)
-      : smem(shared), key(first_key), query(half * split_queries), column(half * (dim / 2)) {}
+  __device__ SplitWarp(Smem& shared, int first_key, int side)
+      : smem(shared), key(first_key), query(side * split_queries), column(side * (dim / 2)) {}
 
   // S^T = K Q^T, and copy(step) between the mma
   template <class Copy>
