@@ -1,18 +1,18 @@
-// 06_backward, tuned_128: four warps make P and dV, four make dS, dK and dQ.
+// 06_backward, tuned_128: the two roles, with dK and dQ one tile late.
 // Predecessor: 11_roles.cuh (option: head dims 96 and 128)
 //
-// Above dim 64 no warp has room for dK and dV of 32 keys: 256 accumulators a lane at dim 128. With 16 keys, as in `pipeline`,
-// every fragment of Q and dO feeds two mma only, and shared memory is the bound. Here a warp keeps one of the two, of 64 keys ×
-// dim / 2 columns: 128 accumulators, and each fragment of B feeds four slices. The warps of a block have two roles.
+// In `roles` an S-warp stops twice in a tile: until the P-warps have P, and until all S-warps have dS. Two thirds of its mma,
+// dK and dQ, come after both stops. Here dK and dQ wait for a tile, as dQ does in `keys_32`. An S-warp begins a tile with dK
+// and dQ of the tile before. Their dS was written before barrier 1. Meanwhile the P-warps make P of this tile.
 //
-//   P-warps   Sᵀ and P of 64 keys × 32 queries; P to shared memory; dV of 64 keys × 64 columns. P of the warp's own queries is
-//             in its registers; P of the other half comes from shared memory
-//   S-warps   dK and dQ of the tile before; dPᵀ of 64 keys × 32 queries; P from shared memory; dS to shared memory
-//   barriers  1: all warps, at the top of each tile. 2: P is there for the S-warps. 3: and for the other P-warps
+//   P-warps   as in `roles`
+//   S-warps   dK and dQ of the tile before; then dPᵀ, and dS, to the other of two buffers
+//   barriers  1: all warps, at the top of each tile; it also says that dS of the tile before is there. 2, 3: P is there, as in
+//             `roles`
 //   Smem      k, v[128][dim], q[3], d_o[2][64][dim], p, ds[2][128][64]: dK of the tile before still needs its Q
 //
-// What to expect: 1.5 wavefronts for an mma: shared memory is no longer the bound (1.525 at the roof). 1.7 times `pipeline` at
-// dim 128, 335 TFLOP/s. The bound is latency, because registers allow each scheduler only two warps.
+// What to expect: 335 TFLOP/s, 1.7 times `pipeline`, because 1.5 wavefronts for an mma are no bound (1.525 at the roof), and P
+// is there when an S-warp asks for it. The bound is latency, because registers allow each scheduler only two warps.
 #pragma once
 
 #include "common/device/backward/role_warp.cuh"
