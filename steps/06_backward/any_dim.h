@@ -1,7 +1,7 @@
 // Step 06, host side: the scratch memory and the launches of `any_dim`, for both compute capabilities.
 #pragma once
 
-#include "steps/06_backward/12_any_dim.cuh"
+#include "steps/06_backward/14_any_dim.cuh"
 #include "steps/06_backward/costs.h"
 #include "steps/06_backward/launches.h"
 

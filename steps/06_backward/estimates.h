@@ -36,11 +36,12 @@ inline std::vector<run::Estimate> estimates(const problem::Backward& a) {
                        .op = runtime::Op::matrix_load,
                        .reason = "without dQ, nvcc keeps fragments of K from one part of a tile to the next",
                        .arguments = ", false, "});
-  for (const char* kernel : {"backward_keys_32", "backward_tuned_64"}) {
+  for (const char* kernel : {"backward_keys_32", "backward_tuned_64", "backward_column_split", "backward_roles"}) {
     estimates.push_back(
-        {kernel, runtime::Space::shared, runtime::Op::load, "nvcc loads LSE and D once for both slices of a warp"});
+        {kernel, runtime::Space::shared, runtime::Op::load, "nvcc loads LSE and D once for all slices of a warp"});
   }
-  for (const char* kernel : {"backward_pipeline", "backward_keys_32", "backward_tuned_64", "backward_tuned_128"}) {
+  for (const char* kernel : {"backward_pipeline", "backward_keys_32", "backward_tuned_64", "backward_column_split",
+                             "backward_roles", "backward_tuned_128"}) {
     estimates.push_back(
         {kernel, runtime::Space::global, runtime::Op::copy_past_l1,
          "nvcc puts a predicate on the copies of the next tile, so that those of a tile that is not there count "

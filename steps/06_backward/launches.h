@@ -95,6 +95,8 @@ Rung fragment_order();  // rungs.sm_90.cu
 Rung transposed();
 Rung pipeline();
 Rung keys_32();
+Rung column_split();  // split.sm_90.cu
+Rung roles();
 Rung tuned_64();  // tuned.sm_90.cu
 Rung tuned_128();
 Rung shared_64();  // the same two, with query heads that share keys split over blocks where that fills the device

@@ -3,7 +3,7 @@
 
 #include <optional>
 
-#include "steps/06_backward/13_shared_heads.cuh"
+#include "steps/06_backward/15_shared_heads.cuh"
 #include "steps/06_backward/launches.h"
 #include "steps/06_backward/parts.h"
 

@@ -2,8 +2,8 @@
 #include <algorithm>
 
 #include "steps/06_backward/09_tuned_64.cuh"
-#include "steps/06_backward/10_tuned_128.cuh"
-#include "steps/06_backward/11_deterministic.cuh"
+#include "steps/06_backward/12_tuned_128.cuh"
+#include "steps/06_backward/13_deterministic.cuh"
 #include "steps/06_backward/launches.h"
 #include "steps/06_backward/shared_heads.h"
 
@@ -20,7 +20,7 @@ struct Tuned64 : Block<Keys32Smem<T, dim>, wide_keys, tile_threads> {
   static constexpr bool by_lane = true;
 };
 template <class T, int dim>
-struct Tuned128 : Block<RolesSmem<T, dim>, role_keys, role_threads> {
+struct Tuned128 : Block<RolesSmem<T, dim>, split_keys, split_threads> {
   static constexpr auto kernel = backward_tuned_128<T, dim>;
   static constexpr auto packed = backward_tuned_128<T, dim, true, device::PackedShape>;
   static constexpr auto dropped = backward_tuned_128<T, dim, true, DroppedShape>;
@@ -33,7 +33,7 @@ struct WithoutDq : Block<Keys32Smem<T, dim>, wide_keys, tile_threads> {
   static constexpr auto kernel = backward_tuned_64<T, dim, false>;
 };
 template <class T, int dim>
-requires(dim > 64) struct WithoutDq<T, dim> : Block<RolesSmem<T, dim>, role_keys, role_threads> {
+requires(dim > 64) struct WithoutDq<T, dim> : Block<RolesSmem<T, dim>, split_keys, split_threads> {
   static constexpr auto kernel = backward_tuned_128<T, dim, false>;
 };
 

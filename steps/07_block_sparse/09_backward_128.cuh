@@ -1,5 +1,5 @@
 // 07_block_sparse, backward_128: the lists of backward_64 in the kernel whose warps have two roles.
-// Predecessor: 06_backward/10_tuned_128.cuh
+// Predecessor: 06_backward/12_tuned_128.cuh
 //
 // `tuned_128` has the same cost as `tuned_64`: visits that multiply zeros. Both roles walk along one list here. The S-warps are
 // a tile behind the P-warps in dK and dQ, so they keep where the sums of the tile before begin. Only the P-warps mask: P of a
@@ -19,7 +19,7 @@
 namespace block_sparse {
 
 template <class T, int dim, class Shape = AttentionShape>
-__global__ void __launch_bounds__(role_threads, 1)
+__global__ void __launch_bounds__(split_threads, 1)
     sparse_backward_128(Shape shape, Mask mask, KeyPlan plan,
                         Heads<const T> q,    // [batch, heads, seq_q, dim]
                         Heads<const T> k,    // [batch, kv_heads, seq_k, dim]
@@ -36,20 +36,21 @@ __global__ void __launch_bounds__(role_threads, 1)
   const int first_key = item.first_of_tile, kv_head = item.head % shape.kv_heads, batch = item.head / shape.kv_heads;
   const float scale_log2 = shape.scale * device::log2_e;
   constexpr bool drops = device::drops<Shape>;
-  RoleWarp<T, dim, Shape> warp(smem, __shfl_sync(all_lanes, threadIdx.x / 32, 0));
+  TunedRoleWarp<T, dim, Shape> warp(smem, __shfl_sync(all_lanes, threadIdx.x / 32, 0));
   KeyListWalk walk(plan, item, kv_head * (shape.heads / shape.kv_heads));
   const bool any = walk.remaining > 0;
   // To dV or dK, or to a part of it.
   const auto store = [&](const Heads<T>& to, float* to_parts, float factor) {
     const int part = load(&plan.work[blockIdx.x].part);
-    if (part < 0) return warp.store(to, batch, kv_head, first_key, shape.seq_k, factor, rows.flag(shape, batch, kv_head));
-    leave_slices<dim>(&to_parts[std::int64_t{part} * role_keys * dim + warp.column], warp.key, warp.acc);
+    if (part < 0)
+      return warp.store(to, batch, kv_head, first_key, shape.seq_k, factor, warp.acc, rows.flag(shape, batch, kv_head));
+    leave_slices<dim>(&to_parts[std::int64_t{part} * split_keys * dim + warp.column], warp.key, warp.acc);
   };
 
   // ---- prologue: K, V and the first tile ----
-  copy_tile<role_threads>(smem.k, k, batch, kv_head, first_key, shape.seq_k);
-  copy_tile<role_threads>(smem.v, v, batch, kv_head, first_key, shape.seq_k);
-  const StageCopies<role_threads, T, tile_rows, dim> copies(shape, q, d_o, rows, batch);
+  copy_tile<split_threads>(smem.k, k, batch, kv_head, first_key, shape.seq_k);
+  copy_tile<split_threads>(smem.v, v, batch, kv_head, first_key, shape.seq_k);
+  const StageCopies<split_threads, T, tile_rows, dim> copies(shape, q, d_o, rows, batch);
   copies.copy_share(smem.q[0], smem.d_o[0], walk.next, 0, 1);
   copies.copy_statistics(smem.lse2[0], smem.minus_delta[0], walk.next);
   walk.copy_entry(smem.after[0]);
@@ -61,7 +62,7 @@ __global__ void __launch_bounds__(role_threads, 1)
   const auto begin_tile = [&] {
     ptx::cp_async_wait_group<0>();
     // The tile has come; dS of the tile before is written; everyone has left what is filled now.
-    ptx::barrier_sync(1, role_threads);
+    ptx::barrier_sync(1, split_threads);
     walk.advance(smem.after[at.d_o]);
     copies.copy_statistics(smem.lse2[at.next_d_o()], smem.minus_delta[at.next_d_o()], walk.next);
     walk.copy_entry(smem.after[at.next_d_o()]);
@@ -89,7 +90,7 @@ __global__ void __launch_bounds__(role_threads, 1)
       });
       if constexpr (drops) device::negate_dropped(p, kept);
       store_slices(smem.p, warp.key, warp.query, p);
-      ptx::bar_arrive(2, role_threads);  // P is there: the S-warps may read it
+      ptx::bar_arrive(2, split_threads);  // P is there: the S-warps may read it
       warp.add_dv(p, smem.d_o[at.d_o]);
       end_tile();
     };
@@ -97,8 +98,8 @@ __global__ void __launch_bounds__(role_threads, 1)
     while (walk.remaining > item.full) attend_tile(std::true_type{});
 #pragma unroll 1
     while (walk.remaining > 0) attend_tile(std::false_type{});
-    ptx::cp_async_wait_all();                     // of K and V, where no query sees them
-    if (any) ptx::barrier_sync(1, role_threads);  // the S-warps' last wait
+    ptx::cp_async_wait_all();                      // of K and V, where no query sees them
+    if (any) ptx::barrier_sync(1, split_threads);  // the S-warps' last wait
     device::multiply_by_factor(warp.acc, shape);
     store(dv, parts.dv, 1.0f);
   } else {
@@ -109,8 +110,8 @@ __global__ void __launch_bounds__(role_threads, 1)
     int q_before = 0;
     const auto finish_tile = [&](int stage) {
       // dK += dS^T Q, dQ += dS K
-      warp.add_dk(ds, stage, smem.q[q_before]);
-      warp.add_dq(stage, dq_before);
+      warp.add_dk(ds, smem.ds[stage], smem.q[q_before]);
+      warp.add_dq(smem.ds[stage], dq_before);
     };
     const auto attend_tile = [&] {
       const int head = walk.next.head, tile = walk.next.tile;
@@ -119,7 +120,7 @@ __global__ void __launch_bounds__(role_threads, 1)
       if (is_behind) finish_tile(at.next_d_o());
       // dP^T - D = V dO^T - D, and the copies; dS = P (dP - D)
       warp.dp(dp, at.d_o, copy_share);
-      ptx::bar_sync(2, role_threads);  // P is there
+      ptx::bar_sync(2, split_threads);  // P is there
       warp.ds(ds, dp, at.d_o, shape);
       store_slices(smem.ds[at.d_o], warp.key, warp.query, ds);
       is_behind = true;
@@ -131,7 +132,7 @@ __global__ void __launch_bounds__(role_threads, 1)
     while (walk.remaining > 0) attend_tile();
     ptx::cp_async_wait_all();  // of K and V, where no query sees them
     if (any) {
-      ptx::barrier_sync(1, role_threads);  // dS of the last tile is written
+      ptx::barrier_sync(1, split_threads);  // dS of the last tile is written
       finish_tile(at.next_d_o());
     }
     store(dk, parts.dk, shape.scale);

@@ -20,7 +20,7 @@ template <class T, int dim, class Shape>
 struct Backward128 {
   static constexpr auto kernel = sparse_backward_128<T, dim, Shape>;
   static constexpr std::size_t shared_bytes = sizeof(SparseKeysSmem<RolesSmem<T, dim>>);
-  static constexpr int threads = role_threads;
+  static constexpr int threads = split_threads;
 };
 
 PlanSizes sizes_of(const problem::Attention& a) { return key_sizes(a, backward::tile_rows, wide_keys); }

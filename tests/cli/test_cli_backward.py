@@ -12,7 +12,8 @@ from conftest import built, read_report
 from test_cli import inputs, refused, seeded
 
 VARIANTS = ["standard", "recompute", "two_kernels", "one_kernel", "fragment_order", "transposed", "pipeline", "keys_32", "tuned_64",
-            "tuned_128", "deterministic", "any_dim", "tuned", "tuned_80"]  # fmt: skip
+            "column_split", "roles", "tuned_128", "deterministic", "any_dim", "tuned", "tuned_80"]  # fmt: skip
+LONG_ROWS = ["column_split", "roles", "tuned_128"]  # head dims 96 and 128
 DETERMINISTIC = ["standard", "two_kernels", "deterministic"]
 ANY_DIM = ["standard", "recompute", "any_dim", "tuned", "tuned_80"]
 SMALL = ("--heads", 2, "--seq-q", 9, "--dim", 32)
@@ -96,7 +97,7 @@ def test_every_variant_agrees_with_numpy_and_writes_a_folder_of_its_own(backward
     save(tmp_path / "in", tensors)
     backward.ok("--input", tmp_path / "in", "--output", tmp_path / "out", "--variant", "all", "--no-check", *flags)
     folders = sorted(path.name for path in (tmp_path / "out").iterdir())
-    fixed = {"keys_32": (32, 64), "tuned_64": (32, 64), "tuned_128": (128,)}
+    fixed = {"keys_32": (32, 64), "tuned_64": (32, 64), **dict.fromkeys(LONG_ROWS, (128,))}
     expected = ANY_DIM if dim == 40 else [name for name in VARIANTS if dim in fixed.get(name, (dim,))]
     assert folders == sorted(expected)
     for folder in folders:
@@ -299,9 +300,9 @@ def test_a_problem_beyond_the_memory_ends_with_3_and_says_how_much_there_is(back
 def test_the_report_says_what_was_computed(backward, tmp_path):
     shape = ("--batch", 2, "--heads", 4, "--kv-heads", 2, "--seq-q", 12, "--seq-k", 15, "--dim", 32, "--causal", "--seed", 9)
     report = backward.report(tmp_path / "report.json", *shape, "--scale", -0.5, "--variant", "all")
-    assert [result["variant"] for result in report["results"]] == [name for name in VARIANTS if name != "tuned_128"]
-    (skipped,) = report["skipped"]
-    assert skipped["variant"] == "tuned_128" and "dim 32" in skipped["reason"]
+    assert [result["variant"] for result in report["results"]] == [name for name in VARIANTS if name not in LONG_ROWS]
+    assert [skipped["variant"] for skipped in report["skipped"]] == LONG_ROWS
+    assert all("dim 32" in skipped["reason"] for skipped in report["skipped"])
     for result in report["results"]:
         assert result["input"] == {"seed": 9}
         assert result["problem"] == {
@@ -324,7 +325,7 @@ def test_no_schedule_changes_a_bit_of_dk_and_dv(backward, tmp_path, sim):
         backward.ok(*shape, *schedule, "--output", out)
         files = [*out.glob("*/d[kv].npy"), *(out / variant / "dq.npy" for variant in DETERMINISTIC)]
         results.append({path.relative_to(out): path.read_bytes() for path in files})
-    assert len(results[0]) == 2 * (len(VARIANTS) - 1) + len(DETERMINISTIC)  # tuned_128 does not take head dim 64
+    assert len(results[0]) == 2 * (len(VARIANTS) - len(LONG_ROWS)) + len(DETERMINISTIC)
     assert all(result == results[0] for result in results[1:])
 
 

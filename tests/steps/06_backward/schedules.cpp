@@ -35,7 +35,7 @@ void under_schedules(suite::Seeds seeds, bool all_shapes) {
       if (run::refusal(variant.supports, cases.front().shape)) continue;
       // 32 for most; 96 and 33 for those kernels that have nothing else; 128 for its own. Of any head dim: any_dim.
       const auto& name = variant.name;
-      const int own = name == "tuned_128"                                              ? 128
+      const int own = name == "column_split" || name == "roles" || name == "tuned_128" ? 128
                       : name == "tuned" || name == "tuned_80"                          ? 96
                       : name == "standard" || name == "recompute" || name == "any_dim" ? 33
                                                                                        : 32;
@@ -77,18 +77,28 @@ TEST_CASE("dropout: no schedule matters") {
   }
 }
 
+namespace {
+
+problem::Attention shared_keys(int batch, int heads, int kv_heads) {
+  problem::Attention shape{.batch = batch, .heads = heads, .kv_heads = kv_heads, .seq_q = 70, .seq_k = 140, .causal = true};
+  shape.dim = batch == 1 ? 128 : 64;
+  shape.dtype = problem::Dtype::fp16;
+  return shape;
+}
+constexpr const char* in_parts[] = {"tuned", "tuned_80", "deterministic"};
+
+}  // namespace
+
 TEST_CASE("query heads that share keys: parts are added where strides reach them, and no schedule matters") {
   const run::BackwardStep& step = run::this_step_as<run::BackwardStep>();
   for (const auto& [batch, heads, kv_heads] : {std::tuple{1, 4, 2}, {2, 3, 1}, {2, 4, 2}}) {
-    problem::Attention shape{.batch = batch, .heads = heads, .kv_heads = kv_heads, .seq_q = 70, .seq_k = 140, .causal = true};
-    shape.dim = batch == 1 ? 128 : 64;
-    shape.dtype = problem::Dtype::fp16;
+    const problem::Attention shape = shared_keys(batch, heads, kv_heads);
     problem::Attention few = shape;  // to count launches of, which takes long
     few.seq_q = 10;
     few.seq_k = 20;
     const suite::BackwardCase c = suite::ready(step, {problem::resolve(shape)}),
                               counted = suite::ready(step, {problem::resolve(few)});
-    for (const char* name : {"tuned", "tuned_80", "deterministic"}) {
+    for (const char* name : in_parts) {
       const run::BackwardVariant& variant = run::variant_named(step, name);
       for (const bool tokens_first : {false, true}) {
         INFO(name << ", " << problem::to_string(counted.shape) << (tokens_first ? ", tokens first" : ""));
@@ -104,4 +114,9 @@ TEST_CASE("query heads that share keys: parts are added where strides reach them
       if (batch == 1 || kv_heads == 1) suite::passes_under_schedules(variant, {c}, suite::one_seed, true);
     }
   }
+}
+TEST_CASE("… nor for two such groups in each of two batch entries", "[.long]") {
+  const run::BackwardStep& step = run::this_step_as<run::BackwardStep>();
+  const suite::BackwardCase c = suite::ready(step, {problem::resolve(shared_keys(2, 4, 2))});
+  for (const char* name : in_parts) suite::passes_under_schedules(run::variant_named(step, name), {c}, suite::one_seed, true);
 }

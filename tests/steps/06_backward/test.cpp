@@ -153,6 +153,18 @@ TEST_CASE("… and in every pair, for the head dims of the tuned kernels", "[.lo
   all_pass(tile_edges({32, 63, 64, 65, 127, 128, 129}, {64, 128}), false);
 }
 
+TEST_CASE("the rungs between pipeline and tuned_128 are right over the whole shape list, and at every edge of a tile",
+          "[.long]") {
+  std::vector<Case> list = suite::in_turns(suite::shape_list(Dtype::fp16), suite::shape_list(Dtype::bf16), 0);
+  for (std::size_t i = 0; i < list.size(); ++i) list[i].shape.dim = i % 4 < 2 ? 96 : 128;
+  const std::vector<Case> edges = tile_edges({31, 33, 64, 65, 127, 129}, {96, 128});
+  list.insert(list.end(), edges.begin(), edges.end());
+  const auto cases = suite::ready(step(), list);
+  for (const run::BackwardVariant& variant : named({"column_split", "roles"})) {
+    CHECK(suite::passes(variant, cases) == std::ssize(cases));
+  }
+}
+
 namespace {
 
 // Rows of 2 · dim bytes begin at multiples of 16, 8, 4 and 2 bytes, and each ends elsewhere in its last chunk.

@@ -1,18 +1,18 @@
-// 06_backward, tuned_128: four warps make P and dV, four make dS, dK and dQ.
-// Predecessor: 09_tuned_64.cuh (option: head dims 96 and 128)
+// 06_backward, tuned_128: the two roles, with dK and dQ one tile late.
+// Predecessor: 11_roles.cuh (option: head dims 96 and 128)
 //
-// Above dim 64 no warp has room for dK and dV of 32 keys: 256 accumulators a lane at dim 128. With 16 keys, as in `pipeline`,
-// every fragment of Q and dO feeds two mma only, and shared memory is the bound. Here a warp keeps one of the two, of 64 keys ×
-// dim / 2 columns: 128 accumulators, and each fragment of B feeds four slices. The warps of a block have two roles.
+// In `roles` an S-warp stops twice in a tile: until the P-warps have P, and until all S-warps have dS. Two thirds of its mma,
+// dK and dQ, come after both stops. Here dK and dQ wait for a tile, as dQ does in `keys_32`. An S-warp begins a tile with dK
+// and dQ of the tile before. Their dS was written before barrier 1. Meanwhile the P-warps make P of this tile.
 //
-//   P-warps   Sᵀ and P of 64 keys × 32 queries; P to shared memory; dV of 64 keys × 64 columns. P of the warp's own queries is
-//             in its registers; P of the other half comes from shared memory
-//   S-warps   dK and dQ of the tile before; dPᵀ of 64 keys × 32 queries; P from shared memory; dS to shared memory
-//   barriers  1: all warps, at the top of each tile. 2: P is there for the S-warps. 3: and for the other P-warps
+//   P-warps   as in `roles`
+//   S-warps   dK and dQ of the tile before; then dPᵀ, and dS, to the other of two buffers
+//   barriers  1: all warps, at the top of each tile; it also says that dS of the tile before is there. 2, 3: P is there, as in
+//             `roles`
 //   Smem      k, v[128][dim], q[3], d_o[2][64][dim], p, ds[2][128][64]: dK of the tile before still needs its Q
 //
-// What to expect: 1.5 wavefronts for an mma: shared memory is no longer the bound (1.525 at the roof). 1.7 times `pipeline` at
-// dim 128, 335 TFLOP/s. The bound is latency, because registers allow each scheduler only two warps.
+// What to expect: 335 TFLOP/s, 1.7 times `pipeline`, because 1.5 wavefronts for an mma are no bound (1.525 at the roof), and P
+// is there when an S-warp asks for it. The bound is latency, because registers allow each scheduler only two warps.
 #pragma once
 
 #include "common/device/backward/role_warp.cuh"
@@ -20,31 +20,32 @@
 namespace backward {
 
 // with_dq: false for `deterministic`, which makes dQ elsewhere.
-// Grid: x over tiles of keys, y over key/value heads, z over the batch. Blocks of role_threads.
+// Grid: x over tiles of keys, y over key/value heads, z over the batch. Blocks of split_threads.
 template <class T, int dim, bool with_dq = true, class Shape = AttentionShape>
-__global__ void __launch_bounds__(role_threads, 1) backward_tuned_128(Shape shape,
-                                                                      Heads<const T> q,    // [batch, heads, seq_q, dim]
-                                                                      Heads<const T> k,    // [batch, kv_heads, seq_k, dim]
-                                                                      Heads<const T> v,    // [batch, kv_heads, seq_k, dim]
-                                                                      Heads<const T> d_o,  // [batch, heads, seq_q, dim]
-                                                                      RowStatistics rows,
-                                                                      float* dq_sums,  // [batch, heads, padded, dim], in blocks
-                                                                      Heads<T> dk,     // [batch, kv_heads, seq_k, dim]
-                                                                      Heads<T> dv) {   // [batch, kv_heads, seq_k, dim]
+__global__ void __launch_bounds__(split_threads, 1)
+    backward_tuned_128(Shape shape,
+                       Heads<const T> q,    // [batch, heads, seq_q, dim]
+                       Heads<const T> k,    // [batch, kv_heads, seq_k, dim]
+                       Heads<const T> v,    // [batch, kv_heads, seq_k, dim]
+                       Heads<const T> d_o,  // [batch, heads, seq_q, dim]
+                       RowStatistics rows,
+                       float* dq_sums,  // [batch, heads, padded, dim], in blocks
+                       Heads<T> dk,     // [batch, kv_heads, seq_k, dim]
+                       Heads<T> dv) {   // [batch, kv_heads, seq_k, dim]
   auto& smem = device::shared_storage<RolesSmem<T, dim>>();
-  const int first_key = blockIdx.x * role_keys, kv_head = blockIdx.y, batch = blockIdx.z;
+  const int first_key = blockIdx.x * split_keys, kv_head = blockIdx.y, batch = blockIdx.z;
   const int first_head = kv_head * (shape.heads / shape.kv_heads), end_head = first_head + shape.heads / shape.kv_heads;
   const float scale_log2 = shape.scale * device::log2_e;
-  const QueryTiles tiles = query_tiles(shape, first_key, role_keys, tile_rows);
+  const QueryTiles tiles = query_tiles(shape, first_key, split_keys, tile_rows);
   const bool any = tiles.begin < tiles.end;
   constexpr bool drops = device::drops<Shape>;
-  RoleWarp<T, dim, Shape> warp(smem, __shfl_sync(all_lanes, threadIdx.x / 32, 0));
+  TunedRoleWarp<T, dim, Shape> warp(smem, __shfl_sync(all_lanes, threadIdx.x / 32, 0));
 
   // ---- prologue: K, V and the first tile ----
   TileOfHead next = first_tile(shape, tiles, kv_head);  // the tile that is copied next
-  copy_tile<role_threads>(smem.k, k, batch, kv_head, first_key, shape.seq_k);
-  copy_tile<role_threads>(smem.v, v, batch, kv_head, first_key, shape.seq_k);
-  const StageCopies<role_threads, T, tile_rows, dim> copies(shape, q, d_o, rows, batch);
+  copy_tile<split_threads>(smem.k, k, batch, kv_head, first_key, shape.seq_k);
+  copy_tile<split_threads>(smem.v, v, batch, kv_head, first_key, shape.seq_k);
+  const StageCopies<split_threads, T, tile_rows, dim> copies(shape, q, d_o, rows, batch);
   copies.copy_share(smem.q[0], smem.d_o[0], next, 0, 1);
   copies.copy_statistics(smem.lse2[0], smem.minus_delta[0], next);
   ptx::cp_async_commit_group();
@@ -55,7 +56,7 @@ __global__ void __launch_bounds__(role_threads, 1) backward_tuned_128(Shape shap
   const auto begin_tile = [&] {
     ptx::cp_async_wait_group<0>();
     // The tile has come; dS of the tile before is written; everyone has left what is filled now.
-    ptx::barrier_sync(1, role_threads);
+    ptx::barrier_sync(1, split_threads);
     advance(next, tiles);
     copies.copy_statistics(smem.lse2[at.next_d_o()], smem.minus_delta[at.next_d_o()], next);
   };
@@ -80,15 +81,15 @@ __global__ void __launch_bounds__(role_threads, 1) backward_tuned_128(Shape shap
       });
       if constexpr (drops) device::negate_dropped(p, kept);
       store_slices(smem.p, warp.key, warp.query, p);
-      ptx::bar_arrive(2, role_threads);  // P is there: the S-warps may read it
+      ptx::bar_arrive(2, split_threads);  // P is there: the S-warps may read it
       warp.add_dv(p, smem.d_o[at.d_o]);
       end_tile();
     };
     for_each_tile(shape, tiles, kv_head, attend_tile);
-    ptx::cp_async_wait_all();                     // of K and V, where no query sees them
-    if (any) ptx::barrier_sync(1, role_threads);  // the S-warps' last wait
+    ptx::cp_async_wait_all();                      // of K and V, where no query sees them
+    if (any) ptx::barrier_sync(1, split_threads);  // the S-warps' last wait
     device::multiply_by_factor(warp.acc, shape);
-    warp.store(dv, batch, kv_head, first_key, shape.seq_k, 1.0f, rows.flag(shape, batch, kv_head));
+    warp.store(dv, batch, kv_head, first_key, shape.seq_k, 1.0f, warp.acc, rows.flag(shape, batch, kv_head));
   } else {
     // ================ dS, dK and dQ ================
     RoleOperands ds;             // of the warp's own queries
@@ -97,8 +98,8 @@ __global__ void __launch_bounds__(role_threads, 1) backward_tuned_128(Shape shap
     int q_before = 0;
     const auto finish_tile = [&](int stage) {
       // dK += dS^T Q, dQ += dS K
-      warp.add_dk(ds, stage, smem.q[q_before]);
-      if constexpr (with_dq) warp.add_dq(stage, dq_before);
+      warp.add_dk(ds, smem.ds[stage], smem.q[q_before]);
+      if constexpr (with_dq) warp.add_dq(smem.ds[stage], dq_before);
     };
     const auto attend_tile = [&](int head, int tile) {
       RoleScores dp;
@@ -106,7 +107,7 @@ __global__ void __launch_bounds__(role_threads, 1) backward_tuned_128(Shape shap
       if (is_behind) finish_tile(at.next_d_o());
       // dP^T - D = V dO^T - D, and the copies; dS = P (dP - D)
       warp.dp(dp, at.d_o, copy_share);
-      ptx::bar_sync(2, role_threads);  // P is there
+      ptx::bar_sync(2, split_threads);  // P is there
       warp.ds(ds, dp, at.d_o, shape);
       store_slices(smem.ds[at.d_o], warp.key, warp.query, ds);
       is_behind = true;
@@ -121,10 +122,10 @@ __global__ void __launch_bounds__(role_threads, 1) backward_tuned_128(Shape shap
     }
     ptx::cp_async_wait_all();  // of K and V, where no query sees them
     if (any) {
-      ptx::barrier_sync(1, role_threads);  // dS of the last tile is written
+      ptx::barrier_sync(1, split_threads);  // dS of the last tile is written
       finish_tile(at.next_d_o());
     }
-    warp.store(dk, batch, kv_head, first_key, shape.seq_k, shape.scale, rows.flag(shape, batch, kv_head));
+    warp.store(dk, batch, kv_head, first_key, shape.seq_k, shape.scale, warp.acc, rows.flag(shape, batch, kv_head));
   }
 }
 
