@@ -44,7 +44,12 @@ struct Warp;
 class Block;
 class Cluster;
 
-std::uint64_t next_random(std::uint64_t& state);  // SplitMix64
+inline std::uint64_t next_random(std::uint64_t& state) {  // SplitMix64
+  std::uint64_t z = (state += 0x9e3779b97f4a7c15u);
+  z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
+  z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
+  return z ^ (z >> 31);
+}
 
 // A lane's part in a barrier of the block: in __syncthreads(), which is number 0, or in one of the barriers 1 … 15; or in that
 // of the cluster.
@@ -274,6 +279,10 @@ class Unobserved {
   Lane* lane_;
 };
 
+inline std::size_t volume(dim3 size) { return std::size_t{size.x} * size.y * size.z; }
+uint3 position(dim3 size, std::uint64_t linear);  // of an element of a grid or block, which count in x first
+std::string to_string(uint3 v);                   // "(1, 0, 0)"
+bool same_place(const std::source_location& a, const std::source_location& b);
 std::string ranges(std::uint32_t lanes);  // "0-15, 17", for a set of lanes
 std::string describe_block(const Launch& launch, std::uint64_t block);
 // "block (1, 0, 0), warp 3, lane 5 (thread (101, 0, 0))", from the indices of the block in the grid and the thread in the block
