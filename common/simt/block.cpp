@@ -71,6 +71,7 @@ void Block::begin(Run& run, std::uint64_t linear_index, Counters& counters, Clus
     lane.found = {};
     lane.index = static_cast<int>(i);
     lane.counting = run.counting;
+    lane.waited = false;
     lane.traced = traced && i / warp_size == traced_warp;
     lane.thread = position(block, i);
     lane.stack_low = stacks_.low(lane.index);

@@ -27,6 +27,7 @@
 
 #include "common/simt/async.h"
 #include "common/simt/counters.h"
+#include "common/simt/dependent.h"
 #include "common/simt/fiber.h"
 #include "common/simt/mbarrier.h"
 #include "common/simt/memory.h"
@@ -90,6 +91,7 @@ struct Lane {
   bool fresh = true;      // what it last found there was new to it; who finds the same again and again only waits
   bool stored = false;    // since the engine last looked
   bool counting = false;  // keeps a list of its accesses
+  bool waited = false;    // for the launches before a dependent one, or has seen that another thread did
   bool traced = false;    // and of commits, waits and barriers
   int index = 0;          // in the block
   uint3 thread = {};      // threadIdx
@@ -133,12 +135,13 @@ struct Warp {
 // What all workers share during one launch.
 struct Run {
   bool runs_again() const { return needs_order || needs_proxies; }
-  Run(const Launch& launch_, bool ordered_, bool proxies_);
+  Run(const Launch& launch_, bool ordered_, bool proxies_, const EarlierLaunches* earlier_);
 
   const Launch& launch;
   const bool ordered;                    // one worker: flags in device memory change in a seeded order, races are named exactly
   const bool races;                      // look for them
   const bool proxies;                    // there are bulk copies: look for what they cannot see
+  const EarlierLaunches* const earlier;  // of a dependent launch; null: all have ended, or nobody looks
   const bool tracing;                    // the first warp of the first block
   const bool counting;                   // what is traced, too
   std::uint32_t first_mark;              // for Marks, unless ordered
@@ -151,6 +154,7 @@ struct Run {
   std::atomic<bool> stopped{false};      // a fault after which the launch cannot go on
   std::atomic<bool> needs_order{false};  // a flag in device memory, or what may be a race there, was seen: run again, ordered
   std::atomic<bool> needs_proxies{false};  // a bulk copy was seen: run again
+  std::atomic<bool> waited{false};         // of a dependent launch: a thread has waited for the launch before
   std::vector<Block*> open;                // if ordered: the blocks that have begun and not ended
   std::mutex mutex;
   std::string printed;                                // by the kernel; guarded by mutex

@@ -18,6 +18,8 @@ namespace {
 std::vector<Finding> all_findings;
 std::vector<KernelCounters> all_counters;
 std::vector<KernelTrace> all_traces;
+std::mutex one_launch_at_a_time;
+EarlierLaunches earlier_launches;  // guarded by one_launch_at_a_time
 
 // So long may all blocks spin: a spin ends when somebody stores, and nobody does. The first is of rounds without any store.
 constexpr int max_idle_rounds = 300000;
@@ -32,11 +34,12 @@ std::vector<Finding> take_findings() { return std::exchange(all_findings, {}); }
 std::vector<KernelCounters> take_counters() { return std::exchange(all_counters, {}); }
 std::vector<KernelTrace> take_traces() { return std::exchange(all_traces, {}); }
 
-Run::Run(const Launch& launch_, bool ordered_, bool proxies_)
+Run::Run(const Launch& launch_, bool ordered_, bool proxies_, const EarlierLaunches* earlier_)
     : launch(launch_),
       ordered(ordered_),
       races(options().races),
       proxies(races && proxies_),
+      earlier(earlier_),
       tracing(options().trace),
       counting(options().counters || tracing),
       first_mark(Marks::first_of(volume(launch.grid))) {
@@ -233,14 +236,20 @@ void validate(const Launch& launch) {
 }  // namespace
 
 void launch(const Launch& launch) {
-  static std::mutex one_launch_at_a_time;
   static std::set<Function> ordered_kernels, bulk_kernels;  // seen to need it
   const std::lock_guard lock(one_launch_at_a_time);
   validate(launch);
+  const bool dependent = launch.dependent && machine().dependent_launches && options().races;
+  if (dependent) {
+    earlier_launches.follow();
+  } else {
+    earlier_launches.forget();
+  }
   const Snapshot before;
   if (options().counters) Footprint::clear();
   const auto begun = [&] {
-    return std::make_unique<Run>(launch, ordered_kernels.contains(launch.kernel), bulk_kernels.contains(launch.kernel));
+    return std::make_unique<Run>(launch, ordered_kernels.contains(launch.kernel), bulk_kernels.contains(launch.kernel),
+                                 dependent ? &earlier_launches : nullptr);
   };
   auto run = begun();
   for (execute(*run); run->runs_again(); execute(*run)) {
@@ -262,6 +271,14 @@ void launch(const Launch& launch) {
   all_findings.insert(all_findings.end(), run->findings.begin(), run->findings.end());
   if (options().counters) all_counters.push_back(run->counters.result(launch));
   if (run->tracing) all_traces.push_back(run->trace.result(launch));
+  if (!run->races) return;
+  earlier_launches.ran({launch.kernel, run->first_mark,
+                        run->ordered ? std::optional(std::move(run->device_races)) : std::nullopt, run->waited || !dependent});
+}
+
+void await_launches() {
+  const std::lock_guard lock(one_launch_at_a_time);
+  earlier_launches.forget();
 }
 
 }  // namespace simt
