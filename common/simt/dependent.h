@@ -82,6 +82,7 @@ class EarlierLaunches {
   };
   void ran(Last last) { last_ = std::move(last); }
 
+  bool any() const { return !recent_.empty() || any_lost(); }  // that a launch which begins is not ordered behind
   bool any_lost() const { return !lost_.empty(); }
   // An access that a thread makes before, or behind, a wait: what of the earlier launches it is not ordered behind.
   std::optional<Touched::Found> unordered(const Access& access, bool behind_wait) const;

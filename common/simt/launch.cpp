@@ -239,8 +239,7 @@ void launch(const Launch& launch) {
   static std::set<Function> ordered_kernels, bulk_kernels;  // seen to need it
   const std::lock_guard lock(one_launch_at_a_time);
   validate(launch);
-  const bool dependent = launch.dependent && machine().dependent_launches && options().races;
-  if (dependent) {
+  if (launch.dependent && machine().dependent_launches && options().races) {
     earlier_launches.follow();
   } else {
     earlier_launches.forget();
@@ -249,7 +248,7 @@ void launch(const Launch& launch) {
   if (options().counters) Footprint::clear();
   const auto begun = [&] {
     return std::make_unique<Run>(launch, ordered_kernels.contains(launch.kernel), bulk_kernels.contains(launch.kernel),
-                                 dependent ? &earlier_launches : nullptr);
+                                 earlier_launches.any() ? &earlier_launches : nullptr);
   };
   auto run = begun();
   for (execute(*run); run->runs_again(); execute(*run)) {
@@ -273,7 +272,8 @@ void launch(const Launch& launch) {
   if (run->tracing) all_traces.push_back(run->trace.result(launch));
   if (!run->races) return;
   earlier_launches.ran({launch.kernel, run->first_mark,
-                        run->ordered ? std::optional(std::move(run->device_races)) : std::nullopt, run->waited || !dependent});
+                        run->ordered ? std::optional(std::move(run->device_races)) : std::nullopt,
+                        run->waited || run->earlier == nullptr});
 }
 
 void await_launches() {
