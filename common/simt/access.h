@@ -32,6 +32,7 @@ void observe_elsewhere(Lane& lane, const Access& access);
 // Looks for races of an access that is otherwise sound.
 void observe_shared(Lane& lane, const Access& access);
 void observe_device(Lane& lane, const Access& access);
+void observe_more_than_marks(Lane& lane, const Access& access);  // device memory of an ordered or a dependent launch
 // A store to shared memory that is no bulk copy's: these must be fenced for one.
 void note_generic_store(Lane& lane, const Access& store);
 // The two ends of a cp.async, when it is issued and when its thread has waited for it. False if it is so wrong that nothing can
@@ -110,13 +111,6 @@ void note_access_of(Lane& lane, const Access& access, Form form);
   }
 }
 
-// In a dependent launch: is the access ordered behind the launches before?
-[[gnu::always_inline]] inline void observe_behind_earlier(Lane& lane, const Access& access) {
-  const EarlierLaunches* const earlier = lane.block->run().earlier;
-  if (earlier != nullptr && (!lane.waited || earlier->any_lost())) [[unlikely]]
-    observe_earlier(lane, access);
-}
-
 // What the shadow of its bytes says of an access. False if it cannot take part in a race.
 [[gnu::always_inline]] inline bool observe_bytes(Lane& lane, const Access& access, std::uint8_t* shadow) {
   const bool read = access.kind == Kind::read;
@@ -153,12 +147,12 @@ void note_access_of(Lane& lane, const Access& access, Form form);
   if (!observe_bytes(lane, access, shadow)) return;
   const Run& run = lane.block->run();
   if (!run.races) return;
-  if (shared) return observe_shared(lane, access);
-  observe_behind_earlier(lane, access);
-  if (run.ordered) {
-    observe_device(lane, access);
-  } else {
+  if (shared) {
+    observe_shared(lane, access);
+  } else if (run.marks_alone) {
     observe_marks(lane, access);
+  } else {
+    observe_more_than_marks(lane, access);
   }
 }
 

@@ -133,11 +133,12 @@ std::optional<Touched::Found> EarlierLaunches::unordered(const Access& access, b
 
 void observe_earlier(Lane& lane, const Access& access) {
   Block& block = *lane.block;
-  const EarlierLaunches& earlier = *block.run().earlier;
-  auto found = earlier.unordered(access, lane.waited);
+  const EarlierLaunches* const earlier = block.run().earlier;
+  if (earlier == nullptr || (lane.waited && !earlier->any_lost())) return;
+  auto found = earlier->unordered(access, lane.waited);
   if (found && !lane.waited && block.order().knows_earlier_launches(static_cast<std::uint32_t>(lane.index))) {
     lane.waited = true;
-    found = earlier.unordered(access, true);
+    found = earlier->unordered(access, true);
   }
   if (!found) return;
   const Unobserved unobserved;

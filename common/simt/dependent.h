@@ -93,7 +93,7 @@ class EarlierLaunches {
   Touched lost_;    // launches of which no wait says so
 };
 
-// An access to device memory in a dependent launch.
+// An access to device memory: in a dependent launch, is it ordered behind the launches before?
 void observe_earlier(Lane& lane, const Access& access);
 
 }  // namespace simt

@@ -142,6 +142,7 @@ struct Run {
   const bool races;                      // look for them
   const bool proxies;                    // there are bulk copies: look for what they cannot see
   const EarlierLaunches* const earlier;  // of a dependent launch; null: all have ended, or nobody looks
+  const bool marks_alone;                // races in device memory: no order, no earlier launches
   const bool tracing;                    // the first warp of the first block
   const bool counting;                   // what is traced, too
   std::uint32_t first_mark;              // for Marks, unless ordered

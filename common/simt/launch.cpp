@@ -40,6 +40,7 @@ Run::Run(const Launch& launch_, bool ordered_, bool proxies_, const EarlierLaunc
       races(options().races),
       proxies(races && proxies_),
       earlier(earlier_),
+      marks_alone(!ordered && earlier == nullptr),
       tracing(options().trace),
       counting(options().counters || tracing),
       first_mark(Marks::first_of(volume(launch.grid))) {
