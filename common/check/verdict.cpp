@@ -411,7 +411,21 @@ std::optional<TensorVerdict> judge_shape(const std::string& name, const std::vec
   return verdict;
 }
 
-TensorVerdict judge_integers(const std::string& name, const problem::Integers& values, const problem::Integers& truth) {
+namespace {
+
+// Of an int8 the poison is no number that kernels never compute: it is one of two.
+std::string poison_text(std::int32_t value, problem::Element element) {
+  if (element == problem::Element::int8()) {
+    const auto is = [&](std::uint32_t byte) { return value == static_cast<std::int8_t>(byte & 255); };
+    return is(poison_word) || is(poison_word >> 8) ? ", which it is if nobody wrote it," : "";
+  }
+  return value == static_cast<std::int32_t>(poison_word) ? ", which nobody wrote," : "";
+}
+
+}  // namespace
+
+TensorVerdict judge_integers(const std::string& name, const problem::Integers& values, const problem::Integers& truth,
+                             problem::Element element) {
   if (const auto wrong = judge_shape(name, values.shape, truth.shape)) return *wrong;
   TensorVerdict verdict;
   verdict.name = name;
@@ -420,9 +434,8 @@ TensorVerdict judge_integers(const std::string& name, const problem::Integers& v
     std::int64_t rest = odd.first - values.values.begin();
     std::vector<std::int64_t> place(truth.shape.size());
     for (std::size_t d = place.size(); d-- > 0; rest /= truth.shape[d]) place[d] = rest % truth.shape[d];
-    const bool is_poison = *odd.first == static_cast<std::int32_t>(poison_word);
     reject(verdict, "element " + problem::to_string(place) + " is " + std::to_string(*odd.first) +
-                        (is_poison ? ", which nobody wrote," : "") + " and must be " + std::to_string(*odd.second));
+                        poison_text(*odd.first, element) + " and must be " + std::to_string(*odd.second));
     return verdict;
   }
   verdict.max_error = verdict.max_baseline_error = verdict.worst_ratio = verdict.mean_error = verdict.mean_allowed = 0;

@@ -35,6 +35,7 @@
 #include <vector>
 
 #include "common/problem/dtype.h"
+#include "common/problem/element.h"
 #include "common/problem/tensor.h"
 
 namespace check {
@@ -133,7 +134,8 @@ std::optional<TensorVerdict> judge_shape(const std::string& name, const std::vec
 
 // Integers are right where they are equal to the truth, in number and one by one. One int8 that nobody wrote may be so by
 // chance, because the poison is no special number of that size.
-TensorVerdict judge_integers(const std::string& name, const problem::Integers& values, const problem::Integers& truth);
+TensorVerdict judge_integers(const std::string& name, const problem::Integers& values, const problem::Integers& truth,
+                             problem::Element element = problem::Element::int32());
 
 // The first element in which two runs differ by a bit; nothing if they are equal. NaNs are compared by their bits too.
 std::optional<std::int64_t> first_difference(std::span<const float> run, std::span<const float> again);

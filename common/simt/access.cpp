@@ -313,6 +313,15 @@ void observe_device(Lane& lane, const Access& access) {
     report_race(lane, access, *conflict, Heap::base);
 }
 
+void observe_more_than_marks(Lane& lane, const Access& access) {
+  observe_earlier(lane, access);
+  if (lane.block->run().ordered) {
+    observe_device(lane, access);
+  } else {
+    observe_marks(lane, access);
+  }
+}
+
 void observe_matrix_row(Lane& lane, const Access& row) {
   SharedArena& arena = lane.block->arena();
   const bool load = row.kind == Kind::read;
@@ -354,10 +363,11 @@ void observe_source(Lane& lane, const Access& source) {
   if (!all_marked(shadow, source.bytes, allocated | written, being_written) && !observe_fault(lane, source)) return;
   const Run& run = lane.block->run();
   if (!run.races) return;
+  observe_earlier(lane, source);
   if (run.ordered) {
     observe_device(lane, source);
     add_marks(shadow, source.bytes, being_read);
-  } else if (Marks::suspicious_copy(source.address, source.bytes, lane.marker)) {
+  } else if (Marks::suspicious_copy(source.address, source.bytes, lane.marker, source.pc)) {
     lane.block->run_again(lane);
   }
 }

@@ -32,6 +32,7 @@ void observe_elsewhere(Lane& lane, const Access& access);
 // Looks for races of an access that is otherwise sound.
 void observe_shared(Lane& lane, const Access& access);
 void observe_device(Lane& lane, const Access& access);
+void observe_more_than_marks(Lane& lane, const Access& access);  // device memory of an ordered or a dependent launch
 // A store to shared memory that is no bulk copy's: these must be fenced for one.
 void note_generic_store(Lane& lane, const Access& store);
 // The two ends of a cp.async, when it is issued and when its thread has waited for it. False if it is so wrong that nothing can
@@ -104,8 +105,8 @@ void note_access_of(Lane& lane, const Access& access, Form form);
 
 // The same on several workers at once, and faster: where there may be a race, the launch runs again, in order.
 [[gnu::always_inline]] inline void observe_marks(Lane& lane, const Access& access) {
-  if (Marks::suspicious(access.address, access.bytes, access.kind == Kind::write, access.scope, access.wide, lane.marker))
-      [[unlikely]] {
+  if (Marks::suspicious(access.address, access.bytes, access.kind == Kind::write, access.scope, access.wide, lane.marker,
+                        access.pc)) [[unlikely]] {
     lane.block->run_again(lane);
   }
 }
@@ -148,10 +149,10 @@ void note_access_of(Lane& lane, const Access& access, Form form);
   if (!run.races) return;
   if (shared) {
     observe_shared(lane, access);
-  } else if (run.ordered) {
-    observe_device(lane, access);
-  } else {
+  } else if (run.marks_alone) {
     observe_marks(lane, access);
+  } else {
+    observe_more_than_marks(lane, access);
   }
 }
 

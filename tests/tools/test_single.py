@@ -219,9 +219,9 @@ def compiler():
     return Rebuild(BIN.parent, ROOT / "tests" / "programs" / "fragments.cu", "tests/fragments")
 
 
-def simulated(compiler, folder, step, name, change=None):
+def simulated(compiler, folder, step, name, change=None, root=ROOT):
     """The program of a variant's file, run on the simulator."""
-    text, _, _ = single.single(ROOT, step, name, device_includes=True)
+    text, _, _ = single.single(root, step, name, device_includes=True)
     text, launches = re.subn(r"^  kernel<<<(.*?)>>>\(", r"  launch_on_simulator(kernel, \1, ", text, flags=re.MULTILINE)
     assert launches == 1
     if change:
@@ -285,6 +285,28 @@ def test_the_check_of_a_file_rejects_a_broken_kernel(compiler, tmp_path, variant
     done = simulated(compiler, tmp_path, *variant, change)(*flags, "--repeat", "1")
     assert done.returncode == 1, done.stdout + done.stderr
     assert done.stdout.endswith("FAIL\n")
+
+
+def test_a_file_may_have_a_dependent_launch(compiler, tmp_path):
+    root = tmp_path / "root"
+    shutil.copytree(ROOT / "steps/01_naive_mha", root / "steps/01_naive_mha")
+    for name in ("common", "tools", "CITATION.cff"):
+        (root / name).symlink_to(ROOT / name)
+    for name, old, new in (
+        ("step.cu", ".shared_bytes = sizeof(SoftmaxSmem)}", ".shared_bytes = sizeof(SoftmaxSmem), .dependent = true}"),
+        ("05_block_softmax.cuh", "#pragma once\n", '#pragma once\n#include "common/device/ptx/griddepcontrol.cuh"\n'),
+        ("05_block_softmax.cuh", "device::shared_storage<SoftmaxSmem>();\n", "device::shared_storage<SoftmaxSmem>();\n  ptx::griddepcontrol_wait();\n"),
+    ):
+        source = root / "steps/01_naive_mha" / name
+        assert source.read_text().count(old) == 1
+        source.write_text(source.read_text().replace(old, new))
+    flags, _ = ON_THE_SIMULATOR["01", "block_softmax"]
+    right = simulated(compiler, tmp_path, "01", "block_softmax", None, root)(*flags, "--repeat", "1")
+    assert right.returncode == 0, right.stdout + right.stderr
+    without_wait = ("  ptx::griddepcontrol_wait();\n", "")
+    wrong = simulated(compiler, tmp_path, "01", "block_softmax", without_wait, root)(*flags, "--repeat", "1")
+    assert wrong.returncode == 3
+    assert "no griddepcontrol.wait comes before this access" in wrong.stderr
 
 
 @pytest.mark.long

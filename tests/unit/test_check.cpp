@@ -1002,6 +1002,13 @@ TEST_CASE("integers must be equal to the truth, in number and one by one") {
   CHECK(check::judge_integers("ids", wrong, truth).reason == "element [1, 2] is -2147483647 and must be -2147483648");
   wrong.values[2] = static_cast<std::int32_t>(check::poison_word);
   CHECK(check::judge_integers("ids", wrong, truth).reason == "element [0, 2] is 2146271213, which nobody wrote, and must be 3");
+  for (const std::int32_t poison : {-19, 127}) {  // the two bytes of it
+    wrong.values[2] = poison;
+    CHECK(check::judge_integers("ids", wrong, truth, problem::Element::int8()).reason ==
+          "element [0, 2] is " + std::to_string(poison) + ", which it is if nobody wrote it, and must be 3");
+  }
+  wrong.values[2] = -128;
+  CHECK(check::judge_integers("ids", wrong, truth, problem::Element::int8()).reason == "element [0, 2] is -128 and must be 3");
   const problem::Integers shorter({1, 3}), none({0, 3});
   CHECK(check::judge_integers("ids", shorter, truth).reason == "its shape is [1, 3] and must be [2, 3]");
   CHECK_FALSE(check::judge_integers("ids", none, shorter).pass);

@@ -105,6 +105,11 @@ REMARKS = [
         "by the thread that stored, and before the barrier; PTX may be read so that behind it is enough",
     ),
     Remark(
+        r"griddepcontrol_(wait|launch_dependents)",
+        "no",
+        "launches run one after the other; what is not ordered behind an earlier launch is reported. In a launch that is not dependent, nothing",
+    ),
+    Remark(
         r"red_add(_v2|_v4)?_f32",
         EXACT + "instructions, requests, sectors",
         "sectors by a rule that was found by measuring; of a vector each element is an atomic of its own; subnormal numbers become 0",

@@ -7,6 +7,7 @@
 #include <cstring>
 #include <string>
 #include <tuple>
+#include <type_traits>
 
 #include "common/simt/cuda.h"
 
@@ -58,17 +59,37 @@ cudaError_t cudaFuncSetAttribute(void (*)(Params...), cudaFuncAttribute, int) {
   return cudaSuccess;
 }
 
-// In the place of kernel<<<grid, block, shared_bytes>>>(args…).
 template <class... Params>
-void launch_on_simulator(void (*kernel)(Params...), dim3 grid, dim3 block, std::size_t shared_bytes, Params... args) {
+void launch_on_simulator(bool dependent, void (*kernel)(Params...), dim3 grid, dim3 block, std::size_t shared_bytes,
+                         Params... args) {
   const std::tuple<Params...> params(args...);
   const auto call = [](simt::Function function, const void* packed) {
     std::apply(reinterpret_cast<void (*)(Params...)>(function), *static_cast<const std::tuple<Params...>*>(packed));
   };
   try {
-    simt::launch({reinterpret_cast<simt::Function>(kernel), grid, block, shared_bytes, &params, sizeof(params), call});
+    simt::launch({.kernel = reinterpret_cast<simt::Function>(kernel),
+                  .grid = grid,
+                  .block = block,
+                  .shared_bytes = shared_bytes,
+                  .params = &params,
+                  .params_bytes = sizeof(params),
+                  .call = call,
+                  .dependent = dependent});
     for (const simt::Finding& finding : simt::take_findings()) simulated_error += finding.text + "\n";
   } catch (const simt::LaunchError& error) {
     simulated_error = error.text;
   }
+}
+
+// In the place of kernel<<<grid, block, shared_bytes>>>(args…).
+template <class... Params>
+void launch_on_simulator(void (*kernel)(Params...), dim3 grid, dim3 block, std::size_t shared_bytes, Params... args) {
+  launch_on_simulator(false, kernel, grid, block, shared_bytes, args...);
+}
+
+template <class... Params>
+cudaError_t cudaLaunchKernelEx(const cudaLaunchConfig_t* config, void (*kernel)(Params...),
+                               std::type_identity_t<Params>... args) {
+  launch_on_simulator(true, kernel, config->gridDim, config->blockDim, config->dynamicSmemBytes, args...);
+  return cudaGetLastError();
 }

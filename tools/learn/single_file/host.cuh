@@ -30,6 +30,9 @@ struct LaunchConfig {
   dim3 grid;                     // blocks
   dim3 block;                    // threads of a block
   std::size_t shared_bytes = 0;  // of a block
+  // [if dependent]
+  bool dependent = false;  // may begin before the launch before it has ended; the kernel waits for that
+  // [end]
 };
 
 // kernel<<<grid, block, shared_bytes>>>(args…), checked.
@@ -39,6 +42,21 @@ void launch(void (*kernel)(Params...), const LaunchConfig& config, Args... args)
     const auto attribute = cudaFuncAttributeMaxDynamicSharedMemorySize;
     CUDA_CHECK(cudaFuncSetAttribute(kernel, attribute, static_cast<int>(config.shared_bytes)));
   }
+  // [if dependent]
+  if (config.dependent) {
+    cudaLaunchAttribute attribute = {};
+    attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    attribute.val.programmaticStreamSerializationAllowed = 1;
+    cudaLaunchConfig_t all = {};
+    all.gridDim = config.grid;
+    all.blockDim = config.block;
+    all.dynamicSmemBytes = config.shared_bytes;
+    all.attrs = &attribute;
+    all.numAttrs = 1;
+    CUDA_CHECK(cudaLaunchKernelEx(&all, kernel, static_cast<Params>(args)...));
+    return;
+  }
+  // [end]
   kernel<<<config.grid, config.block, config.shared_bytes>>>(static_cast<Params>(args)...);
   CUDA_CHECK(cudaGetLastError());
 }
