@@ -18,7 +18,7 @@ namespace few_tokens {
 
 constexpr int thread_rows = 128;  // of a block
 
-// Grid: x over the rows of B, y and z over the batch. TOK: sums of a thread, m or more; those behind m repeat the last token.
+// Grid: x over the rows of B, y and z over the batch. TOK: sums of a thread, m or more; those behind m are of zeros.
 template <class W, class A, int TOK>
 __global__ void thread_per_row(Shape shape,
                                Matrices<const A> tokens,   // [samples, channels, m, k]
@@ -28,13 +28,12 @@ __global__ void thread_per_row(Shape shape,
   if (j >= shape.n || !has_entry(shape)) return;
   const Entry entry = entry_of(shape, entry_number());
   const W* row = weights.row(entry.weight_sample, entry.weight_channel, j);
-  const A* token[TOK];
+  const A* token = tokens.row(entry.sample, entry.channel, 0);
   float sum[TOK] = {};
-  for (int t = 0; t < TOK; ++t) token[t] = tokens.row(entry.sample, entry.channel, t < shape.m ? t : shape.m - 1);
 
   for (int i = 0; i < shape.k; ++i) {
     const float weight = to_float(load(row + i));
-    for (int t = 0; t < TOK; ++t) sum[t] += as_weight<W>(load(token[t] + i)) * weight;
+    for (int t = 0; t < TOK; ++t) sum[t] += as_weight<W>(load_if(t < shape.m, token + t * tokens.row_stride + i)) * weight;
   }
   for (int t = 0; t < TOK; ++t) {
     if (t < shape.m) epilogue.put(entry, t, j, sum[t]);

@@ -13,19 +13,13 @@
 // is still far from its rate, because a warp has 64 bytes of B on their way where it could have several times 512.
 #pragma once
 
-#include "steps/08_few_tokens/epilogue.cuh"
+#include "steps/08_few_tokens/warp_sum.cuh"
 
 namespace few_tokens {
 
 constexpr int warp_rows = 8;  // of a block: a warp each
 
-// The sum over the lanes of a warp, in every lane.
-__device__ inline float sum_of_warp(float x) {
-  for (int distance = 16; distance > 0; distance /= 2) x += __shfl_xor_sync(0xffffffff, x, distance);
-  return x;
-}
-
-// Grid: x over the rows of B, y and z over the batch. TOK: sums of a lane, m or more; those behind m repeat the last token.
+// Grid: x over the rows of B, y and z over the batch. TOK: sums of a lane, m or more; those behind m are of zeros.
 template <class W, class A, int TOK>
 __global__ void warp_per_row(Shape shape,
                              Matrices<const A> tokens,   // [samples, channels, m, k]
@@ -36,18 +30,14 @@ __global__ void warp_per_row(Shape shape,
   if (j >= shape.n || !has_entry(shape)) return;  // whole warps
   const Entry entry = entry_of(shape, entry_number());
   const W* row = weights.row(entry.weight_sample, entry.weight_channel, j);
-  const A* token[TOK];
+  const A* token = tokens.row(entry.sample, entry.channel, 0);
   float sum[TOK] = {};
-  for (int t = 0; t < TOK; ++t) token[t] = tokens.row(entry.sample, entry.channel, t < shape.m ? t : shape.m - 1);
 
   for (int i = lane; i < shape.k; i += 32) {
     const float weight = to_float(load(row + i));
-    for (int t = 0; t < TOK; ++t) sum[t] += as_weight<W>(load(token[t] + i)) * weight;
+    for (int t = 0; t < TOK; ++t) sum[t] += as_weight<W>(load_if(t < shape.m, token + t * tokens.row_stride + i)) * weight;
   }
-  for (int t = 0; t < TOK; ++t) {
-    const float all = sum_of_warp(sum[t]);
-    if (lane == t && t < shape.m) epilogue.put(entry, t, j, all);
-  }
+  put_sums(epilogue, entry, shape.m, j, sum);
 }
 
 }  // namespace few_tokens

@@ -70,6 +70,13 @@ inline dim3 grid_of(const problem::Linear& g, int rows_of_block) {
   return {static_cast<unsigned>(ceil_div(g.n, rows_of_block)), static_cast<unsigned>(y), static_cast<unsigned>(z)};
 }
 
+template <class W, class A>
+void launch_kernel(const run::LinearLaunch& l, void (*kernel)(Shape, Matrices<const A>, Matrices<const W>, Epilogue<W>),
+                   dim3 grid, int threads) {
+  const Operands<W, A> o = operands<W, A>(l);
+  runtime::launch(kernel, {.grid = grid, .block = static_cast<unsigned>(threads)}, o.shape, o.tokens, o.weights, o.epilogue);
+}
+
 // Calls f(W{}, A{}) with the types of the weights and of the tokens.
 template <class F>
 void with_types(const problem::Linear& g, F f) {

@@ -1,7 +1,10 @@
 // Step 08, host side: what the step offers, sizes, launches.
+#include <algorithm>
+
 #include "common/run/family/any_step.h"
 #include "steps/08_few_tokens/01_thread_per_row.cuh"
 #include "steps/08_few_tokens/02_warp_per_row.cuh"
+#include "steps/08_few_tokens/03_wide_loads.cuh"
 #include "steps/08_few_tokens/host.h"
 
 namespace {
@@ -17,11 +20,7 @@ using run::LinearVariant;
 template <class Kernel>
 void launch(const LinearLaunch& l, dim3 grid, int threads, Kernel kernel) {
   with_types(l.shape, [&]<class W, class A>(W weight, A token) {
-    with_tokens(l.shape.m, [&](auto tokens) {
-      const auto o = operands<W, A>(l);
-      runtime::launch(kernel(weight, token, tokens), {.grid = grid, .block = static_cast<unsigned>(threads)}, o.shape, o.tokens,
-                      o.weights, o.epilogue);
-    });
+    with_tokens(l.shape.m, [&](auto tokens) { launch_kernel<W, A>(l, kernel(weight, token, tokens), grid, threads); });
   });
 }
 
@@ -35,11 +34,38 @@ void launch_warp_per_row(const LinearLaunch& l) {
          []<class W, class A, int TOK>(W, A, device::Constant<TOK>) { return warp_per_row<W, A, TOK>; });
 }
 
+// Two blocks an SM, or as many as have a row.
+dim3 wide_grid(const Linear& g) {
+  dim3 grid = grid_of(g, wide_warps);
+  grid.x = std::min(grid.x, static_cast<unsigned>(wide_blocks * runtime::properties().multiprocessors));
+  return grid;
+}
+
+void launch_wide_loads(const LinearLaunch& l) {
+  launch(l, wide_grid(l.shape), 32 * wide_warps,
+         []<class W, class A, int TOK>(W, A, device::Constant<TOK>) { return wide_loads<W, A, TOK, (TOK <= 4 ? 4 : 2)>; });
+}
+
+// Of one token of the weights' type.
+template <int SLOTS>
+void launch_in_flight(const LinearLaunch& l) {
+  device::with_16_bit_type(l.shape.dtype, [&]<class W>(W) {
+    launch_kernel<W, W>(l, wide_loads<W, W, 1, SLOTS>, wide_grid(l.shape), 32 * wide_warps);
+  });
+}
+
 auto cost_of(const char* kernel) {
   return [kernel](const Linear& g) { return std::vector{problem::linear_cost(g, kernel)}; };
 }
 
 const LinearSupport any_rows = {.max_m = most_tokens};
+const LinearSupport chunks = {.max_m = most_tokens, .k_multiple = chunk, .row_bytes = 16};
+const LinearSupport one_token = {.fp32_tokens = false, .max_m = 1, .k_multiple = chunk, .row_bytes = 16};
+
+LinearVariant in_flight(std::string name, std::string idea, void (*launch)(const LinearLaunch&)) {
+  return {
+      .name = std::move(name), .idea = std::move(idea), .supports = one_token, .cost = cost_of("wide_loads"), .launch = launch};
+}
 
 const std::vector<LinearVariant> variants = {
     {.name = "thread_per_row",
@@ -52,6 +78,14 @@ const std::vector<LinearVariant> variants = {
      .supports = any_rows,
      .cost = cost_of("warp_per_row"),
      .launch = launch_warp_per_row},
+    {.name = "wide_loads",
+     .idea = "loads of 16 bytes, four of a lane under way at a time: 32 KB an SM",
+     .supports = chunks,
+     .cost = cost_of("wide_loads"),
+     .launch = launch_wide_loads},
+    in_flight("in_flight_8k", "the same with one load of a lane under way: 8 KB an SM", launch_in_flight<1>),
+    in_flight("in_flight_16k", "the same with two: 16 KB an SM", launch_in_flight<2>),
+    in_flight("in_flight_64k", "the same with eight: 64 KB an SM", launch_in_flight<8>),
 };
 
 }  // namespace
@@ -62,8 +96,9 @@ run::AnyStep step() {
   static const run::LinearStep step{.name = "08_few_tokens",
                                     .question = "How fast is a linear layer when there are only a few tokens?",
                                     .default_shape = {.m = 7, .n = 896, .k = 896},
-                                    .default_variant = "warp_per_row",
-                                    .variants = variants};
+                                    .default_variant = "wide_loads",
+                                    .variants = variants,
+                                    .next_best = {"warp_per_row"}};
   return &step;
 }
 
