@@ -1,9 +1,9 @@
 // 08_few_tokens, tensor_cores: weights straight from global memory into mma fragments.
 // Predecessor: 03_wide_loads.cuh
 //
-// Until here each weight is converted, and multiplied once for each token: at 16 tokens that is 17 instructions for 2 bytes, and
-// arithmetic takes longer than memory. An mma multiplies 16 rows by 8 tokens with one instruction. fragments.cuh shows how 16-byte
-// loads become its operands without a shuffle.
+// Until here each weight is converted, and multiplied once for each token: at 16 tokens that is 17 instructions for 2 bytes,
+// and arithmetic takes longer than memory. An mma multiplies 16 rows by 8 tokens with one instruction. fragments.cuh shows how
+// 16-byte loads become its operands without a shuffle.
 //
 //   block    16 rows of B, all tokens
 //   warp     every eighth line of 64 k of these rows: two slots of 32 k, requested before the first is multiplied
@@ -58,8 +58,8 @@ constexpr int tc_threads = 32 * tc_warps;
 template <int TOK>
 using TensorCoreSmem = WarpSums<tc_warps, group, TOK>;
 
-// Grid: x over groups of 16 rows of B, y and z over the batch. TOK: 8 or 16, m or more. k is a multiple of 8, and all rows begin
-// at multiples of 16 bytes.
+// Grid: x over groups of 16 rows of B, y and z over the batch. TOK: 8 or 16, m or more. k is a multiple of 8, and all rows
+// begin at multiples of 16 bytes.
 template <class W, class A, int TOK>
 __global__ void __launch_bounds__(tc_threads)
     tensor_core_product(Shape shape,
@@ -71,13 +71,13 @@ __global__ void __launch_bounds__(tc_threads)
   const Entry entry = entry_of(shape, entry_number());
   const int warp = threadIdx.x / 32, first_row = blockIdx.x * group;
   const LaneWeights<W, 1> lane_weights(shape, entry, weights, first_row, shape.k);
-  const LaneTokens<W, A, TOK> lane_tokens(shape, entry, tokens, shape.k);
+  const LaneTokens<A, TOK> lane_tokens(shape, entry, tokens, shape.k);
   constexpr int blocks = TOK / token_block;
   float sums[1][blocks][4] = {};
   // [doc: tensor_core_loop]
   for (int k = warp * line; k < shape.k; k += tc_warps * line) {
     uint4 rows[2][1][2];
-    TokenChunk<W, A> chunks[2][blocks];
+    Chunk<A> chunks[2][blocks];
 #pragma unroll
     for (int s = 0; s < 2; ++s) {
       lane_weights.request(rows[s], k + s * slot);
@@ -86,7 +86,7 @@ __global__ void __launch_bounds__(tc_threads)
 #pragma unroll
     for (int s = 0; s < 2; ++s) {
 #pragma unroll
-      for (int b = 0; b < blocks; ++b) multiply_slot<W>(sums[0][b], rows[s][0][0], rows[s][0][1], chunks[s][b].operand());
+      for (int b = 0; b < blocks; ++b) multiply_slot<W>(sums[0][b], rows[s][0][0], rows[s][0][1], operand<W>(chunks[s][b]));
     }
   }
   // [/doc: tensor_core_loop]

@@ -14,8 +14,8 @@
 //
 // Bytes in flight, of a block: 1 KB · groups · slots · warps. 2 groups, 2 slots and 16 warps: 64 KB.
 //
-// What to expect: 4096 × 4096 at 16 tokens takes a tenth less time, because the tokens are loaded 128 times instead of 256 times,
-// and no warp is ever without a request.
+// What to expect: 4096 × 4096 at 16 tokens takes a tenth less time, because the tokens are loaded 128 times instead of 256
+// times, and no warp is ever without a request.
 #pragma once
 
 #include "steps/08_few_tokens/04_tensor_cores.cuh"
@@ -36,10 +36,10 @@ template <class W, class A, int TOK, class Tile>
 struct WarpProduct {
   static constexpr int blocks = TOK / token_block, slots = Tile::slots;
   LaneWeights<W, Tile::groups> lane_weights;
-  LaneTokens<W, A, TOK> lane_tokens;
+  LaneTokens<A, TOK> lane_tokens;
   int k, k_end;  // of slot 0
   uint4 rows[slots][Tile::groups][2];
-  TokenChunk<W, A> chunks[slots][blocks];
+  Chunk<A> chunks[slots][blocks];
   float sums[Tile::groups][blocks][4] = {};
 
   __device__ WarpProduct(const Shape& shape, const Entry& entry, const Matrices<const A>& tokens,
@@ -68,9 +68,9 @@ struct WarpProduct {
   __device__ void multiply_slots(int s) {
 #pragma unroll
     for (int b = 0; b < blocks; ++b) {
-      const uint4 operand = chunks[s][b].operand();
+      const uint4 token = operand<W>(chunks[s][b]);
 #pragma unroll
-      for (int r = 0; r < Tile::groups; ++r) multiply_slot<W>(sums[r][b], rows[s][r][0], rows[s][r][1], operand);
+      for (int r = 0; r < Tile::groups; ++r) multiply_slot<W>(sums[r][b], rows[s][r][0], rows[s][r][1], token);
     }
   }
   // [doc: rolling_slots]

@@ -2,8 +2,8 @@
 // Predecessor: 05_row_groups.cuh
 //
 // The weights in flight of `row_groups` are destinations of loads: half of a thread's registers wait for memory. And its warps
-// split k, so that the block adds 16 sums for each element of C. Here cp.async copies the weights to shared memory, and the warps
-// split rows: a warp's sums are whole. ggml and Marlin do it like this.
+// split k, so that the block adds 16 sums for each element of C. Here cp.async copies the weights to shared memory, and the
+// warps split rows: a warp's sums are whole. ggml and Marlin do it like this.
 //
 //   block    16 · groups · warps rows of B
 //   warp     16 · groups rows, all k, in tiles of 128 k: 256 bytes of each row. It has a ring of its own, so the loop has no
@@ -11,7 +11,8 @@
 //   lane     copies 16 bytes of every second row, and reads the same fragments as before, 16 bytes each. It holds the tokens of
 //            the next tile in registers
 //
-//   Smem     ring[warps][stages][16 · groups][128]   chunk c of row r lies at c ^ 4 (r % 2): all rows begin in the same bank, and
+//   Smem     ring[warps][stages][16 · groups][128]   chunk c of row r lies at c ^ 4 (r % 2): all rows begin in the same bank,
+//   and
 //            a quarter of a warp reads four chunks of two rows
 //
 // What to expect: 14336 × 4096 at the speed of `row_groups`, and 4096 × 4096 much slower, because a block has 128 rows, and 32
@@ -59,16 +60,13 @@ struct RingProduct {
   int rows_left;  // from this lane's first row
   KRange range;
   W (&ring)[Tile::stages][Tile::warp_rows][Tile::k];
-  LaneTokens<W, A, TOK> lane_tokens;
-  TokenChunk<W, A> chunks[slots][blocks];  // of the next tile
+  LaneTokens<A, TOK> lane_tokens;
+  Chunk<A> chunks[slots][blocks];  // of the next tile
   float sums[Tile::groups][blocks][4] = {};
 
   __device__ RingProduct(RingSmem<W, Tile>& smem, const Shape& shape, const Entry& entry, const Matrices<const A>& tokens,
                          const Matrices<const W>& weights, int first_row, KRange k)
-      : stride(weights.row_stride),
-        range(k),
-        ring(smem.ring[threadIdx.x / 32]),
-        lane_tokens(shape, entry, tokens, k.end) {
+      : stride(weights.row_stride), range(k), ring(smem.ring[threadIdx.x / 32]), lane_tokens(shape, entry, tokens, k.end) {
     const int row = first_row + threadIdx.x / 32 * Tile::warp_rows + copied_row();
     first = weights.row(entry.weight_sample, entry.weight_channel, row) + copied_chunk() * chunk;
     rows_left = shape.n - row;
@@ -83,8 +81,8 @@ struct RingProduct {
 #pragma unroll
     for (int i = 0; i < Tile::warp_rows; i += 2) {
       const bool inside = i < rows_left && k + copied_chunk() * chunk < range.end;
-      ptx::cp_async_16(&ring[stage][i + copied_row()][swizzled(copied_row(), copied_chunk())], first + (inside ? i * stride + k : 0),
-                       inside ? 16 : 0);
+      ptx::cp_async_16(&ring[stage][i + copied_row()][swizzled(copied_row(), copied_chunk())],
+                       first + (inside ? i * stride + k : 0), inside ? 16 : 0);
     }
     ptx::cp_async_commit_group();
   }
@@ -104,7 +102,7 @@ struct RingProduct {
     for (int k = range.begin; k < range.end; k += Tile::k) {
       uint4 operands[slots][blocks];
 #pragma unroll
-      for (int i = 0; i < slots * blocks; ++i) operands[i / blocks][i % blocks] = chunks[i / blocks][i % blocks].operand();
+      for (int i = 0; i < slots * blocks; ++i) operands[i / blocks][i % blocks] = operand<W>(chunks[i / blocks][i % blocks]);
       request_tokens(k + Tile::k);
       ptx::cp_async_wait_group<Tile::stages - 2>();  // this lane's copies of this tile have come
       __syncwarp();  // so have the other lanes'; and all lanes have read the stage that is filled next
@@ -135,15 +133,16 @@ __device__ int fragment_token(int thread, int i) {
   return i % (TOK / token_block) * token_block + thread % 4 * 2;
 }
 template <class Tile, int TOK>
-constexpr int fragments = Tile::groups * TOK / token_block;  // of a thread
+constexpr int fragments = Tile::groups* TOK / token_block;  // of a thread
 
 // Grid: x over tiles of rows of B, y and z over the batch. TOK: 8 or 16, m or more. k is a multiple of 8, and all rows begin at
 // multiples of 16 bytes.
 template <class W, class A, int TOK, class Tile>
-__global__ void __launch_bounds__(Tile::threads) ring_product(Shape shape,
-                                                              Matrices<const A> tokens,   // [samples, channels, m, k]
-                                                              Matrices<const W> weights,  // [weight samples, weight channels, n, k]
-                                                              Epilogue<W> epilogue) {
+__global__ void __launch_bounds__(Tile::threads)
+    ring_product(Shape shape,
+                 Matrices<const A> tokens,   // [samples, channels, m, k]
+                 Matrices<const W> weights,  // [weight samples, weight channels, n, k]
+                 Epilogue<W> epilogue) {
   if (!has_entry(shape)) return;
   auto& smem = device::shared_storage<RingSmem<W, Tile>>();
   const Entry entry = entry_of(shape, entry_number());
@@ -155,8 +154,8 @@ __global__ void __launch_bounds__(Tile::threads) ring_product(Shape shape,
 #pragma unroll
   for (int i = 0; i < fragments<Tile, TOK>; ++i) {
     constexpr int blocks = TOK / token_block;
-    store_fragment(shape, entry, epilogue, first_row + fragment_row<Tile, TOK>(threadIdx.x, i), fragment_token<TOK>(threadIdx.x, i),
-                   as_vector(product.sums[i / blocks][i % blocks]));
+    store_fragment(shape, entry, epilogue, first_row + fragment_row<Tile, TOK>(threadIdx.x, i),
+                   fragment_token<TOK>(threadIdx.x, i), as_vector(product.sums[i / blocks][i % blocks]));
   }
 }
 

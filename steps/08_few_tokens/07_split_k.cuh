@@ -1,9 +1,9 @@
 // 08_few_tokens, split_k: several blocks share the rows of one, and each takes a part of k.
 // Predecessor: 06_ring.cuh
 //
-// A block of `ring` has 128 rows: at n = 4096 there are 32 blocks, and 100 of 132 SMs read nothing. Smaller blocks would read each
-// token more often. Here `splits` blocks have the same rows and read different k. Each writes its sums to global memory, and a
-// second kernel adds them in the order of k: the result is the same in every run.
+// A block of `ring` has 128 rows: at n = 4096 there are 32 blocks, and 100 of 132 SMs read nothing. Smaller blocks would read
+// each token more often. Here `splits` blocks have the same rows and read different k. Each writes its sums to global memory,
+// and a second kernel adds them in the order of k: the result is the same in every run.
 //
 //   block    rows of number blockIdx.x / splits, and part blockIdx.x % splits of the tiles of k
 //   warp     as in `ring`
@@ -33,8 +33,8 @@ __device__ float4* sums_of_part(float4* parts, int row_tile, int row_tiles, int 
   return parts + number * fragments<Tile, TOK> * Tile::threads;
 }
 
-// Grid: x over tiles of rows of B and, within, over parts of k; y and z over the batch. TOK: 8 or 16, m or more. k is a multiple
-// of 8, and all rows begin at multiples of 16 bytes.
+// Grid: x over tiles of rows of B and, within, over parts of k; y and z over the batch. TOK: 8 or 16, m or more. k is a
+// multiple of 8, and all rows begin at multiples of 16 bytes.
 template <class W, class A, int TOK, class Tile>
 __global__ void __launch_bounds__(Tile::threads)
     split_k_product(Shape shape,
@@ -73,8 +73,8 @@ __global__ void __launch_bounds__(Tile::threads) add_parts(Shape shape, int spli
       const float4* sums = sums_of_part<Tile, TOK>(parts, blockIdx.x, gridDim.x, part, splits);
       total = sum(total, load(&sums[i * Tile::threads + threadIdx.x]));
     }
-    store_fragment(shape, entry, epilogue, first_row + fragment_row<Tile, TOK>(threadIdx.x, i), fragment_token<TOK>(threadIdx.x, i),
-                   total);
+    store_fragment(shape, entry, epilogue, first_row + fragment_row<Tile, TOK>(threadIdx.x, i),
+                   fragment_token<TOK>(threadIdx.x, i), total);
   }
 }
 

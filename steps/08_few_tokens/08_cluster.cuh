@@ -1,8 +1,8 @@
 // 08_few_tokens, cluster: the blocks that share rows are a cluster, and add their sums through shared memory.
 // Predecessor: 07_split_k.cuh
 //
-// `split_k` writes the sums of all parts to global memory, and starts a second kernel to add them: one to two microseconds, where
-// a product takes fifteen. Blocks of a cluster run at the same time and reach each other's shared memory.
+// `split_k` writes the sums of all parts to global memory, and starts a second kernel to add them: one to two microseconds,
+// where a product takes fifteen. Blocks of a cluster run at the same time and reach each other's shared memory.
 //
 //   cluster  the blocks that share rows; block number `rank` takes part `rank` of k
 //   block    adds the sums of 1 / cluster of its threads, those of numbers rank · share + i, and writes their elements of C
@@ -47,14 +47,15 @@ struct ClusterSmem : RingSmem<W, Tile> {
       float4 total = {};
 #pragma unroll
       for (int block = 0; block < Tile::cluster; ++block) total = sum(total, load(&parts[block][i][j % Tile::share]));
-      store_fragment(shape, entry, epilogue, first_row + fragment_row<Tile, TOK>(thread, i), fragment_token<TOK>(thread, i), total);
+      store_fragment(shape, entry, epilogue, first_row + fragment_row<Tile, TOK>(thread, i), fragment_token<TOK>(thread, i),
+                     total);
     }
   }
   // [/doc: cluster_sums]
 };
 
-// Grid: x over tiles of rows of B times the blocks of a cluster, y and z over the batch. TOK: 8 or 16, m or more. k is a multiple
-// of 8, and all rows begin at multiples of 16 bytes.
+// Grid: x over tiles of rows of B times the blocks of a cluster, y and z over the batch. TOK: 8 or 16, m or more. k is a
+// multiple of 8, and all rows begin at multiples of 16 bytes.
 template <class W, class A, int TOK, class Tile>
 __global__ void __launch_bounds__(Tile::threads)
     cluster_product(Shape shape,

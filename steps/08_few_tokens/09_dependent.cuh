@@ -2,13 +2,13 @@
 // Predecessor: 08_cluster.cuh
 //
 // In a model one product follows another. Between two launches the GPU drains: the last blocks of the first add their sums, and
-// nothing reads memory, until the blocks of the second have begun and their first weights arrive. That is one to two microseconds,
-// of the 2.5 that 896 × 896 takes.
+// nothing reads memory, until the blocks of the second have begun and their first weights arrive. That is one to two
+// microseconds, of the 2.5 that 896 × 896 takes.
 //
 // A dependent launch may begin as soon as all blocks of the launch before have said griddepcontrol.launch_dependents (or have
 // ended) and there is room on the SMs. griddepcontrol.wait then waits until that launch has ended, and all that it wrote can be
-// seen. Nobody but the model's author knows what the launch before writes: here it may be the tokens, and it may still read our C;
-// it must not be the weights. So:
+// seen. Nobody but the model's author knows what the launch before writes: here it may be the tokens, and it may still read our
+// C; it must not be the weights. So:
 //
 //   before the wait   the first weights, to registers (`row_groups`) or to the rings (`cluster`)
 //   after it          the tokens, everything else, and C

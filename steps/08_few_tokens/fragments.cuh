@@ -1,8 +1,9 @@
 // Step 08: weights and tokens as operands of mma.sync, straight from global memory: no ldmatrix, no shuffle.
 //
-// mma.m16n8k16 multiplies 16 rows of A by 8 columns of B. The weights are A, because they have thousands of rows; the tokens are
-// the columns of B, so that at most 7 columns are wasted. A sum over k may take its terms in any order, if both operands have the
-// same one. Lane (g, t) loads what lies together in memory, 16 bytes = 8 elements of a row, and passes them to two mma:
+// mma.m16n8k16 multiplies 16 rows of A by 8 columns of B. The weights are A, because they have thousands of rows; the tokens
+// are the columns of B, so that at most 7 columns are wasted. A sum over k may take its terms in any order, if both operands
+// have the same one. Lane (g, t) loads what lies together in memory, 16 bytes = 8 elements of a row, and passes them to two
+// mma:
 //
 //   k in memory    8t  8t+1 | 8t+2  8t+3 | 8t+4  8t+5 | 8t+6  8t+7
 //   word           x        | y          | z          | w
@@ -12,43 +13,31 @@
 // So the two mma cover 32 k, a slot. The mma's k 2t is 8t in memory, for the weights as for the tokens.
 #pragma once
 
-#include <array>
-#include <bit>
-
 #include "common/device/ptx/ld_global.cuh"
 #include "common/device/ptx/mma.cuh"
+#include "steps/08_few_tokens/chunk.cuh"
 #include "steps/08_few_tokens/epilogue.cuh"
 
 namespace few_tokens {
 
-constexpr int chunk = 8;           // elements of 16 bytes
-constexpr int slot = 4 * chunk;    // of k: what a warp multiplies with two mma
-constexpr int line = 2 * slot;     // of k: 128 bytes of a row of weights
-constexpr int group = 16;          // rows of an mma
-constexpr int token_block = 8;     // columns of an mma
+constexpr int slot = 4 * chunk;  // of k: what a warp multiplies with two mma
+constexpr int line = 2 * slot;   // of k: 128 bytes of a row of weights
+constexpr int group = 16;        // rows of an mma
+constexpr int token_block = 8;   // columns of an mma
 
-// 8 elements of a token, as they lie in memory. They become the type of the weights when they are used, not when they are
-// requested: nobody waits for them before.
+// A chunk of a token as an operand, in the weights' type. A kernel converts what has come, not what it requests: nobody waits
+// for a chunk before it is used.
 template <class W, class A>
-struct TokenChunk {
-  std::array<uint4, sizeof(A) / 2> words;
-
-  __device__ void request(bool there, const A* token) {
-    const uint4* from = reinterpret_cast<const uint4*>(token);
-#pragma unroll
-    for (unsigned i = 0; i < words.size(); ++i) words[i] = load_if(there, &from[i]);
+__device__ uint4 operand(const Chunk<A>& token) {
+  if constexpr (std::is_same_v<W, A>) {
+    return token.words[0];
+  } else {
+    A x[chunk];
+    memcpy(x, token.words, sizeof(x));
+    const auto pair = [&](int i) { return device::packed<W>(to_float(x[i]), to_float(x[i + 1])); };
+    return {pair(0), pair(2), pair(4), pair(6)};
   }
-
-  __device__ uint4 operand() const {
-    if constexpr (std::is_same_v<W, A>) {
-      return words[0];
-    } else {
-      const auto x = std::bit_cast<std::array<A, chunk>>(words);
-      const auto pair = [&](int i) { return device::packed<W>(to_float(x[i]), to_float(x[i + 1])); };
-      return {pair(0), pair(2), pair(4), pair(6)};
-    }
-  }
-};
+}
 
 // C += 16 rows · 32 k by 32 k · 8 tokens. `low` is of row g, `high` of row g + 8.
 template <class W>
@@ -61,9 +50,9 @@ struct KRange {
   int begin, end;  // multiples of 8
 };
 
-// What lane (g, t) reads of the tokens: 8 elements of token g of each block of 8. Zeros stand for tokens that are not there, and
-// for k past the end.
-template <class W, class A, int TOK>
+// What lane (g, t) reads of the tokens: 8 elements of token g of each block of 8. Zeros stand for tokens that are not there,
+// and for k past the end.
+template <class A, int TOK>
 struct LaneTokens {
   static constexpr int blocks = TOK / token_block;
   const A* first;  // of token g, at k = 8t
@@ -78,10 +67,10 @@ struct LaneTokens {
     k_left = k_end - t * chunk;
   }
 
-  __device__ void request(TokenChunk<W, A> (&to)[blocks], int k) const {
+  __device__ void request(Chunk<A> (&to)[blocks], int k) const {
 #pragma unroll
     for (int b = 0; b < blocks; ++b) {
-      to[b].request(b * token_block < tokens_left && k < k_left, first + b * token_block * stride + k);
+      to[b] = load_chunk_if(b * token_block < tokens_left && k < k_left, first + b * token_block * stride + k);
     }
   }
 };
