@@ -26,7 +26,7 @@ void require_ratio(const char* weights_field, int weights, const char* field, in
 
 }  // namespace
 
-std::string_view name(Activation activation) { return activation_names[static_cast<std::size_t>(activation)]; }
+std::string_view activation_name(Activation activation) { return activation_names[static_cast<std::size_t>(activation)]; }
 
 std::optional<Activation> activation_from_name(std::string_view name) {
   const auto at = std::find(activation_names.begin(), activation_names.end(), name);
@@ -82,7 +82,7 @@ std::string to_string(const Linear& shape) {
   all += "tokens " + std::string(name(shape.dtype_a.value())) + ", weights " + std::string(name(shape.dtype)) + ", C " +
          std::string(name(shape.dtype_c.value()));
   if (shape.bias) all += ", bias";
-  if (shape.activation != Activation::none) all += ", " + std::string(name(shape.activation));
+  if (shape.activation != Activation::none) all += ", " + std::string(activation_name(shape.activation));
   return all;
 }
 

@@ -17,7 +17,7 @@ namespace problem {
 // gelu is exact, x · ½(1 + erf(x / √2)), as PyTorch's is by default; silu is x / (1 + e⁻ˣ).
 enum class Activation { none, relu, gelu, silu };
 inline constexpr std::array<std::string_view, 4> activation_names = {"none", "relu", "gelu", "silu"};
-std::string_view name(Activation activation);
+std::string_view activation_name(Activation activation);
 std::optional<Activation> activation_from_name(std::string_view name);
 
 struct Linear {

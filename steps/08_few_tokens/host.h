@@ -94,4 +94,12 @@ void with_tokens(int m, F f) {
   device::with_at_least<1, 2, 4, 8, most_tokens>(m, f);
 }
 
+// A launch of kernel(W{}, A{}, tokens), the kernel for these types and so many tokens.
+template <class Kernel>
+void launch_for_types(const run::LinearLaunch& l, dim3 grid, int threads, Kernel kernel) {
+  with_types(l.shape, [&]<class W, class A>(W weight, A token) {
+    with_tokens(l.shape.m, [&](auto tokens) { launch_kernel<W, A>(l, kernel(weight, token, tokens), grid, threads); });
+  });
+}
+
 }  // namespace few_tokens

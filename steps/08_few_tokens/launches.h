@@ -1,11 +1,16 @@
-// Step 08, host side: the launches of the tensor-core rungs, and the file that has each.
+// Step 08, host side: launches that are compiled apart from step.cu, and the file that has each.
 #pragma once
 
 #include "steps/08_few_tokens/host.h"
 
 namespace few_tokens {
 
-// A rung as a variant needs it.
+void launch_wide_loads(const run::LinearLaunch& l);    // wide_loads.cu
+void launch_in_flight_8k(const run::LinearLaunch& l);  // the same with other counts of slots
+void launch_in_flight_16k(const run::LinearLaunch& l);
+void launch_in_flight_64k(const run::LinearLaunch& l);
+
+// A tensor-core rung as a variant needs it.
 struct Rung {
   void (*launch)(const run::LinearLaunch&);
   std::size_t (*shared_bytes)(const problem::Linear&);  // of a block

@@ -1,10 +1,8 @@
 // Step 08, host side: what the step offers, sizes, launches.
-#include <algorithm>
-
 #include "common/run/family/any_step.h"
 #include "steps/08_few_tokens/01_thread_per_row.cuh"
 #include "steps/08_few_tokens/02_warp_per_row.cuh"
-#include "steps/08_few_tokens/03_wide_loads.cuh"
+#include "steps/08_few_tokens/chunk.cuh"
 #include "steps/08_few_tokens/launches.h"
 
 namespace {
@@ -16,42 +14,14 @@ using run::LinearLaunch;
 using run::LinearSupport;
 using run::LinearVariant;
 
-// A launch of kernel(W{}, A{}, tokens), the kernel for these types and so many tokens.
-template <class Kernel>
-void launch(const LinearLaunch& l, dim3 grid, int threads, Kernel kernel) {
-  with_types(l.shape, [&]<class W, class A>(W weight, A token) {
-    with_tokens(l.shape.m, [&](auto tokens) { launch_kernel<W, A>(l, kernel(weight, token, tokens), grid, threads); });
-  });
-}
-
 void launch_thread_per_row(const LinearLaunch& l) {
-  launch(l, grid_of(l.shape, thread_rows), thread_rows,
-         []<class W, class A, int TOK>(W, A, device::Constant<TOK>) { return thread_per_row<W, A, TOK>; });
+  launch_for_types(l, grid_of(l.shape, thread_rows), thread_rows,
+                   []<class W, class A, int TOK>(W, A, device::Constant<TOK>) { return thread_per_row<W, A, TOK>; });
 }
 
 void launch_warp_per_row(const LinearLaunch& l) {
-  launch(l, grid_of(l.shape, warp_rows), 32 * warp_rows,
-         []<class W, class A, int TOK>(W, A, device::Constant<TOK>) { return warp_per_row<W, A, TOK>; });
-}
-
-// Two blocks an SM, or as many as have a row.
-dim3 wide_grid(const Linear& g) {
-  dim3 grid = grid_of(g, wide_warps);
-  grid.x = std::min(grid.x, static_cast<unsigned>(wide_blocks * runtime::properties().multiprocessors));
-  return grid;
-}
-
-void launch_wide_loads(const LinearLaunch& l) {
-  launch(l, wide_grid(l.shape), 32 * wide_warps,
-         []<class W, class A, int TOK>(W, A, device::Constant<TOK>) { return wide_loads<W, A, TOK, (TOK <= 4 ? 4 : 2)>; });
-}
-
-// Of one token of the weights' type.
-template <int SLOTS>
-void launch_in_flight(const LinearLaunch& l) {
-  device::with_16_bit_type(l.shape.dtype, [&]<class W>(W) {
-    launch_kernel<W, W>(l, wide_loads<W, W, 1, SLOTS>, wide_grid(l.shape), 32 * wide_warps);
-  });
+  launch_for_types(l, grid_of(l.shape, warp_rows), 32 * warp_rows,
+                   []<class W, class A, int TOK>(W, A, device::Constant<TOK>) { return warp_per_row<W, A, TOK>; });
 }
 
 auto cost_of(const char* kernel) {
@@ -103,9 +73,9 @@ const std::vector<LinearVariant> variants = {
      .supports = chunks,
      .cost = cost_of("wide_loads"),
      .launch = launch_wide_loads},
-    in_flight("in_flight_8k", "the same with one load of a lane under way: 8 KB an SM", launch_in_flight<1>),
-    in_flight("in_flight_16k", "the same with two: 16 KB an SM", launch_in_flight<2>),
-    in_flight("in_flight_64k", "the same with eight: 64 KB an SM", launch_in_flight<8>),
+    in_flight("in_flight_8k", "the same with one load of a lane under way: 8 KB an SM", launch_in_flight_8k),
+    in_flight("in_flight_16k", "the same with two: 16 KB an SM", launch_in_flight_16k),
+    in_flight("in_flight_64k", "the same with eight: 64 KB an SM", launch_in_flight_64k),
     variant("tensor_cores", "weights straight from memory to mma fragments, k permuted alike on both sides",
             "tensor_core_product", tensor_cores()),
     variant("row_groups", "32 rows share the tokens' fragments; a slot is requested anew as soon as it is multiplied",

@@ -54,8 +54,7 @@ LinearStrides strides_in(const DeviceArrays& arrays, const char* name) {
 
 std::string to_string(const LinearSupport& supports) {
   const bool any_m = supports.max_m == std::numeric_limits<int>::max();
-  return joined(supports.dtypes, [](problem::Dtype dtype) { return std::string(problem::name(dtype)); }) +
-         "; tokens of that type" + (supports.fp32_tokens ? " or fp32; " : "; ") +
+  return joined(supports.dtypes, problem::name) + "; tokens of that type" + (supports.fp32_tokens ? " or fp32; " : "; ") +
          (any_m ? "any m" : "m up to " + std::to_string(supports.max_m)) + "; any n; " +
          (supports.k_multiple == 1 ? "any k" : "k a multiple of " + std::to_string(supports.k_multiple)) + "; rows " +
          (supports.row_bytes == 1 ? "anywhere" : "of A and B at multiples of " + std::to_string(supports.row_bytes) + " bytes");

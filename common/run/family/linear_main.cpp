@@ -22,7 +22,7 @@ struct LinearCommand : PlainCommand<LinearCommand> {
     json["dtype"] = problem::name(g.dtype);
     json["dtype_a"] = problem::name(*g.dtype_a);
     json["dtype_c"] = problem::name(*g.dtype_c);
-    json["activation"] = problem::name(g.activation);
+    json["activation"] = problem::activation_name(g.activation);
     json["bias"] = g.bias;
     return json;
   }
