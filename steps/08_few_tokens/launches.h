@@ -21,7 +21,11 @@ Rung row_groups();
 Rung ring();  // ring.cu
 Rung split_k();
 // Those whose instructions need compute capability 9.0.
-Rung cluster();  // cluster.sm_90.cu
+Rung cluster();    // cluster.sm_90.cu
+Rung dependent();  // dependent.sm_90.cu
+Rung dependent_cluster();
+Rung chosen();        // by choice.h
+Rung chosen_alone();  // the same, and the launch is not dependent
 
 // How many blocks share a tile of rows in `split_k`, and the arrays of their sums.
 int splits_of(const problem::Linear& g);
