@@ -1,11 +1,11 @@
 // few_tokens_peers [--m --n --k --dtype --variant …]: step 08 beside cuBLAS and beside a kernel that only reads as many bytes.
 //
-// All take turns (turns.h). A turn is a CUDA graph of 32 launches or more, and each launch finds its own copy of the weights: so
-// many that together they are 850 MB, since L2 would keep less for the next turn. So a launch that may begin before the one before
-// has ended does so here. All copies hold the same values; every launch writes a C of its own, and all of them are checked: the
-// first against float64, the others against the first, bit by bit. cuBLAS is called as frameworks do, by its default choice; and
-// with each algorithm that cublasLt's heuristic names, the fastest of which is reported. The clock beside a result is the SM's,
-// right after the turns.
+// All take turns (turns.h). A turn is a CUDA graph of 32 launches or more, and each launch finds its own copy of the weights:
+// so many that together they are 850 MB, since L2 would keep less for the next turn. So a launch that may begin before the one
+// before has ended does so here. All copies hold the same values; every launch writes a C of its own, and all of them are
+// checked: the first against float64, the others against the first, bit by bit. cuBLAS is called as frameworks do, by its
+// default choice; and with each algorithm that cublasLt's heuristic names, the fastest of which is reported. The clock beside a
+// result is the SM's, right after the turns.
 #include <cublasLt.h>
 #include <cublas_v2.h>
 #include <cuda_runtime.h>
@@ -50,7 +50,8 @@ __global__ void __launch_bounds__(reader_threads) read_only(const uint4* words, 
   for (std::int64_t i = std::int64_t{blockIdx.x} * reader_threads * reads_in_flight + threadIdx.x; i < count; i += step) {
     uint4 x[reads_in_flight];
 #pragma unroll
-    for (int j = 0; j < reads_in_flight; ++j) x[j] = device::load_if(i + j * reader_threads < count, &words[i + j * reader_threads]);
+    for (int j = 0; j < reads_in_flight; ++j)
+      x[j] = device::load_if(i + j * reader_threads < count, &words[i + j * reader_threads]);
 #pragma unroll
     for (int j = 0; j < reads_in_flight; ++j) all ^= x[j].x ^ x[j].y ^ x[j].z ^ x[j].w;
   }
@@ -62,6 +63,10 @@ __global__ void __launch_bounds__(reader_threads) read_only(const uint4* words, 
 // It counts along columns, so what it sees is Cᵀ[n, m] = B[n, k] · A[m, k]ᵀ.
 class Cublas {
  public:
+  struct Algorithm {  // nvcc 13.0 fails on a vector of the type itself, which has no name
+    cublasLtMatmulAlgo_t value;
+  };
+
   Cublas(const Linear& g) : g_(g), type_(g.dtype == problem::Dtype::fp16 ? CUDA_R_16F : CUDA_R_16BF) {
     require(cublasCreate(&handle_), "cublasCreate");
     CUDA_CHECK(cudaMalloc(&workspace_, workspace_bytes));
@@ -93,30 +98,32 @@ class Cublas {
   }
 
   // The algorithms that cublasLt's heuristic names, its favourite first.
-  std::vector<cublasLtMatmulAlgo_t> algorithms() {
+  std::vector<Algorithm> algorithms() {
     cublasLtMatmulPreference_t preference;
     require(cublasLtMatmulPreferenceCreate(&preference), "cublasLtMatmulPreferenceCreate");
     require(cublasLtMatmulPreferenceSetAttribute(preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &workspace_bytes,
                                                  sizeof(workspace_bytes)),
             "cublasLtMatmulPreferenceSetAttribute");
-    std::vector<cublasLtMatmulHeuristicResult_t> results(8);
+    cublasLtMatmulHeuristicResult_t results[8];
     int count = 0;
-    require(cublasLtMatmulAlgoGetHeuristic(light(), product_, weights_, tokens_, c_, c_, preference,
-                                           static_cast<int>(results.size()), results.data(), &count),
+    require(cublasLtMatmulAlgoGetHeuristic(light(), product_, weights_, tokens_, c_, c_, preference, std::size(results),
+                                           results, &count),
             "cublasLtMatmulAlgoGetHeuristic");
     cublasLtMatmulPreferenceDestroy(preference);
-    std::vector<cublasLtMatmulAlgo_t> found;
-    for (int i = 0; i < count; ++i) found.push_back(results[static_cast<std::size_t>(i)].algo);
+    std::vector<Algorithm> found;
+    for (int i = 0; i < count; ++i) found.push_back({results[i].algo});
     return found;
   }
-  void matmul(const cublasLtMatmulAlgo_t& algorithm, const void* a, const void* b, void* c) {
-    require(cublasLtMatmul(light(), product_, &one_, b, weights_, a, tokens_, &zero_, c, c_, c, c_, &algorithm, workspace_,
-                           workspace_bytes, runtime::launch_stream),
+  void matmul(const Algorithm& algorithm, const void* a, const void* b, void* c) {
+    require(cublasLtMatmul(light(), product_, &one_, b, weights_, a, tokens_, &zero_, c, c_, c, c_, &algorithm.value,
+                           workspace_, workspace_bytes, runtime::launch_stream),
             "cublasLtMatmul");
   }
 
  private:
-  cublasLtHandle_t light() const { return reinterpret_cast<cublasLtHandle_t>(handle_); }  // a handle of cuBLAS is one of cublasLt
+  cublasLtHandle_t light() const {
+    return reinterpret_cast<cublasLtHandle_t>(handle_);
+  }  // a handle of cuBLAS is one of cublasLt
 
   const Linear g_;
   const cudaDataType type_;
@@ -219,7 +226,7 @@ int compare(const run::LinearStep& step, const Linear& g, const Options& options
   });
   Cublas cublas(g);
   add("cuBLAS", [&](int i) { cublas.gemm(arrays.a.data(), arrays.weights_of(i), arrays.c_of(i)); });
-  for (const cublasLtMatmulAlgo_t& algorithm : cublas.algorithms()) {
+  for (const Cublas::Algorithm& algorithm : cublas.algorithms()) {
     add("cublasLt " + std::to_string(contenders.size() - 2),
         [&](int i) { cublas.matmul(algorithm, arrays.a.data(), arrays.weights_of(i), arrays.c_of(i)); });
   }
@@ -256,7 +263,11 @@ int compare(const run::LinearStep& step, const Linear& g, const Options& options
   }
   benchmarks::report(contenders, options.turns,
                      {problem::to_string(g),
-                      {{"m", g.m}, {"n", g.n}, {"k", g.k}, {"dtype", problem::name(g.dtype)}, {"copies", arrays.copies},
+                      {{"m", g.m},
+                       {"n", g.n},
+                       {"k", g.k},
+                       {"dtype", problem::name(g.dtype)},
+                       {"copies", arrays.copies},
                        {"launches_of_a_graph", arrays.launches}},
                       "bytes",
                       "TB/s",
