@@ -1,11 +1,12 @@
 // Step 08, host side: which tile of `row_groups` the default variant takes for a problem.
 //
-// A table of what was fastest on an H100, over the shapes of benchmarks/few_tokens_peers.cu; the number of tokens and their type
-// do not change who wins. Rows and k decide:
+// A table of what was fastest on an H100, over the shapes of benchmarks/few_tokens_peers.cu; the number of tokens and their
+// type do not change who wins. Rows and k decide:
 //
 //   few_rows     a block an SM or less: 16 warps split k, so that each SM still has 64 KB in flight
 //   many_rows    more rows than blocks of 64 for all SMs: two blocks an SM, each with 16 KB · 2 in flight, that come and go
-//   short_rows   k of one line for each of eight warps, or two: all of a block's weights are requested at once, and with a dependent
+//   short_rows   k of one line for each of eight warps, or two: all of a block's weights are requested at once, and with a
+//   dependent
 //                launch before the launch before has ended. Only then it is the fastest
 //   alone        few rows, and no launch before to overlap with: small blocks, two an SM, end at different times
 #pragma once

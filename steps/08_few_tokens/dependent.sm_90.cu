@@ -47,12 +47,11 @@ auto with_tile(Tile tile, F f) {
 
 template <bool dependent>
 void launch_chosen(const run::LinearLaunch& l) {
-  with_tile(choose(l.shape, dependent, runtime::properties().multiprocessors),
-            [&]<class T>(T) { launch_rows<T>(l, dependent); });
+  with_tile(choose(l.shape, dependent, multiprocessors()), [&]<class T>(T) { launch_rows<T>(l, dependent); });
 }
 template <bool dependent>
 std::size_t chosen_bytes(const problem::Linear& g) {
-  return with_tile(choose(g, dependent, runtime::properties().multiprocessors), [&]<class T>(T) { return rows_bytes<T>(g); });
+  return with_tile(choose(g, dependent, multiprocessors()), [&]<class T>(T) { return rows_bytes<T>(g); });
 }
 
 using ClusterOf4 = ClusterTile<RingTile<1, 8, 2>, 4>;
@@ -74,7 +73,9 @@ void launch_dependent_cluster(const run::LinearLaunch& l) {
 
 }  // namespace
 
-Rung dependent() { return {[](const run::LinearLaunch& l) { launch_rows<FewRows>(l, true); }, rows_bytes<FewRows>}; }
+Rung dependent() {
+  return {[](const run::LinearLaunch& l) { launch_rows<FewRows>(l, true); }, rows_bytes<FewRows>};
+}
 Rung dependent_cluster() {
   return {launch_dependent_cluster, [](const problem::Linear& g) {
             return with_columns(g.m, [](auto tokens) { return sizeof(ClusterSmem<__half, tokens, ClusterOf4>); });

@@ -27,6 +27,12 @@ Rung dependent_cluster();
 Rung chosen();        // by choice.h
 Rung chosen_alone();  // the same, and the launch is not dependent
 
+// Of the device; the simulator has as many as an H100.
+inline int multiprocessors() {
+  const runtime::Properties& device = runtime::properties();
+  return device.backend == "sim" ? 132 : device.multiprocessors;
+}
+
 // How many blocks share a tile of rows in `split_k`, and the arrays of their sums.
 int splits_of(const problem::Linear& g);
 run::Arrays split_k_arrays(const problem::Linear& g);
