@@ -19,17 +19,12 @@
 #pragma once
 
 #include "steps/08_few_tokens/04_tensor_cores.cuh"
+#include "steps/08_few_tokens/tiles.cuh"
 
 namespace few_tokens {
 
-template <int groups_, int warps_, int slots_>
-struct RowTile {
-  static constexpr int groups = groups_, rows = group * groups;  // of a block
-  static constexpr int warps = warps_, threads = 32 * warps;
-  static constexpr int slots = slots_;  // of a warp; an even number: a line has two
-  template <int TOK>
-  using Smem = WarpSums<warps, rows, TOK>;
-};
+template <class Tile, int TOK>
+using RowSmem = WarpSums<Tile::warps, Tile::rows, TOK>;
 
 // The product of a warp: the block's rows of weights by all tokens, over the warp's lines of k.
 template <class W, class A, int TOK, class Tile>
@@ -105,7 +100,7 @@ __global__ void __launch_bounds__(Tile::threads)
                        Matrices<const W> weights,  // [weight samples, weight channels, n, k]
                        Epilogue<W> epilogue) {
   if (!has_entry(shape)) return;
-  auto& smem = device::shared_storage<typename Tile::template Smem<TOK>>();
+  auto& smem = device::shared_storage<RowSmem<Tile, TOK>>();
   const Entry entry = entry_of(shape, entry_number());
   const int first_row = blockIdx.x * Tile::rows;
   WarpProduct<W, A, TOK, Tile> product(shape, entry, tokens, weights, first_row);

@@ -14,7 +14,7 @@ void launch_rows(const run::LinearLaunch& l, bool dependent) {
     runtime::launch(dependent_row_groups<W, A, TOK, T>,
                     {.grid = grid_of(l.shape, T::rows),
                      .block = T::threads,
-                     .shared_bytes = sizeof(typename T::template Smem<TOK>),
+                     .shared_bytes = sizeof(RowSmem<T, TOK>),
                      .dependent = dependent},
                     o.shape, o.tokens, o.weights, o.epilogue);
   });
@@ -22,7 +22,7 @@ void launch_rows(const run::LinearLaunch& l, bool dependent) {
 
 template <class T>
 std::size_t rows_bytes(const problem::Linear& g) {
-  return with_columns(g.m, [](auto tokens) { return sizeof(typename T::template Smem<tokens>); });
+  return with_columns(g.m, [](auto tokens) { return sizeof(RowSmem<T, tokens>); });
 }
 
 using FewRows = RowTile<2, 16, 2>;
