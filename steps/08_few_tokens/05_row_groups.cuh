@@ -50,15 +50,11 @@ struct WarpProduct {
 
   __device__ void request_weights() {
 #pragma unroll
-    for (int s = 0; s < slots; ++s) {
-      if (has(s)) lane_weights.request(rows[s], k + slot_k(s));
-    }
+    for (int s = 0; s < slots; ++s) lane_weights.request(rows[s], k + slot_k(s));
   }
   __device__ void request_tokens() {
 #pragma unroll
-    for (int s = 0; s < slots; ++s) {
-      if (has(s)) lane_tokens.request(chunks[s], k + slot_k(s));
-    }
+    for (int s = 0; s < slots; ++s) lane_tokens.request(chunks[s], k + slot_k(s));
   }
   __device__ void multiply_slots(int s) {
 #pragma unroll

@@ -25,11 +25,6 @@
 
 namespace few_tokens {
 
-template <class W, class Tile>
-struct RingSmem {
-  alignas(16) W ring[Tile::warps][Tile::stages][Tile::warp_rows][Tile::k];
-};
-
 // The product of a warp: its rows of weights by all tokens, over k in `range`.
 template <class W, class A, int TOK, class Tile>
 struct RingProduct {

@@ -21,4 +21,9 @@ struct RingTile {
   static constexpr int stages = stages_, k = 128;
 };
 
+template <class W, class Tile>
+struct RingSmem {
+  alignas(16) W ring[Tile::warps][Tile::stages][Tile::warp_rows][Tile::k];
+};
+
 }  // namespace few_tokens
