@@ -35,7 +35,8 @@ void entries_are_independent(const run::LinearVariant& variant, const problem::L
 void follows_permutations(const run::LinearVariant& variant, const problem::Linear& shape);
 
 // NaN, ±∞ and −FLT_MAX (the weights' type's lowest number) at the first, a middle and the last place: of A they reach one row
-// of C, of B and of the bias one column of the entries that share it, and nothing else by a bit. They are not hidden.
+// of C, of B and of the bias one column of the entries that share it, and nothing else by a bit. Without an
+// activation they are not hidden; with one, the verdict says what they become.
 void contains_non_finite(const run::LinearVariant& variant, const problem::Linear& shape);
 
 }  // namespace suite
