@@ -42,8 +42,8 @@ TEST_CASE("batch entries, permutations and numbers that are not finite are handl
   }
 }
 
-// The tensor-core rungs permute k within 32, and must do so alike for tokens and weights. Token t is 1 at one k and 0 elsewhere,
-// so it picks one column of B.
+// The tensor-core rungs permute k within 32, and must do so alike for tokens and weights. Token t is 1 at one k and 0
+// elsewhere, so it picks one column of B.
 TEST_CASE("each k of the tokens meets its own k of the weights") {
   const Linear shape = problem::resolve(Linear{.m = 16, .n = 19, .k = 200});
   const auto weight = [](int j, int k) { return static_cast<float>((37 * k + 101 * j) % 2039); };  // exact in fp16
