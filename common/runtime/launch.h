@@ -50,8 +50,8 @@ void launch(void (*kernel)(Params...), const LaunchConfig& config, Args... args)
 
 extern thread_local cudaStream_t launch_stream;  // of this thread's launches: the default one, unless somebody set another
 
-// kernel<<<grid, block, shared_bytes>>>(args…), checked, in clusters or dependent if the configuration says so. The call returns
-// at once; synchronize() waits.
+// kernel<<<grid, block, shared_bytes>>>(args…), checked, in clusters or dependent if the configuration says so. The call
+// returns at once; synchronize() waits.
 template <class... Params, class... Args>
 void launch(void (*kernel)(Params...), const LaunchConfig& config, Args... args) {
   if (config.shared_bytes > 48 * 1024) {  // above 48 KB a kernel must ask for it

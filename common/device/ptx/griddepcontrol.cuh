@@ -1,10 +1,10 @@
 // Dependent launches: a kernel begins while the one before it still runs, and waits for it.
 //
-// runtime::LaunchConfig::dependent lets a launch begin before the launch before it has ended: when all of that one's blocks have
-// come to griddepcontrol_launch_dependents(), or have ended. This is a hint, and no memory comes with it.
+// runtime::LaunchConfig::dependent lets a launch begin before the launch before it has ended: when all of that one's blocks
+// have come to griddepcontrol_launch_dependents(), or have ended. This is a hint, and no memory comes with it.
 //
-// griddepcontrol_wait() waits until the launch before has ended, and sees all that it stored. Before the wait a thread may touch
-// only memory that no launch before it writes, and store only where none reads. A thread that has not waited itself comes
+// griddepcontrol_wait() waits until the launch before has ended, and sees all that it stored. Before the wait a thread may
+// touch only memory that no launch before it writes, and store only where none reads. A thread that has not waited itself comes
 // behind another one's wait by a barrier. A kernel in which no thread waits leaves its successor no way to wait for the
 // launches before it.
 //
