@@ -31,10 +31,10 @@ __global__ void __launch_bounds__(tile_threads, 2) backward_tuned_64(Shape shape
                                                                      Heads<T> dk,     // [batch, kv_heads, seq_k, dim]
                                                                      Heads<T> dv) {   // [batch, kv_heads, seq_k, dim]
   auto& smem = device::shared_storage<Keys32Smem<T, dim>>();
+  TunedKeysWarp<T, dim, Shape> warp(smem);
   const int first_key = blockIdx.x * wide_keys, kv_head = blockIdx.y, batch = blockIdx.z;
   const float scale_log2 = shape.scale * device::log2_e;
   const QueryTiles tiles = query_tiles(shape, first_key, wide_keys, tile_rows);
-  TunedKeysWarp<T, dim, Shape> warp(smem);
 
   // ---- prologue: K, V and the first tile ----
   TileOfHead next = first_tile(shape, tiles, kv_head);  // the tile that is copied next
