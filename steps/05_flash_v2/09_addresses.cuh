@@ -48,9 +48,6 @@ __device__ void add_values(float (&acc)[dim / 8][4], const float (&s)[keys / 8][
   }
 }
 
-// Rows lie at most most_row_stride elements apart, so that 32 bits count the bytes between two rows of a thread's copies. The
-// host refuses others by name.
-
 // Grid: x over tiles of queries, y over heads, z over the batch. Blocks of tile_threads.
 template <class T, int dim>
 __global__ void __launch_bounds__(tile_threads) flash_addresses(AttentionShape shape,

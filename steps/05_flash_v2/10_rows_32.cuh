@@ -56,19 +56,19 @@ __global__ void __launch_bounds__(tile_threads, 2) flash_rows_32(AttentionShape 
   // ---- main loop: this, for each tile of keys ----
   const auto attend_tile = [&](int j, auto masked) {
     auto& stage = smem.stage[stage_index];
-    auto& next = smem.stage[stage_index ^ 1];
+    auto& next_stage = smem.stage[stage_index ^ 1];
     ptx::cp_async_wait_group<0>();   // this thread's part of the tile has come, and of Q
     guard.barrier<masked>(stage.v);  // __syncthreads(), with a vote on NaNs in V where keys are masked
     // So has everyone's; and everyone has read the other stage: it is filled next.
     if (j == tiles.end - 1) warp.keep_q(smem.q, warp_row);
-    if (j > tiles.begin) next_tile.load(next);
+    if (j > tiles.begin) next_tile.load(next_stage);
     ptx::cp_async_commit_group();
     stage_index ^= 1;
     next_tile.move(-1);
 
     // S = Q K^T
     float s[slices][keys / 8][4] = {};
-    scores<T, Tile>(s, warp, smem.q, warp_row, stage.k);
+    scores<T, Tile>(s, warp, smem.q, warp_row, stage.k, [](int) {});
     if constexpr (masked) mask_slices(s, shape, tile.first + warp_row, j * keys);
       // row maximum, P = exp2(S - m), rescale
 #pragma unroll

@@ -51,25 +51,25 @@ __global__ void __launch_bounds__(tile_threads, 2) flash_lazy_rescale(AttentionS
   SoftmaxState states[slices][2];
 #pragma unroll
   for (int s = 0; s < slices; ++s) states[s][0] = states[s][1] = {lowest, 0.0f};
-  float to_base_2 = 1.0f;  // what scores are multiplied by: scale_log2, or 1 where some m is beyond fma_limit, as `lowest` is
+  float to_base_2 = 1;           // as lazy_rescale leaves it where some m is beyond fma_limit: all m begin there
   NanGuard<tile_threads> guard;  // keeps NaNs in V from rows that do not see them
   int stage_index = 0;           // of this tile
   // ---- main loop: this, for each tile of keys ----
   const auto attend_tile = [&](int j, auto masked) {
     auto& stage = smem.stage[stage_index];
-    auto& next = smem.stage[stage_index ^ 1];
+    auto& next_stage = smem.stage[stage_index ^ 1];
     ptx::cp_async_wait_group<0>();   // this thread's part of the tile has come, and of Q
     guard.barrier<masked>(stage.v);  // __syncthreads(), with a vote on NaNs in V where keys are masked
     // So has everyone's; and everyone has read the other stage: it is filled next.
     if (j == tiles.end - 1) warp.keep_q(smem.q, warp_row);
-    if (j > tiles.begin) next_tile.load(next);
+    if (j > tiles.begin) next_tile.load(next_stage);
     ptx::cp_async_commit_group();
     stage_index ^= 1;
     next_tile.move(-1);
 
     // S = Q K^T
     float s[slices][keys / 8][4] = {};
-    scores<T, Tile>(s, warp, smem.q, warp_row, stage.k);
+    scores<T, Tile>(s, warp, smem.q, warp_row, stage.k, [](int) {});
     if constexpr (masked) mask_slices(s, shape, tile.first + warp_row, j * keys);
     // row maximum; rescale where it has grown too far
     lazy_rescale(s, scale_log2, to_base_2, states, acc);

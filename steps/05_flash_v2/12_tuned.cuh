@@ -56,12 +56,12 @@ __global__ void __launch_bounds__(tile_threads, 2) flash_tuned(typename Tile::Sh
   for (int s = 0; s < slices; ++s) states[s][0] = states[s][1] = {lowest, 0.0f};
   WarpOperands<T, Tile> warp;
   NanGuard<tile_threads> guard;  // keeps NaNs in V from rows that do not see them
-  float to_base_2 = 1;  // what scores are multiplied by: scale_log2, or 1 where some m is beyond fma_limit, as `lowest` is
-  int stage_index = 0;  // of this tile
+  float to_base_2 = 1;           // as lazy_rescale leaves it where some m is beyond fma_limit: all m begin there
+  int stage_index = 0;           // of this tile
   // ---- main loop: this, for each tile of keys ----
   const auto attend_tile = [&](int j, auto masked) {
     auto& stage = smem.stage[stage_index];
-    auto& next = smem.stage[stage_index ^ 1];
+    auto& next_stage = smem.stage[stage_index ^ 1];
     ptx::cp_async_wait_group<0>();   // this thread's part of the tile has come, and of Q
     guard.barrier<masked>(stage.v);  // __syncthreads(), with a vote on NaNs in V where keys are masked
     // Behind this barrier everyone's part has come; and everyone has read the other stage, which is filled next.
@@ -72,7 +72,8 @@ __global__ void __launch_bounds__(tile_threads, 2) flash_tuned(typename Tile::Sh
     // [doc: tuned_scores]
     float s[Tile::slices][Tile::keys / 8][4] = {};
     scores<T, Tile>(s, warp, smem.q, warp_row, stage.k, [&](int step) {
-      if (j > tiles.begin) next_tile.load(next, copies_before<Tile>(step), copies_before<Tile>(step + 1));
+      if (j == tiles.begin) return;
+      next_tile.load(next_stage, copies_before<Tile>(step), copies_before<Tile>(step + 1));
     });
     // [/doc: tuned_scores]
     stage_index ^= 1;

@@ -31,10 +31,10 @@ __global__ void __launch_bounds__(tile_threads, 2) backward_tuned_64(Shape shape
                                                                      Heads<T> dk,     // [batch, kv_heads, seq_k, dim]
                                                                      Heads<T> dv) {   // [batch, kv_heads, seq_k, dim]
   auto& smem = device::shared_storage<Keys32Smem<T, dim>>();
+  TunedKeysWarp<T, dim, Shape> warp(smem);
   const int first_key = blockIdx.x * wide_keys, kv_head = blockIdx.y, batch = blockIdx.z;
   const float scale_log2 = shape.scale * device::log2_e;
   const QueryTiles tiles = query_tiles(shape, first_key, wide_keys, tile_rows);
-  TunedKeysWarp<T, dim, Shape> warp(smem);
 
   // ---- prologue: K, V and the first tile ----
   TileOfHead next = first_tile(shape, tiles, kv_head);  // the tile that is copied next
@@ -57,8 +57,8 @@ __global__ void __launch_bounds__(tile_threads, 2) backward_tuned_64(Shape shape
 #pragma unroll
     for (int part = 0; part < tile_rows; part += part_rows) {
       const int query = tile * tile_rows + part;
-      KeysScores p = {}, dp;
-      KeysOperands ds;
+      KeysScores p = {}, acc_dp;
+      KeysOperands ds_frag;
       // S^T = K Q^T, and the copies; P = exp2(S - LSE); dV += P^T dO
       warp.scores(p, stage.q, part, [&](int step) {
         if (part == 0) copies.copy_share(next_stage.q, next_stage.d_o, next, step, dim / 16);
@@ -69,10 +69,10 @@ __global__ void __launch_bounds__(tile_threads, 2) backward_tuned_64(Shape shape
       drop(p, shape, batch, head, query, first_key + warp.key);
       warp.add_dv(p, stage.d_o, part);
       // dP^T - D = V dO^T - D; dS = P (dP - D); dK += dS^T Q
-      warp.dp(dp, stage.d_o, part, stage.minus_delta);
-      warp.ds(ds, dp, p, shape, &stage.minus_delta[part]);
-      if constexpr (with_dq) store_slices(smem.ds[stage_index], warp.key, part, ds);
-      warp.add_dk(ds, stage.q, part);
+      warp.dp(acc_dp, stage.d_o, part, stage.minus_delta);
+      warp.ds(ds_frag, acc_dp, p, shape, &stage.minus_delta[part]);
+      if constexpr (with_dq) store_slices(smem.ds[stage_index], warp.key, part, ds_frag);
+      warp.add_dk(ds_frag, stage.q, part);
     }
     // [/doc: products_of_a_tile]
     ptx::cp_async_commit_group();

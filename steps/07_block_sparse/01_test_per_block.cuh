@@ -34,11 +34,11 @@ __global__ void __launch_bounds__(tile_threads, 2) sparse_test_per_block(typenam
   };
   Attend<T, Tile, false> a(shape, {0, 0}, tile, k, v);
   const int first = live_up_to(states.tiles.end - 1);
-  if (first >= 0) a.begin(tile, q, k, v, first, nothing_else);
+  if (first >= 0) a.begin(tile, q, k, v, first, [](int) {});
 #pragma unroll 1
   for (int j = first; j >= 0;) {
     const int next = live_up_to(j - 1);
-    a.attend(j, next, next >= 0, std::true_type{}, nothing_else);
+    a.attend(j, next, next >= 0, std::true_type{}, [](int) {});
     j = next;
   }
   // [/doc: test_per_block]

@@ -25,11 +25,11 @@ __global__ void __launch_bounds__(tile_threads, 2) sparse_list(typename Tile::Sh
   const TileList list = load_list(&plan.lists[row_of(shape, tile)]);
   const int* tiles = plan.tiles + list.first;
   Attend<T, Tile, false> a(shape, {0, 0}, tile, k, v);
-  if (list.count() > 0) a.begin(tile, q, k, v, tiles[0], nothing_else);
+  if (list.count() > 0) a.begin(tile, q, k, v, tiles[0], [](int) {});
 #pragma unroll 1
   for (int n = 0; n < list.count(); ++n) {
     const int next = n + 1 < list.count() ? tiles[n + 1] : -1;
-    a.attend(tiles[n], next, next >= 0, std::true_type{}, nothing_else);
+    a.attend(tiles[n], next, next >= 0, std::true_type{}, [](int) {});
   }
   // [/doc: walk_a_list]
   a.finish(

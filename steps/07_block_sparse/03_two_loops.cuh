@@ -24,12 +24,12 @@ __global__ void __launch_bounds__(tile_threads, 2) sparse_two_loops(typename Til
   const TileList list = load_list(&plan.lists[row_of(shape, tile)]);
   const int* tiles = plan.tiles + list.first;
   Attend<T, Tile, false> a(shape, {0, 0}, tile, k, v);
-  if (list.count() > 0) a.begin(tile, q, k, v, tiles[0], nothing_else);
+  if (list.count() > 0) a.begin(tile, q, k, v, tiles[0], [](int) {});
   // [doc: three_loops]
   int n = 0;
   const auto attend_tile = [&](auto masked) {
     const int next = n + 1 < list.count() ? tiles[n + 1] : -1;
-    a.attend(tiles[n], next, next >= 0, masked, nothing_else);
+    a.attend(tiles[n], next, next >= 0, masked, [](int) {});
     ++n;
   };
 #pragma unroll 1

@@ -58,8 +58,8 @@ __global__ void __launch_bounds__(tile_threads, 2) sparse_backward_64(Shape shap
 #pragma unroll
     for (int part = 0; part < tile_rows; part += part_rows) {
       const int query = tile * tile_rows + part;
-      KeysScores p = {}, dp;
-      KeysOperands ds;
+      KeysScores p = {}, acc_dp;
+      KeysOperands ds_frag;
       // S^T = K Q^T, and the copies; P = exp2(S - LSE); dV += P^T dO
       warp.scores(p, stage.q, part, [&](int step) {
         if (part == 0) copies.copy_share(next_stage.q, next_stage.d_o, walk.next, step, dim / 16);
@@ -71,10 +71,10 @@ __global__ void __launch_bounds__(tile_threads, 2) sparse_backward_64(Shape shap
       drop(p, shape, batch, head, query, first_key + warp.key);
       warp.add_dv(p, stage.d_o, part);
       // dP^T - D = V dO^T - D; dS = P (dP - D); dK += dS^T Q
-      warp.dp(dp, stage.d_o, part, stage.minus_delta);
-      warp.ds(ds, dp, p, shape, &stage.minus_delta[part]);
-      store_slices(smem.ds[stage_index], warp.key, part, ds);
-      warp.add_dk(ds, stage.q, part);
+      warp.dp(acc_dp, stage.d_o, part, stage.minus_delta);
+      warp.ds(ds_frag, acc_dp, p, shape, &stage.minus_delta[part]);
+      store_slices(smem.ds[stage_index], warp.key, part, ds_frag);
+      warp.add_dk(ds_frag, stage.q, part);
     }
     walk.copy_entry(smem.after[stage_index ^ 1]);
     ptx::cp_async_commit_group();

@@ -68,23 +68,23 @@ struct TunedKeysWarp : KeysWarp<T, dim, true> {
     multiply_kept(acc_dv, operands, d_o, part);
   }
   // dP^T - D = V dO^T - D; with dropout dP^T
-  __device__ void dp(KeysScores& dp, const Tile<T, tile_rows, dim>& d_o, int part, const float* minus_delta) const {
-    if constexpr (drops) zero(dp);
-    multiply_rows(dp, smem.v, key, d_o, part, drops ? nullptr : minus_delta, [](int) {});
+  __device__ void dp(KeysScores& acc_dp, const Tile<T, tile_rows, dim>& d_o, int part, const float* minus_delta) const {
+    if constexpr (drops) zero(acc_dp);
+    multiply_rows(acc_dp, smem.v, key, d_o, part, drops ? nullptr : minus_delta, [](int) {});
   }
   // dS = P (dP - D)
-  __device__ void ds(KeysOperands& ds, KeysScores& dp, const KeysScores& p, const Shape& shape,
+  __device__ void ds(KeysOperands& ds_frag, KeysScores& acc_dp, const KeysScores& p, const Shape& shape,
                      const float* minus_delta) const {
     if constexpr (drops) {
-      times_with_dropout(dp, p, minus_delta, shape.dropout.factor());
+      times_with_dropout(acc_dp, p, minus_delta, shape.dropout.factor());
     } else {
-      times(dp, p);
+      times(acc_dp, p);
     }
-    pack_slices<T>(ds, dp);
+    pack_slices<T>(ds_frag, acc_dp);
   }
   // dK += dS^T Q
-  __device__ void add_dk(const KeysOperands& ds, const Tile<T, tile_rows, dim>& q, int part) {
-    multiply_kept(acc_dk, ds, q, part);
+  __device__ void add_dk(const KeysOperands& ds_frag, const Tile<T, tile_rows, dim>& q, int part) {
+    multiply_kept(acc_dk, ds_frag, q, part);
   }
 };
 

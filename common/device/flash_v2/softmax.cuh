@@ -49,7 +49,7 @@ __device__ inline void round_products(float (&s)[frags][4], int r, float scale_l
 
 // Of 05_flash_v2/11_lazy_rescale.cuh: m may be below a row's maximum.
 constexpr float tolerance = 8.0f;   // base 2: how far a row's maximum may be above m
-constexpr float lowest = -FLT_MAX;  // where m begins
+constexpr float lowest = -FLT_MAX;  // where m begins: beyond fma_limit, so to_base_2 begins at 1
 
 // Of 05_flash_v2/11_lazy_rescale.cuh: moves m of the rows whose maximum is too far above it, and brings l and O's accumulator
 // to the new m. All lanes of the warp make the call. to_base_2 is scale_log2 if the products may stay unrounded, or 1 if they

@@ -34,7 +34,7 @@ using device::to_float;
 constexpr int chunk = 8;  // elements of 16 bits in 16 bytes, what one access moves
 constexpr unsigned all_lanes = ~0u;
 
-// Of the rungs from `tensor_cores` on, if they do not say another.
+// Of the rungs from `tensor_cores` on. From `rows_32` on a Tile has its own rows and keys (tuned_tile.cuh).
 constexpr int tile_rows = 64;  // queries of a block
 constexpr int tile_keys = 64;
 constexpr int tile_threads = 128;

@@ -73,13 +73,10 @@ struct WarpOperands : LaneRows<T, Tile::dim> {
 };
 
 // S = Q Kᵀ of a tile; between(step) stands behind the mma of 16 columns of Q and K.
-struct Nothing {
-  __device__ void operator()(int) const {}
-};
-template <class T, class Tile, class Between = Nothing>
+template <class T, class Tile, class Between>
 __device__ void scores(float (&s)[Tile::slices][Tile::keys / 8][4], WarpOperands<T, Tile>& warp,
                        const T (&q)[Tile::rows][Tile::dim], int warp_row, const T (&k)[Tile::keys][Tile::dim],
-                       const Between& between = {}) {
+                       const Between& between) {
 #pragma unroll
   for (int step = 0; step < Tile::dim / 16; ++step) {
     if (!Tile::keeps_q) warp.load_q(q, warp_row, step);
