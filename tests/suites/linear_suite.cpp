@@ -46,7 +46,7 @@ run::Outcome clean(const run::LinearVariant& variant, const Linear& shape, const
   return outcome;
 }
 
-// The four layouts, by turns. Rows of odd length are only for variants that take rows anywhere.
+// The five layouts, by turns. Rows of odd length are only for variants that take rows anywhere.
 run::Layout layout_of(int turn, const run::LinearSupport& supports) {
   const run::Layout layouts[] = {
       {}, {.gaps = true}, {.tokens_first = true}, {.gaps = true, .odd = true}, {.tokens_first = true, .gaps = true}};
