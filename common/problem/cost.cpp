@@ -125,6 +125,11 @@ KernelCost gemm_cost(const Gemm& shape, std::string kernel) {
   return {std::move(kernel), shape.flops(), shape.compulsory_bytes() - c, c};
 }
 
+KernelCost linear_cost(const Linear& shape, std::string kernel) {
+  const double c = static_cast<double>(bytes(*shape.dtype_c)) * static_cast<double>(shape.entries()) * shape.m * shape.n;
+  return {std::move(kernel), shape.flops(), shape.compulsory_bytes() - c, c};
+}
+
 KernelCost row_softmax_cost(const Softmax& shape, std::string kernel, int reads, int writes) {
   const double once = shape.compulsory_bytes() / 2;
   return {std::move(kernel), shape.flops(), reads * once, writes * once};

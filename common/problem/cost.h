@@ -7,6 +7,7 @@
 #include "common/problem/attention.h"
 #include "common/problem/backward.h"
 #include "common/problem/gemm.h"
+#include "common/problem/linear.h"
 #include "common/problem/softmax.h"
 
 namespace problem {
@@ -45,6 +46,7 @@ KernelCost backward_cost(const Backward& shape, std::string kernel, int products
 KernelCost convert_cost(const Backward& shape, std::string kernel);  // reads dQ's sums, writes dQ
 
 KernelCost gemm_cost(const Gemm& shape, std::string kernel = "gemm");  // of one kernel that reads A and B and writes C
+KernelCost linear_cost(const Linear& shape, std::string kernel);       // the same, with the bias
 
 // Of one kernel that reads x `reads` times and writes y `writes` times; 5 FLOPs an element.
 KernelCost row_softmax_cost(const Softmax& shape, std::string kernel, int reads = 1, int writes = 1);

@@ -6,6 +6,7 @@
 #include "common/problem/attention.h"
 #include "common/problem/backward.h"
 #include "common/problem/gemm.h"
+#include "common/problem/linear.h"
 #include "common/problem/softmax.h"
 #include "common/problem/splitmix.h"
 
@@ -69,13 +70,26 @@ void point_at_keys(Tensor& q, const Tensor& k, const Attention& shape, std::uint
 
 // Raises the first quarter of every row [k] by an offset, and makes the last quarter its mirror image, times a sign: what the
 // first quarter adds to a product, the last one takes away.
-void lift_and_drop(Tensor& tensor, const Gemm& shape, float offset, float sign) {
-  const std::size_t k = shape.k;
+void lift_and_drop(Tensor& tensor, Dtype dtype, float offset, float sign) {
+  const auto k = static_cast<std::size_t>(tensor.shape.back());
   for (std::size_t row = 0; row < tensor.values.size(); row += k) {
     for (std::size_t j = 0; j < k / 4; ++j) {
-      tensor.values[row + j] = round_to(shape.dtype, tensor.values[row + j] + offset);
+      tensor.values[row + j] = round_to(dtype, tensor.values[row + j] + offset);
       tensor.values[row + k - 1 - j] = sign * tensor.values[row + j];
     }
+  }
+}
+
+// The two operands of a product. A · Bᵀ has a mean of 1 and a variance of 1¼ + 4/k.
+void fill_operands(Tensor& a, Dtype a_dtype, Tensor& b, Dtype b_dtype, std::uint64_t seed, bool cancelling) {
+  const auto k = static_cast<float>(a.shape.back());
+  const float root = std::sqrt(k);
+  fill(a, stream_of(seed, 0), a_dtype, [](float x) { return x + 0.5f; });
+  // An addition before a division: no compiler can fuse the two.
+  fill(b, stream_of(seed, 1), b_dtype, [&](float x) { return (x + 2 / root) / root; });
+  if (cancelling) {
+    lift_and_drop(a, a_dtype, 8.0f, -1.0f);
+    lift_and_drop(b, b_dtype, 50.0f / k, 1.0f);
   }
 }
 
@@ -108,13 +122,18 @@ BackwardInputs make_inputs(const Backward& unresolved, std::uint64_t seed, Input
 GemmInputs make_inputs(const Gemm& unresolved, std::uint64_t seed, GemmInputKind kind) {
   const Gemm shape = resolve(unresolved);
   GemmInputs in{Tensor({shape.batch_a, shape.m, shape.k}), Tensor({shape.batch, shape.n, shape.k})};
-  const float root = std::sqrt(static_cast<float>(shape.k));
-  fill(in.a, stream_of(seed, 0), shape.dtype, [](float x) { return x + 0.5f; });
-  // An addition before a division: no compiler can fuse the two.
-  fill(in.b, stream_of(seed, 1), shape.dtype, [&](float x) { return (x + 2 / root) / root; });
-  if (kind == GemmInputKind::cancelling) {
-    lift_and_drop(in.a, shape, 8.0f, -1.0f);
-    lift_and_drop(in.b, shape, 50.0f / static_cast<float>(shape.k), 1.0f);
+  fill_operands(in.a, shape.dtype, in.b, shape.dtype, seed, kind == GemmInputKind::cancelling);
+  return in;
+}
+
+LinearInputs make_inputs(const Linear& unresolved, std::uint64_t seed, LinearInputKind kind) {
+  const Linear shape = resolve(unresolved);
+  LinearInputs in{Tensor({shape.samples, shape.channels, shape.m, shape.k}),
+                  Tensor({shape.weight_samples, shape.weight_channels, shape.n, shape.k}), std::nullopt};
+  fill_operands(in.a, *shape.dtype_a, in.b, shape.dtype, seed, kind == LinearInputKind::cancelling);
+  if (shape.bias) {
+    fill(in.bias.emplace(Tensor({shape.weight_samples, shape.weight_channels, shape.n})), stream_of(seed, 2), shape.dtype,
+         unchanged);
   }
   return in;
 }

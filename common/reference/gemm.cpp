@@ -13,11 +13,16 @@ namespace {
 constexpr int panel_cols = 8;
 constexpr int group_rows = 2;
 
+std::int64_t entries_of_b(const GemmSpec& spec) {
+  return spec.b_of.empty() ? spec.batch : *std::max_element(spec.b_of.begin(), spec.b_of.end()) + 1;
+}
+
 void require_valid(const GemmSpec& spec, std::span<const float> a, std::span<const float> b) {
   require(std::min({spec.batch, spec.m, spec.n, spec.k}) >= 1, "every extent must be ≥ 1");
   require(spec.batch_a == 1 || spec.batch_a == spec.batch, "batch_a must be 1 or batch");
   require_size(a, std::int64_t{spec.batch_a} * spec.m * spec.k, "a");
-  require_size(b, std::int64_t{spec.batch} * spec.n * spec.k, "b");
+  require(spec.b_of.empty() || std::ssize(spec.b_of) == spec.batch, "b_of must name an entry of B for each batch entry");
+  require_size(b, entries_of_b(spec) * spec.n * spec.k, "b");
 }
 
 // Where the row of A lies that a row of C is made from.
@@ -42,9 +47,9 @@ void multiply_columns(const GemmSpec& spec, const GemmRows& rows, std::int64_t b
   const std::int64_t k = spec.k;
   const int cols = std::min(panel_cols, spec.n - first_col);
   std::vector<Real> panel(k * panel_cols, Real{0});
-  const std::int64_t batch = rows[begin] / spec.m;
+  const std::int64_t b_entry = spec.b_entry(rows[begin] / spec.m);
   for (int j = 0; j < cols; ++j) {
-    const float* b_row = &b[(batch * spec.n + first_col + j) * k];
+    const float* b_row = &b[(b_entry * spec.n + first_col + j) * k];
     for (std::int64_t d = 0; d < k; ++d) panel[d * panel_cols + j] = static_cast<Real>(b_row[d]);
   }
   for (std::int64_t r = begin; r < end; r += group_rows) {
@@ -110,7 +115,7 @@ ProductRounding product_rounding(const GemmSpec& spec, const GemmRows& rows, std
   require_valid(spec, a, b);
   const std::size_t elements = rows.size() * spec.n;
   require_size(truth, std::ssize(rows) * spec.n, "truth");
-  std::vector<double> b_norms(std::int64_t{spec.batch} * spec.n);
+  std::vector<double> b_norms(entries_of_b(spec) * spec.n);
   parallel_for(std::ssize(b_norms), [&](std::int64_t j) { b_norms[j] = norm(&b[j * spec.k], spec.k); });
   ProductRounding result{std::vector<double>(elements), std::vector<double>(elements), std::vector<std::uint8_t>(elements)};
   parallel_for(std::ssize(rows), [&](std::int64_t r) {
@@ -122,7 +127,7 @@ ProductRounding product_rounding(const GemmSpec& spec, const GemmRows& rows, std
     }
     for (int j = 0; j < spec.n; ++j) {
       const std::int64_t at = r * spec.n + j;
-      const double norms = a_norm * b_norms[rows[r] / spec.m * spec.n + j];
+      const double norms = a_norm * b_norms[spec.b_entry(rows[r] / spec.m) * spec.n + j];
       result.size[at] = std::max(std::abs(truth[at]), std::min(norms / std::sqrt(spec.k), largest));
       result.sum[at] = 0.5 * std::sqrt(spec.k) * fp32_unit * norms;
       result.may_overflow[at] = norms >= std::numeric_limits<float>::max();

@@ -17,6 +17,10 @@ struct GemmSpec {
   int m = 1;
   int n = 1;
   int k = 1;
+  // The entry of B that each batch entry of C meets, [batch]; none: B has an entry for each.
+  std::vector<std::int64_t> b_of = {};
+
+  std::int64_t b_entry(std::int64_t entry) const { return b_of.empty() ? entry : b_of[entry]; }
 };
 
 // Rows of C are numbered through all batch entries: batch entry · m + row.
@@ -27,8 +31,8 @@ GemmRows all_rows(const GemmSpec& spec);
 // per_batch rows of every batch entry, in order (sample.h says which); all where there are no more.
 GemmRows sample_rows(const GemmSpec& spec, int per_batch = 64, std::uint64_t seed = 1);
 
-// C [rows, n], from a [batch_a, m, k] and b [batch, n, k]: in double, and as an honest implementation in the kernel's dtype
-// gets it: summed in fp32 in the order of k, then rounded.
+// C [rows, n], from a [batch_a, m, k] and b [entries of B, n, k]: in double, and as an honest implementation in the kernel's
+// dtype gets it: summed in fp32 in the order of k, then rounded.
 std::vector<double> product(const GemmSpec& spec, const GemmRows& rows, std::span<const float> a, std::span<const float> b);
 std::vector<float> product_baseline(const GemmSpec& spec, const GemmRows& rows, std::span<const float> a,
                                     std::span<const float> b, Round round = keep_fp32);

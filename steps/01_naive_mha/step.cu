@@ -140,7 +140,7 @@ std::vector<run::Estimate> estimates(const Attention& a) {
   return estimates;
 }
 
-void launch_linear(const run::LinearLaunch& l) {
+void launch_linear(const run::ProjectionLaunch& l) {
   launch(linear, {.grid = grid_over(std::int64_t{l.rows} * l.out, 1, 1), .block = threads}, l.rows, l.in, l.out, l.x, l.weight,
          l.bias, l.y);
 }

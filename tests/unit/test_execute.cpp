@@ -335,7 +335,7 @@ TEST_CASE("without a check there is one run and no verdict") {
 
 TEST_CASE("a layer runs on parts of one array, and each stage is judged") {
   run::AttentionStep step;
-  step.linear = [](const run::LinearLaunch& l) {
+  step.linear = [](const run::ProjectionLaunch& l) {
     for (int row = 0; row < l.rows; ++row) {
       for (int o = 0; o < l.out; ++o) {
         float sum = 0;
@@ -366,7 +366,7 @@ TEST_CASE("a layer runs on parts of one array, and each stage is judged") {
   CHECK_FALSE(std::isnan(result.output("y").values[24 * 4]));
   run::AttentionStep hiding = step;  // a NaN of y that is missing, and one too many
   for (const auto& [element, value] : {std::pair(24 * 5 + 3, 1.0f), std::pair(24 * 4 + 3, NAN)}) {
-    hiding.linear = [&, at = element, to = value](const run::LinearLaunch& l) {
+    hiding.linear = [&, at = element, to = value](const run::ProjectionLaunch& l) {
       step.linear(l);
       if (l.out == 24) l.y[at] = to;
     };
@@ -384,7 +384,7 @@ TEST_CASE("a layer runs on parts of one array, and each stage is judged") {
   in.out_proj_bias.values[0] = 0;
 
   run::AttentionStep wrong = step;
-  wrong.linear = [&](const run::LinearLaunch& l) {
+  wrong.linear = [&](const run::ProjectionLaunch& l) {
     step.linear(l);
     l.y[7] += 1e-3f;
   };

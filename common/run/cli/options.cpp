@@ -154,12 +154,12 @@ void add_seed(CLI::App& app, const std::string& flag, const std::function<void(s
   app.add_option_function<std::string>(flag, parse, help)->type_name("N");
 }
 
-void add_dtype(CLI::App& app, std::optional<problem::Dtype>& value) {
-  const auto parse = [&value](const std::string& text) {
+void add_dtype(CLI::App& app, std::optional<problem::Dtype>& value, const std::string& flag, const std::string& help) {
+  const auto parse = [flag, &value](const std::string& text) {
     value = problem::dtype_from_name(text);
-    if (!value) throw InputError("--dtype: '" + text + "' is unknown; fp32, fp16 or bf16");
+    if (!value) throw InputError(flag + ": '" + text + "' is unknown; fp32, fp16 or bf16");
   };
-  app.add_option_function<std::string>("--dtype", parse, "fp32, fp16 or bf16 (default: the step's)")->type_name("TYPE");
+  app.add_option_function<std::string>(flag, parse, help)->type_name("TYPE");
 }
 
 void require_consistent(const CLI::App& app, const CommonOptions& options) {

@@ -59,7 +59,8 @@ void add_whole_number(CLI::App& app, const std::string& flag, const std::functio
 void add_whole_number(CLI::App& app, const std::string& flag, std::optional<int>& value, int least, const std::string& help);
 void add_number(CLI::App& app, const std::string& flag, const std::function<void(float)>& take, const std::string& help);
 void add_seed(CLI::App& app, const std::string& flag, const std::function<void(std::uint64_t)>& take, const std::string& help);
-void add_dtype(CLI::App& app, std::optional<problem::Dtype>& value);
+void add_dtype(CLI::App& app, std::optional<problem::Dtype>& value, const std::string& flag = "--dtype",
+               const std::string& help = "fp32, fp16 or bf16 (default: the step's)");
 
 // What can be said before any work is done. Throws InputError for flags that this build refuses or that exclude each other,
 // and for output folders and files that could not be written.

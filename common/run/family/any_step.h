@@ -6,12 +6,13 @@
 #include "common/run/family/attention.h"
 #include "common/run/family/backward.h"
 #include "common/run/family/gemm.h"
+#include "common/run/family/linear.h"
 #include "common/run/family/softmax.h"
 
 namespace run {
 
 // A family has its header above, and its steps here.
-using AnyStep = std::variant<const AttentionStep*, const GemmStep*, const SoftmaxStep*, const BackwardStep*>;
+using AnyStep = std::variant<const AttentionStep*, const GemmStep*, const LinearStep*, const SoftmaxStep*, const BackwardStep*>;
 
 AnyStep this_step();
 

@@ -243,8 +243,8 @@ Program layer_program(const AttentionStep& step, const AttentionVariant& variant
     require_supported(variant, attention);
     const auto get = [&](const char* name) { return on_device.get<float>(name); };
     const int rows = static_cast<int>(tokens), e = static_cast<int>(width);
-    const LinearLaunch in{rows, e, 3 * e, get("x"), get("in_proj_weight"), get("in_proj_bias"), get("qkv")};
-    const LinearLaunch out{rows, e, e, get("o"), get("out_proj_weight"), get("out_proj_bias"), get("y")};
+    const ProjectionLaunch in{rows, e, 3 * e, get("x"), get("in_proj_weight"), get("in_proj_bias"), get("qkv")};
+    const ProjectionLaunch out{rows, e, e, get("o"), get("out_proj_weight"), get("out_proj_bias"), get("y")};
     return {.plan = nullptr, .launch = [&step, &variant, attention, in, out] {
               step.linear(in);
               variant.launch(attention);

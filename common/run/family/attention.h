@@ -112,7 +112,7 @@ std::vector<OneVariant> limited(std::vector<OneVariant> variants,
 }
 
 // y[row][o] = Σ_i x[row][i] · weight[o][i] + bias[o], fp32, in device memory.
-struct LinearLaunch {
+struct ProjectionLaunch {
   int rows, in, out;
   const float* x;       // [rows, in]
   const float* weight;  // [out, in]
@@ -123,8 +123,8 @@ struct LinearLaunch {
 struct BackwardStep;
 
 struct AttentionStep : Step<AttentionFamily> {
-  std::function<void(const LinearLaunch&)> linear = {};  // set by steps that carry the whole layer (--layer)
-  const BackwardStep* backward = nullptr;                // set by steps whose executable has both passes (--backward)
+  std::function<void(const ProjectionLaunch&)> linear = {};  // set by steps that carry the whole layer (--layer)
+  const BackwardStep* backward = nullptr;                    // set by steps whose executable has both passes (--backward)
 };
 
 // A whole self-attention layer, in fp32, around a variant: qkv = x · in_projᵀ + bias, attention on its three parts, and

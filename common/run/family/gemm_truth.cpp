@@ -1,9 +1,9 @@
 #include "common/run/family/gemm_truth.h"
 
 #include <algorithm>
-#include <cmath>
 
 #include "common/run/family/baseline_rounding.h"
+#include "common/run/family/ordinary_rows.h"
 
 namespace run {
 namespace {
@@ -12,17 +12,6 @@ using check::RowRule;
 
 // Comparing all rows costs about this many FLOPs twice, in double and in fp32.
 constexpr double most_flops_for_all_rows = 5e9;
-
-// Of a [..., cols] tensor: which rows are finite, and so small that no product of two overflows the dtype.
-std::vector<bool> ordinary_rows(const problem::Tensor& tensor, problem::Dtype dtype) {
-  const std::int64_t cols = tensor.shape.back();
-  const double limit = (dtype == problem::Dtype::fp16 ? 0x1p7 : 0x1p63) / std::sqrt(cols);
-  std::vector<bool> ordinary;
-  for (auto row = tensor.values.begin(); row != tensor.values.end(); row += cols) {
-    ordinary.push_back(std::all_of(row, row + cols, [&](float x) { return std::abs(x) < limit; }));
-  }
-  return ordinary;
-}
 
 }  // namespace
 

@@ -1,0 +1,91 @@
+// What a linear layer computes at inference: C = activation(A · Bᵀ + bias). A holds a few tokens [m, k], B the weights [n, k],
+// C [m, n]; all rows lie with their columns contiguous. A batch has two levels, samples and channels. Several entries of tokens
+// may share a matrix of weights, as query heads share a key/value head.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "common/problem/dtype.h"
+#include "common/problem/tensor.h"
+
+namespace problem {
+
+// gelu is exact, x · ½(1 + erf(x / √2)), as PyTorch's is by default; silu is x / (1 + e⁻ˣ).
+enum class Activation { none, relu, gelu, silu };
+inline constexpr std::array<std::string_view, 4> activation_names = {"none", "relu", "gelu", "silu"};
+std::string_view activation_name(Activation activation);
+std::optional<Activation> activation_from_name(std::string_view name);
+
+struct Linear {
+  int samples = 1;
+  int channels = 1;
+  int weight_samples = 0;   // sample s meets the weights of sample s / (samples / weight_samples); 0: as many as samples
+  int weight_channels = 0;  // the same for channels
+  int m = 1;
+  int n = 1;
+  int k = 1;
+  int lda = 0;                               // elements from one row of A to the next, k or more; 0: k
+  int ldb = 0;                               // of B, the same
+  int ldc = 0;                               // of C, n or more; 0: n
+  Dtype dtype = Dtype::fp16;                 // of B and of the bias: fp16 or bf16; sums are fp32
+  std::optional<Dtype> dtype_a = {};         // of A: dtype, or fp32, whose values are rounded to dtype; none: dtype
+  std::optional<Dtype> dtype_c = {};         // none: dtype
+  Activation activation = Activation::none;  // of each element of C, before it is rounded
+  bool bias = false;                         // n numbers for each matrix of weights
+
+  std::int64_t entries() const { return std::int64_t{samples} * channels; }
+  std::int64_t weight_entries() const { return std::int64_t{weight_samples} * weight_channels; }
+  // The matrix of weights, of weight_entries(), that an entry of tokens meets.
+  std::int64_t weights_of(std::int64_t entry) const;
+
+  double flops() const;             // 2 · m · n · k of each entry
+  double compulsory_bytes() const;  // A, B and the bias read once, C written once; without what lies between rows
+  bool operator==(const Linear&) const = default;
+};
+
+// The fields that are whole numbers, a row each: the flag (with - for each _), its help, the key in JSON and what is printed
+// follow from the row.
+struct LinearField {
+  std::string_view name;
+  int Linear::*value;
+  const char* help;
+};
+inline constexpr LinearField linear_fields[] = {
+    {"samples", &Linear::samples, "batch entries, the outer level"},
+    {"channels", &Linear::channels, "batch entries in a sample, the inner level"},
+    {"weight_samples", &Linear::weight_samples, "samples of the weights, which divide samples (default: as many)"},
+    {"weight_channels", &Linear::weight_channels, "channels of the weights, which divide channels (default: as many)"},
+    {"m", &Linear::m, "tokens: rows of A and of C"},
+    {"n", &Linear::n, "rows of the weights B, columns of C"},
+    {"k", &Linear::k, "columns of A and of B: C = A · Bᵀ"},
+    {"lda", &Linear::lda, "elements from one row of A to the next (default: k)"},
+    {"ldb", &Linear::ldb, "of B (default: k)"},
+    {"ldc", &Linear::ldc, "of C (default: n)"},
+};
+
+// Fills in what is 0 or nothing. Throws std::invalid_argument, naming the field, where one is out of range; then no product of
+// extents overflows a std::int64_t, not even in bytes.
+Linear resolve(Linear shape);
+
+// "samples 1, channels 8, weight_samples 1, …, ldc 64, tokens fp32, weights fp16, C bf16, bias, gelu"
+std::string to_string(const Linear& shape);
+
+struct LinearInputs {
+  Tensor a;                    // [samples, channels, m, k]
+  Tensor b;                    // [weight_samples, weight_channels, n, k]
+  std::optional<Tensor> bias;  // [weight_samples, weight_channels, n]
+};
+
+enum class LinearInputKind {
+  normal,      // A · Bᵀ has a mean of 1 and a variance of 1¼ + 4/k, as a matrix product's inputs; the bias is N(0, 1)
+  cancelling,  // the first quarter of k adds about 100, the last one takes it away: a 16-bit accumulator shows, even in bf16
+};
+
+// The same values on every machine and compiler (counter-based generator); A rounded to dtype_a, the others to dtype.
+LinearInputs make_inputs(const Linear& shape, std::uint64_t seed, LinearInputKind kind = LinearInputKind::normal);
+
+}  // namespace problem

@@ -1,0 +1,76 @@
+// Step 08, host side: what the step offers, sizes, launches.
+#include "common/run/family/any_step.h"
+#include "steps/08_few_tokens/01_thread_per_row.cuh"
+#include "steps/08_few_tokens/02_warp_per_row.cuh"
+#include "steps/08_few_tokens/chunk.cuh"
+#include "steps/08_few_tokens/host.h"
+#include "steps/08_few_tokens/launches.h"
+
+namespace {
+
+using namespace few_tokens;
+using problem::Dtype;
+using problem::Linear;
+using run::LinearLaunch;
+using run::LinearSupport;
+using run::LinearVariant;
+
+void launch_thread_per_row(const LinearLaunch& l) {
+  launch_for_types(l, grid_of(l.shape, thread_rows), thread_rows,
+                   []<class W, class A, int TOK>(W, A, device::Constant<TOK>) { return thread_per_row<W, A, TOK>; });
+}
+
+void launch_warp_per_row(const LinearLaunch& l) {
+  launch_for_types(l, grid_of(l.shape, warp_rows), 32 * warp_rows,
+                   []<class W, class A, int TOK>(W, A, device::Constant<TOK>) { return warp_per_row<W, A, TOK>; });
+}
+
+auto cost_of(const char* kernel) {
+  return [kernel](const Linear& g) { return std::vector{problem::linear_cost(g, kernel)}; };
+}
+
+const LinearSupport any_rows = {.max_m = most_tokens};
+const LinearSupport chunks = {.max_m = most_tokens, .k_multiple = chunk, .row_bytes = 16};
+const LinearSupport one_token = {.fp32_tokens = false, .max_m = 1, .k_multiple = chunk, .row_bytes = 16};
+
+LinearVariant in_flight(std::string name, std::string idea, void (*launch)(const LinearLaunch&)) {
+  return {
+      .name = std::move(name), .idea = std::move(idea), .supports = one_token, .cost = cost_of("wide_loads"), .launch = launch};
+}
+
+const std::vector<LinearVariant> variants = {
+    {.name = "thread_per_row",
+     .idea = "one thread per row of the weights: 32 lanes read 32 rows",
+     .supports = any_rows,
+     .cost = cost_of("thread_per_row"),
+     .launch = launch_thread_per_row},
+    {.name = "warp_per_row",
+     .idea = "a warp per row, lanes on neighbouring elements: whole sectors",
+     .supports = any_rows,
+     .cost = cost_of("warp_per_row"),
+     .launch = launch_warp_per_row},
+    {.name = "wide_loads",
+     .idea = "loads of 16 bytes, four of a lane under way at a time: 32 KB an SM",
+     .supports = chunks,
+     .cost = cost_of("wide_loads"),
+     .launch = launch_wide_loads},
+    in_flight("in_flight_8k", "the same with one load of a lane under way: 8 KB an SM", launch_in_flight_8k),
+    in_flight("in_flight_16k", "the same with two: 16 KB an SM", launch_in_flight_16k),
+    in_flight("in_flight_64k", "the same with eight: 64 KB an SM", launch_in_flight_64k),
+};
+
+}  // namespace
+
+namespace few_tokens {
+
+run::AnyStep step() {
+  static const run::LinearStep step{.name = "08_few_tokens",
+                                    .question = "How fast is a linear layer when there are only a few tokens?",
+                                    .default_shape = {.m = 7, .n = 896, .k = 896},
+                                    .default_variant = "wide_loads",
+                                    .variants = variants,
+                                    .next_best = {"warp_per_row"}};
+  return &step;
+}
+
+}  // namespace few_tokens

@@ -1,0 +1,23 @@
+// Step 08 under many schedules and all completion modes.
+#include "tests/catch.h"
+#include "tests/suites/linear_suite.h"
+#include "tests/suites/tiers.h"
+
+namespace {
+
+void under_schedules(suite::Seeds seeds) {
+  const auto cases = suite::small_linear_shapes(problem::Dtype::fp16);
+  for (const run::LinearVariant& variant : run::this_step_as<run::LinearStep>().variants) {
+    suite::under_schedules(seeds, [&](std::uint64_t seed) {
+      INFO("seed " << seed);
+      CHECK(suite::passes(variant, {cases[seed % cases.size()]}, seed) == 1);
+    });
+  }
+}
+
+}  // namespace
+
+TEST_CASE("every variant is right, and none is reported, under two schedules in every completion mode") {
+  under_schedules(suite::two_seeds);
+}
+TEST_CASE("… and under three more", "[.long]") { under_schedules(suite::three_more_seeds); }
