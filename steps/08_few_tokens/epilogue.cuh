@@ -10,7 +10,7 @@ namespace few_tokens {
 enum class Activation { none, relu, gelu, silu };
 enum class OutputType { fp32, fp16, bf16 };
 
-__device__ inline float activate(Activation activation, float x) {
+__device__ __noinline__ float activate(Activation activation, float x) {
   switch (activation) {
     case Activation::relu:
       return x < 0.0f ? 0.0f : x;  // NaN stays NaN
@@ -37,7 +37,7 @@ struct Epilogue {
     if (bias != nullptr) {
       sum += to_float(load(bias + entry.weight_sample * bias_sample_stride + entry.weight_channel * bias_channel_stride + j));
     }
-    const float x = activate(activation, sum);
+    const float x = activation == Activation::none ? sum : activate(activation, sum);
     const std::int64_t at = c_rows.offset(entry.sample, entry.channel, token) + j;
     if (type == OutputType::fp32) {
       static_cast<float*>(c_rows.data)[at] = x;

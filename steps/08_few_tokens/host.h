@@ -72,9 +72,11 @@ inline dim3 grid_of(const problem::Linear& g, int rows_of_block) {
 
 template <class W, class A>
 void launch_kernel(const run::LinearLaunch& l, void (*kernel)(Shape, Matrices<const A>, Matrices<const W>, Epilogue<W>),
-                   dim3 grid, int threads) {
+                   dim3 grid, int threads, std::size_t shared_bytes = 0, unsigned cluster = 1) {
   const Operands<W, A> o = operands<W, A>(l);
-  runtime::launch(kernel, {.grid = grid, .block = static_cast<unsigned>(threads)}, o.shape, o.tokens, o.weights, o.epilogue);
+  runtime::launch(kernel,
+                  {.grid = grid, .block = static_cast<unsigned>(threads), .shared_bytes = shared_bytes, .cluster = cluster},
+                  o.shape, o.tokens, o.weights, o.epilogue);
 }
 
 // Calls f(W{}, A{}) with the types of the weights and of the tokens.

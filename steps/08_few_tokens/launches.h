@@ -1,7 +1,7 @@
-// Step 08, host side: launches that are compiled apart from step.cu.
+// Step 08, host side: launches that are compiled apart from step.cu, and the file that has each.
 #pragma once
 
-#include "common/run/family/linear.h"
+#include "steps/08_few_tokens/host.h"
 
 namespace few_tokens {
 
@@ -9,5 +9,35 @@ void launch_wide_loads(const run::LinearLaunch& l);    // wide_loads.cu
 void launch_in_flight_8k(const run::LinearLaunch& l);  // the same with other counts of slots
 void launch_in_flight_16k(const run::LinearLaunch& l);
 void launch_in_flight_64k(const run::LinearLaunch& l);
+
+// A tensor-core rung as a variant needs it.
+struct Rung {
+  void (*launch)(const run::LinearLaunch&);
+  std::size_t (*shared_bytes)(const problem::Linear&);  // of a block
+};
+
+Rung tensor_cores();  // tensor_cores.cu
+Rung row_groups();
+Rung ring();  // ring.cu
+Rung split_k();
+// Those whose instructions need compute capability 9.0.
+Rung cluster();  // cluster.sm_90.cu
+
+// How many blocks share a tile of rows in `split_k`, and the arrays of their sums.
+int splits_of(const problem::Linear& g);
+run::Arrays split_k_arrays(const problem::Linear& g);
+
+// Calls f with the columns of the mma, 8 or 16, that m tokens need, as a constant.
+template <class F>
+auto with_columns(int m, F f) {
+  return device::with_at_least<8, most_tokens>(m, f);
+}
+
+// Calls f(W{}, A{}, TOK) for a launch, TOK as a constant.
+template <class F>
+void with_mma(const problem::Linear& g, F f) {
+  with_types(g,
+             [&]<class W, class A>(W weight, A token) { with_columns(g.m, [&](auto tokens) { f(weight, token, tokens); }); });
+}
 
 }  // namespace few_tokens

@@ -43,6 +43,7 @@ struct Entry {
   int weight_sample, weight_channel;
 };
 __device__ inline Entry entry_of(const Shape& shape, std::int64_t number) {
+  if (number == 0) return {0, 0, 0, 0};  // most often the only one: no loads wait for divisions
   const int sample = static_cast<int>(number / shape.channels), channel = static_cast<int>(number % shape.channels);
   return {sample, channel, sample / shape.samples_a_matrix, channel / shape.channels_a_matrix};
 }

@@ -3,7 +3,6 @@
 #include "steps/08_few_tokens/01_thread_per_row.cuh"
 #include "steps/08_few_tokens/02_warp_per_row.cuh"
 #include "steps/08_few_tokens/chunk.cuh"
-#include "steps/08_few_tokens/host.h"
 #include "steps/08_few_tokens/launches.h"
 
 namespace {
@@ -38,6 +37,26 @@ LinearVariant in_flight(std::string name, std::string idea, void (*launch)(const
       .name = std::move(name), .idea = std::move(idea), .supports = one_token, .cost = cost_of("wide_loads"), .launch = launch};
 }
 
+LinearVariant variant(std::string name, std::string idea, const char* kernel, const Rung& rung,
+                      int compute_capability = run::least_compute_capability) {
+  return {.name = std::move(name),
+          .idea = std::move(idea),
+          .supports = chunks,
+          .compute_capability = compute_capability,
+          .shared_bytes = rung.shared_bytes,
+          .cost = cost_of(kernel),
+          .launch = rung.launch};
+}
+
+// The sums of all parts, written by one kernel and read by the other.
+std::vector<problem::KernelCost> split_k_costs(const Linear& g) {
+  const double parts = static_cast<double>(run::scratch_bytes(split_k_arrays(g)));
+  problem::KernelCost product = problem::linear_cost(g, "split_k_product");
+  const problem::KernelCost add = {"add_parts", 0, parts, product.bytes_written};
+  product.bytes_written = parts;
+  return {product, add};
+}
+
 const std::vector<LinearVariant> variants = {
     {.name = "thread_per_row",
      .idea = "one thread per row of the weights: 32 lanes read 32 rows",
@@ -57,6 +76,20 @@ const std::vector<LinearVariant> variants = {
     in_flight("in_flight_8k", "the same with one load of a lane under way: 8 KB an SM", launch_in_flight_8k),
     in_flight("in_flight_16k", "the same with two: 16 KB an SM", launch_in_flight_16k),
     in_flight("in_flight_64k", "the same with eight: 64 KB an SM", launch_in_flight_64k),
+    variant("tensor_cores", "weights straight from memory to mma fragments, k permuted alike on both sides",
+            "tensor_core_product", tensor_cores()),
+    variant("row_groups", "32 rows share the tokens' fragments; a slot is requested anew as soon as it is multiplied",
+            "row_groups_product", row_groups()),
+    variant("ring", "weights through rings in shared memory; warps split rows", "ring_product", ring()),
+    {.name = "split_k",
+     .idea = "the ring; blocks split k, a second kernel adds their sums",
+     .supports = chunks,
+     .shared_bytes = split_k().shared_bytes,
+     .scratch = split_k_arrays,
+     .cost = split_k_costs,
+     .launch = split_k().launch},
+    variant("cluster", "the ring; four blocks of a cluster split k, and add through shared memory", "cluster_product",
+            cluster(), 90),
 };
 
 }  // namespace
