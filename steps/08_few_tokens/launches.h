@@ -2,6 +2,7 @@
 #pragma once
 
 #include "steps/08_few_tokens/host.h"
+#include "steps/08_few_tokens/routing.cuh"
 
 namespace few_tokens {
 
@@ -22,6 +23,14 @@ Rung ring();  // ring.cu
 Rung split_k();
 // Those whose instructions need compute capability 9.0.
 Rung cluster();  // cluster.sm_90.cu
+
+// Of products that are routed to experts, and the arrays that they need.
+Rung experts();  // experts.cu
+Rung experts_unsorted();
+Rung experts_tiled();
+run::Arrays sums_array(const problem::Linear& g);     // of all three
+run::Arrays sorted_arrays(const problem::Linear& g);  // and the permutation, of `experts`
+run::Arrays parts_arrays(const problem::Linear& g);   // and the counts of parts, of `experts_tiled`
 
 // How many blocks share a tile of rows in `split_k`, and the arrays of their sums.
 int splits_of(const problem::Linear& g);
