@@ -11,10 +11,12 @@ namespace {
 using problem::Linear;
 using run::LinearLaunch;
 
-// Two blocks an SM, or as many as have a row.
+// Two blocks an SM, or as many as have a row. The simulator stands for an H100.
 dim3 wide_grid(const Linear& g) {
+  const runtime::Properties& device = runtime::properties();
+  const int multiprocessors = device.backend == "sim" ? 132 : device.multiprocessors;
   dim3 grid = grid_of(g, wide_warps);
-  grid.x = std::min(grid.x, static_cast<unsigned>(wide_blocks * runtime::properties().multiprocessors));
+  grid.x = std::min(grid.x, static_cast<unsigned>(wide_blocks * multiprocessors));
   return grid;
 }
 

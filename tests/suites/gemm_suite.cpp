@@ -17,7 +17,9 @@ using problem::GemmInputKind;
 using problem::GemmInputs;
 using problem::Tensor;
 
-Gemm shape_of(int m, int n, int k, problem::Dtype dtype) { return problem::resolve({.m = m, .n = n, .k = k, .dtype = dtype}); }
+Gemm shape_of(int m, int n, int k, problem::Dtype dtype) {
+  return problem::resolve(Gemm{.m = m, .n = n, .k = k, .dtype = dtype});
+}
 
 // With the least padding that makes k and the row strides multiples of what the variant takes.
 Gemm fitted(const run::GemmSupport& supports, Gemm shape) {

@@ -366,7 +366,7 @@ TEST_CASE("matrix products scaled by a million, with rows of every size and a hu
     for (const Sizes& sizes : all_sizes) {
       if (dtype == Dtype::fp16 && !sizes.fp16) continue;
       for (const int k : {1, 16, 700}) {
-        const Gemm g = problem::resolve({.m = 33, .n = 40, .k = k, .dtype = dtype});
+        const Gemm g = problem::resolve(Gemm{.m = 33, .n = 40, .k = k, .dtype = dtype});
         GemmInputs in = problem::make_inputs(g, 2);
         sizes.apply(g, in);
         for (Tensor* x : {&in.a, &in.b}) change(*x, dtype, [](float y) { return y; });
@@ -426,7 +426,7 @@ TEST_CASE("the smallest error that each rule rejects") {
   for (const Dtype dtype : dtypes) {
     for (const float factor : {1.0f, 1e3f, 1e6f}) {
       if (dtype == Dtype::fp16 && factor > 1e3f) continue;
-      const Gemm g = problem::resolve({.m = 33, .n = 40, .k = 700, .dtype = dtype});
+      const Gemm g = problem::resolve(Gemm{.m = 33, .n = 40, .k = 700, .dtype = dtype});
       GemmInputs in = problem::make_inputs(g, 2);
       change(in.b, dtype, [&](float x) { return factor * x; });
       const run::GemmTruth truth(g, in);
@@ -697,7 +697,7 @@ TEST_CASE("denormal values and outputs are compared to a few steps of the dtype"
 
 TEST_CASE("matrix products with NaN and infinities: each element is what the truth says, and the others are compared") {
   for (const Dtype dtype : dtypes) {
-    const Gemm g = problem::resolve({.m = 6, .n = 9, .k = 20, .dtype = dtype});
+    const Gemm g = problem::resolve(Gemm{.m = 6, .n = 9, .k = 20, .dtype = dtype});
     GemmInputs in = problem::make_inputs(g, 3);
     const auto a = [&](int i, int d) -> float& { return in.a.values[i * g.k + d]; };
     const auto b = [&](int j, int d) -> float& { return in.b.values[j * g.k + d]; };
@@ -737,7 +737,7 @@ TEST_CASE("matrix products with NaN and infinities: each element is what the tru
 }
 
 TEST_CASE("matrix products beyond fp16 round to infinity, and sums beyond fp32 may overflow on the way") {
-  const Gemm g = problem::resolve({.m = 1, .n = 3, .k = 2, .dtype = Dtype::fp16});
+  const Gemm g = problem::resolve(Gemm{.m = 1, .n = 3, .k = 2, .dtype = Dtype::fp16});
   const GemmInputs in{Tensor({1, 1, 2}, 300.0f), Tensor({1, 3, 2}, 0)};
   GemmInputs large = in;
   large.b.values = {300, 300, 109, 109, 1, 1};  // 180000, 65400, 600
@@ -754,7 +754,7 @@ TEST_CASE("matrix products beyond fp16 round to infinity, and sums beyond fp32 m
   CHECK_FALSE(passes(truth, {inf, 65408, inf}));
   CHECK_FALSE(passes(truth, {inf, 65408, 0}));
 
-  const Gemm f = problem::resolve({.m = 1, .n = 3, .k = 2, .dtype = Dtype::fp32});
+  const Gemm f = problem::resolve(Gemm{.m = 1, .n = 3, .k = 2, .dtype = Dtype::fp32});
   GemmInputs huge{Tensor({1, 1, 2}, 2e19f), Tensor({1, 3, 2}, 0)};
   huge.b.values = {2e19f, -2e19f, 1e19f, -1e19f, 1e18f, 0};  // 4e38 − 4e38, 2e38 − 2e38, 2e37
   const run::GemmTruth fp32(f, huge);

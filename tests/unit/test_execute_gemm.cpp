@@ -130,7 +130,7 @@ TEST_CASE("two runs of a matrix product must agree by a bit, unless the variant 
     compute(l);
     if (++runs % 2 == 0) put(Dtype::fp32, l.c, 3, std::nextafter(get(Dtype::fp32, l.c, 3), 100.0f));
   });
-  const Gemm g = problem::resolve({.m = 4, .n = 4, .k = 4, .dtype = Dtype::fp32});
+  const Gemm g = problem::resolve(Gemm{.m = 4, .n = 4, .k = 4, .dtype = Dtype::fp32});
   CHECK(outcome(changing, {}, g).verdict->repeatable == false);
   changing.deterministic = false;
   runs = 0;

@@ -27,11 +27,11 @@ class Layer:
     def __init__(self):
         heads = json.loads((LAYER / "layer.json").read_text())["heads"]
         names = ("x", "y_model", "in_proj_weight", "in_proj_bias")
-        x, y, self.weight, bias = (np.load(LAYER / f"{name}.npy").astype(np.float64) for name in names)
+        x, y, self.weight, self.bias = (np.load(LAYER / f"{name}.npy").astype(np.float64) for name in names)
         self.x, self.y = x[0], y[0]
         tokens, width = self.x.shape
         self.product = self.x @ self.weight.T  # without the bias
-        self.q, self.k, self.v = (self.product + bias).reshape(tokens, 3, heads, width // heads).transpose(1, 2, 0, 3)
+        self.q, self.k, self.v = (self.product + self.bias).reshape(tokens, 3, heads, width // heads).transpose(1, 2, 0, 3)
         self.scores = self.q @ self.k.transpose(0, 2, 1) / np.sqrt(self.q.shape[-1])
         p = np.exp(self.scores - self.scores.max(axis=-1, keepdims=True))
         self.p = p / p.sum(axis=-1, keepdims=True)
@@ -80,6 +80,8 @@ class Stop:
     shorter: Callable | None = None  # makes of this stop the one on that part
 
     def tokens(self, layer):
+        if "a" in self.inputs:
+            return len(self.inputs["a"])
         return self.inputs["q"].shape[-2] if self.mask else len(layer.x)
 
 

@@ -83,7 +83,8 @@ def jobs_of(stop, variants):
 
 
 def folder_of(stop):
-    out = OUT / stop.step / "_".join(stop.truth)
+    products = [str(len(stop.inputs["a"]))] if "a" in stop.inputs else []  # of a step that has several, of so many rows
+    out = OUT / stop.step / "_".join([*stop.truth, *products])
     return out if stop.variant in ("all", "default") else out / stop.variant
 
 
@@ -113,8 +114,10 @@ def run_stop(binary, stop, on_gpu):
 
 
 def variants_of(binary, stop):
-    """(those that can run the stop, the step's reasons against the others), by its report on the first row of each input."""
-    first = {name: values[..., :1, :] for name, values in stop.inputs.items()}
+    """(those that can run the stop, the step's reasons against the others), by its report on the first row of each input. Of the
+    rows of a product's A all stay, because a variant may take only a few."""
+    first_row = lambda values: values[..., :1, :] if values.ndim > 1 else values[:1]
+    first = {name: values if name == "a" else first_row(values) for name, values in stop.inputs.items()}
     mask = {name: values[..., :1, :1] if values.ndim == 4 else values for name, values in stop.mask.items()}
     report = run_stop(binary, replace(stop, inputs=first, mask=mask), on_gpu=False)
     return [result["variant"] for result in report["results"]], report["skipped"]

@@ -31,8 +31,8 @@ bool leads_to_tuned(const run::GemmVariant& variant) {
 std::vector<suite::GemmCase> short_list() {
   using problem::Dtype;
   return {{problem::resolve({.batch = 2, .m = 65, .n = 257, .k = 72, .ldc = 259, .dtype = Dtype::fp16})},
-          {problem::resolve({.m = 129, .n = 7, .k = 328, .ldc = 8, .dtype = Dtype::bf16})},
-          {problem::resolve({.m = 1, .n = 7, .k = 8, .dtype = Dtype::fp16})}};
+          {problem::resolve(problem::Gemm{.m = 129, .n = 7, .k = 328, .ldc = 8, .dtype = Dtype::bf16})},
+          {problem::resolve(problem::Gemm{.m = 1, .n = 7, .k = 8, .dtype = Dtype::fp16})}};
 }
 
 void whole_list(int turn) {
@@ -59,7 +59,8 @@ TEST_CASE("more rows of tiles than a group has, and the last group lower than th
   const auto block_order =
       std::find_if(variants.begin(), variants.end(), [](const auto& v) { return v.name == "block_order"; });
   REQUIRE(block_order != variants.end());
-  CHECK(suite::passes(*block_order, {{problem::resolve({.m = 2056, .n = 264, .k = 8, .dtype = problem::Dtype::fp16})}}) == 1);
+  CHECK(suite::passes(*block_order,
+                      {{problem::resolve(problem::Gemm{.m = 2056, .n = 264, .k = 8, .dtype = problem::Dtype::fp16})}}) == 1);
 }
 
 TEST_CASE("batches, permutations and NaNs are handled as a product must") {
