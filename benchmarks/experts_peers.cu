@@ -20,9 +20,9 @@
 #include <vector>
 
 #include "common/device/dispatch.h"
-#include "steps/08_few_tokens/21_route_parts.cuh"
-#include "steps/08_few_tokens/23_experts_unsorted.cuh"
-#include "steps/08_few_tokens/24_experts_tiled.cuh"
+#include "steps/08_few_tokens/20_route.cuh"
+#include "steps/08_few_tokens/22_experts_unsorted.cuh"
+#include "steps/08_few_tokens/23_experts_tiled.cuh"
 
 namespace {
 
@@ -138,12 +138,12 @@ std::vector<int> random_experts(const Case& c) {
 
 Json measure(const Case& c, cublasHandle_t cublas, int rounds) {
   const std::int64_t matrix = std::int64_t{c.n} * c.k;
-  const int pairs = c.tokens * c.top, parts = ceil_div(pairs, part_pairs);
+  const int pairs = c.tokens * c.top;
   const int copies = static_cast<int>(std::max<std::int64_t>(1, 850'000'000 / (2 * matrix * c.experts)));
   Device<__half> weights(static_cast<std::size_t>(copies * c.experts * matrix)), tokens(std::size_t(c.tokens) * c.k);
   Device<__half> gathered(std::size_t(pairs) * c.k), rows(std::size_t(pairs) * c.n), result(std::size_t(c.tokens) * c.n);
   const std::vector<int> ids = random_experts(c);
-  Device<int> experts(ids), bounds(c.experts + 1), order(pairs), counts(std::size_t(c.experts) * parts);
+  Device<int> experts(ids), bounds(c.experts + 1), order(pairs);
   Device<float> routing_weights(std::vector<float>(pairs, 1.0f / static_cast<float>(c.top))), sums(std::size_t(pairs) * c.n);
   Device<unsigned> never(1);
   launch(fill, 1024, 256, 0, weights, copies * c.experts * matrix, 1u);
@@ -156,21 +156,23 @@ Json measure(const Case& c, cublasHandle_t cublas, int rounds) {
   const auto b = [&](int copy) { return Matrices<const __half>{weights + copy * c.experts * matrix, 0, matrix, c.k}; };
 
   const auto sort = [&] { launch(route, c.experts, route_threads, sizeof(RouteSmem), routing, bounds, order); };
-  const auto sort_parts = [&] {
-    launch(count_part, parts, route_threads, sizeof(PartSmem), routing, counts);
-    launch(scan_counts, 1, route_threads, sizeof(ScanSmem), c.experts, parts, counts, bounds);
-    launch(place_part, parts, route_threads, sizeof(PartSmem), routing, counts, order);
-  };
   const auto add = [&] {
     launch(combine<__half>, dim3(c.tokens, ceil_div(c.n, combine_threads)), combine_threads, 0, routing, c.n, sums, epilogue);
   };
-  const auto product = [&]<int TOK, class Tile>(device::Constant<TOK>, Tile, int copy) {
-    launch(experts_product<__half, __half, TOK, Tile>, dim3(ceil_div(c.n, Tile::rows), c.experts), Tile::threads,
-           sizeof(typename Tile::template Smem<TOK>), shape, routing, a, b(copy), bounds, order, sums);
+  const auto with_tile = [&](auto f) {  // the tiles of step 08
+    device::with_at_least<8, 16>(c.tokens, [&]<int TOK>(device::Constant<TOK> tok) { f(tok, ExpertTile<TOK>{}); });
   };
-  const auto unsorted = [&]<int TOK, class Tile>(device::Constant<TOK>, Tile, int copy) {
-    launch(unsorted_experts_product<__half, __half, TOK, Tile>, dim3(ceil_div(c.n, Tile::rows), c.experts), Tile::threads,
-           sizeof(UnsortedSmem<TOK, Tile>), shape, routing, a, b(copy), sums);
+  const auto product = [&](int copy) {
+    with_tile([&]<int TOK, class Tile>(device::Constant<TOK>, Tile) {
+      launch(experts_product<__half, __half, TOK, Tile>, dim3(ceil_div(c.n, Tile::rows), c.experts), Tile::threads,
+             sizeof(typename Tile::template Smem<TOK>), shape, routing, a, b(copy), bounds, order, sums);
+    });
+  };
+  const auto unsorted = [&](int copy) {
+    with_tile([&]<int TOK, class Tile>(device::Constant<TOK>, Tile) {
+      launch(unsorted_experts_product<__half, __half, TOK, Tile>, dim3(ceil_div(c.n, Tile::rows), c.experts), Tile::threads,
+             sizeof(UnsortedSmem<TOK, Tile>), shape, routing, a, b(copy), sums);
+    });
   };
 
   sort();
@@ -192,7 +194,6 @@ Json measure(const Case& c, cublasHandle_t cublas, int rounds) {
     }
   };
 
-  using Tile = RowTile<2, 8, 4>;
   std::vector<Contender> all;
   if (c.n == 4096)
     all.push_back({"read_only", [&](int copy) {
@@ -200,39 +201,22 @@ Json measure(const Case& c, cublasHandle_t cublas, int rounds) {
                             reinterpret_cast<const uint4*>(b(copy).data), matrix / 8, bounds, never);
                    }});
   all.push_back({"route", [&](int) { sort(); }});
-  all.push_back({"route_parts", [&](int) { sort_parts(); }});
   if (c.n == 4096) {
     all.push_back({"combine", [&](int) { add(); }});
     all.push_back({"cublas_call_an_expert", call_an_expert});
-    if (c.tokens <= 64) {
-      const auto few = [&](const char* name, auto tok, auto tile) {
-        all.push_back({name, [=](int copy) { product(tok, tile, copy); }});
-      };
-      few("product 8 <2,8,4>", device::Constant<8>{}, RowTile<2, 8, 4>{});
-      few("product 8 <2,8,2>", device::Constant<8>{}, RowTile<2, 8, 2>{});
-      few("product 8 <2,16,2>", device::Constant<8>{}, RowTile<2, 16, 2>{});
-      few("product 8 <4,8,2>", device::Constant<8>{}, RowTile<4, 8, 2>{});
-      few("product 8 <1,8,4>", device::Constant<8>{}, RowTile<1, 8, 4>{});
-    }
-    const auto mid = [&](const char* name, auto tok, auto tile) {
-      all.push_back({name, [=](int copy) { product(tok, tile, copy); }});
-    };
-    mid("product 16 <2,8,4>", device::Constant<16>{}, RowTile<2, 8, 4>{});
-    mid("product 16 <2,8,2>", device::Constant<16>{}, RowTile<2, 8, 2>{});
-    mid("product 16 <4,8,2>", device::Constant<16>{}, RowTile<4, 8, 2>{});
     if (pairs <= most_unsorted_pairs) {
       all.push_back({"experts_unsorted", [&](int copy) {
-                       unsorted(device::Constant<8>{}, Tile{}, copy);
+                       unsorted(copy);
                        add();
                      }});
     }
     all.push_back({"experts", [&](int copy) {
                      sort();
-                     product(device::Constant<16>{}, Tile{}, copy);
+                     product(copy);
                      add();
                    }});
     all.push_back({"experts_tiled", [&](int copy) {
-                     sort_parts();
+                     sort();
                      const int tiles = pairs / tiled_pairs + std::min(c.experts, pairs);
                      launch(tiled_experts_product<__half>, ceil_div(c.n, tiled_rows) * tiles, tiled_threads,
                             sizeof(TiledSmem<__half>), shape, routing, a, b(copy), bounds, order, sums);

@@ -1,9 +1,8 @@
 // Step 08, host side: the scratch memory and the launches of products that are routed to experts.
 #include <algorithm>
 
-#include "steps/08_few_tokens/21_route_parts.cuh"
-#include "steps/08_few_tokens/23_experts_unsorted.cuh"
-#include "steps/08_few_tokens/24_experts_tiled.cuh"
+#include "steps/08_few_tokens/22_experts_unsorted.cuh"
+#include "steps/08_few_tokens/23_experts_tiled.cuh"
 #include "steps/08_few_tokens/launches.h"
 
 namespace few_tokens {
@@ -12,34 +11,18 @@ namespace {
 using problem::Linear;
 using run::LinearLaunch;
 
-using Tile = RowTile<2, 8, 4>;
-
 Routing routing_of(const LinearLaunch& l) { return {l.experts, l.routing, l.shape.m, l.shape.top, l.shape.experts}; }
-
-int parts_of(const Linear& g) { return ceil_div(static_cast<int>(g.pairs()), part_pairs); }
 
 struct Sorted {
   int* bounds;
   int* order;
 };
 
-Sorted sorted_by_block(const LinearLaunch& l) {
+Sorted sort_pairs(const LinearLaunch& l) {
   const Sorted sorted{l.arrays.get<int>("bounds"), l.arrays.get<int>("order")};
   runtime::launch(route,
                   {.grid = static_cast<unsigned>(l.shape.experts), .block = route_threads, .shared_bytes = sizeof(RouteSmem)},
                   routing_of(l), sorted.bounds, sorted.order);
-  return sorted;
-}
-
-Sorted sorted_by_parts(const LinearLaunch& l) {
-  const Sorted sorted{l.arrays.get<int>("bounds"), l.arrays.get<int>("order")};
-  int* counts = l.arrays.get<int>("counts");
-  const auto parts = static_cast<unsigned>(parts_of(l.shape));
-  runtime::launch(count_part, {.grid = parts, .block = route_threads, .shared_bytes = sizeof(PartSmem)}, routing_of(l), counts);
-  runtime::launch(scan_counts, {.grid = 1, .block = route_threads, .shared_bytes = sizeof(ScanSmem)}, l.shape.experts,
-                  parts_of(l.shape), counts, sorted.bounds);
-  runtime::launch(place_part, {.grid = parts, .block = route_threads, .shared_bytes = sizeof(PartSmem)}, routing_of(l),
-                  static_cast<const int*>(counts), sorted.order);
   return sorted;
 }
 
@@ -60,17 +43,21 @@ auto with_pairs(const Linear& g, F f) {
   return with_columns(std::min(g.m, most_tokens), f);
 }
 
+template <class Tile>
 dim3 grid_of_experts(const Linear& g) {
   return {static_cast<unsigned>(ceil_div(g.n, Tile::rows)), static_cast<unsigned>(g.experts)};
 }
 
 void launch_experts(const LinearLaunch& l) {
-  const Sorted sorted = sorted_by_block(l);
+  const Sorted sorted = sort_pairs(l);
   with_types(l.shape, [&]<class W, class A>(W, A) {
     const Operands<W, A> o = operands<W, A>(l);
-    with_pairs(l.shape, [&](auto pairs) {
+    with_pairs(l.shape, [&]<int pairs>(device::Constant<pairs>) {
+      using Tile = ExpertTile<pairs>;
       runtime::launch(experts_product<W, A, pairs, Tile>,
-                      {.grid = grid_of_experts(l.shape), .block = Tile::threads, .shared_bytes = sizeof(Tile::Smem<pairs>)},
+                      {.grid = grid_of_experts<Tile>(l.shape),
+                       .block = Tile::threads,
+                       .shared_bytes = sizeof(typename Tile::template Smem<pairs>)},
                       o.shape, routing_of(l), o.tokens, o.weights, static_cast<const int*>(sorted.bounds),
                       static_cast<const int*>(sorted.order), sums_of(l));
     });
@@ -81,10 +68,11 @@ void launch_experts(const LinearLaunch& l) {
 void launch_unsorted(const LinearLaunch& l) {
   with_types(l.shape, [&]<class W, class A>(W, A) {
     const Operands<W, A> o = operands<W, A>(l);
-    with_pairs(l.shape, [&](auto pairs) {
+    with_pairs(l.shape, [&]<int pairs>(device::Constant<pairs>) {
+      using Tile = ExpertTile<pairs>;
       runtime::launch(
           unsorted_experts_product<W, A, pairs, Tile>,
-          {.grid = grid_of_experts(l.shape), .block = Tile::threads, .shared_bytes = sizeof(UnsortedSmem<pairs, Tile>)},
+          {.grid = grid_of_experts<Tile>(l.shape), .block = Tile::threads, .shared_bytes = sizeof(UnsortedSmem<pairs, Tile>)},
           o.shape, routing_of(l), o.tokens, o.weights, sums_of(l));
     });
   });
@@ -92,7 +80,7 @@ void launch_unsorted(const LinearLaunch& l) {
 }
 
 void launch_tiled(const LinearLaunch& l) {
-  const Sorted sorted = sorted_by_parts(l);
+  const Sorted sorted = sort_pairs(l);
   // As many tiles as there can be: each expert's last one may be cut.
   const auto pairs = static_cast<int>(l.shape.pairs());
   const auto pair_tiles = pairs / tiled_pairs + std::min(l.shape.experts, pairs);
@@ -110,11 +98,16 @@ void launch_tiled(const LinearLaunch& l) {
 }  // namespace
 
 Rung experts() {
-  return {launch_experts, [](const Linear& g) { return with_pairs(g, [](auto pairs) { return sizeof(Tile::Smem<pairs>); }); }};
+  return {launch_experts, [](const Linear& g) {
+            return with_pairs(
+                g, []<int pairs>(device::Constant<pairs>) { return sizeof(typename ExpertTile<pairs>::template Smem<pairs>); });
+          }};
 }
 Rung experts_unsorted() {
-  return {launch_unsorted,
-          [](const Linear& g) { return with_pairs(g, [](auto pairs) { return sizeof(UnsortedSmem<pairs, Tile>); }); }};
+  return {launch_unsorted, [](const Linear& g) {
+            return with_pairs(
+                g, []<int pairs>(device::Constant<pairs>) { return sizeof(UnsortedSmem<pairs, ExpertTile<pairs>>); });
+          }};
 }
 Rung experts_tiled() {
   return {launch_tiled, [](const Linear&) { return sizeof(TiledSmem<__half>); }};
@@ -124,9 +117,6 @@ run::Arrays sums_array(const Linear& g) { return {run::scratch("sums", problem::
 run::Arrays sorted_arrays(const Linear& g) {
   return sums_array(g) + run::Arrays{run::scratch("bounds", run::Element::int32(), {g.experts + 1}),
                                      run::scratch("order", run::Element::int32(), {g.pairs()})};
-}
-run::Arrays parts_arrays(const Linear& g) {
-  return sorted_arrays(g) + run::Arrays{run::scratch("counts", run::Element::int32(), {g.experts, parts_of(g)})};
 }
 
 }  // namespace few_tokens

@@ -29,8 +29,7 @@ Rung experts();  // experts.cu
 Rung experts_unsorted();
 Rung experts_tiled();
 run::Arrays sums_array(const problem::Linear& g);     // of all three
-run::Arrays sorted_arrays(const problem::Linear& g);  // and the permutation, of `experts`
-run::Arrays parts_arrays(const problem::Linear& g);   // and the counts of parts, of `experts_tiled`
+run::Arrays sorted_arrays(const problem::Linear& g);  // and the permutation, of the sorted ones
 
 // How many blocks share a tile of rows in `split_k`, and the arrays of their sums.
 int splits_of(const problem::Linear& g);

@@ -126,11 +126,8 @@ const std::vector<LinearVariant> variants = {
      .idea = "many tokens an expert: tiles of 128 pairs by 128 rows, through the permutation",
      .supports = routed_tiles,
      .shared_bytes = experts_tiled().shared_bytes,
-     .scratch = parts_arrays,
-     .cost =
-         [](const Linear& g) {
-           return experts_costs(g, {"count_part", "scan_counts", "place_part"}, "tiled_experts_product");
-         },
+     .scratch = sorted_arrays,
+     .cost = [](const Linear& g) { return experts_costs(g, {"route"}, "tiled_experts_product"); },
      .launch = experts_tiled().launch},
 };
 
@@ -144,7 +141,7 @@ run::AnyStep step() {
                                     .default_shape = {.m = 7, .n = 896, .k = 896},
                                     .default_variant = "wide_loads",
                                     .variants = variants,
-                                    .next_best = {"warp_per_row", "experts_unsorted", "experts"}};
+                                    .next_best = {"warp_per_row", "experts_unsorted", "experts_tiled", "experts"}};
   return &step;
 }
 

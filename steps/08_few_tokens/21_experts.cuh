@@ -47,6 +47,10 @@ struct LanePairs {
   }
 };
 
+// The more pairs at a time, the more rows share their fragments.
+template <int TOK>
+using ExpertTile = RowTile<TOK / 4, 8, 2>;
+
 // A tile of rows of one expert by all of its pairs.
 template <class W, class A, int TOK, class Tile>
 __device__ void multiply_pairs(typename Tile::template Smem<TOK>& smem, const Shape& shape, const Matrices<const A>& tokens,
