@@ -10,7 +10,7 @@ namespace few_tokens {
 enum class Activation { none, relu, gelu, silu };
 enum class OutputType { fp32, fp16, bf16 };
 
-__device__ __noinline__ float activate(Activation activation, float x) {
+__device__ inline float activate(Activation activation, float x) {
   switch (activation) {
     case Activation::relu:
       return x < 0.0f ? 0.0f : x;  // NaN stays NaN
@@ -37,7 +37,7 @@ struct Epilogue {
     if (bias != nullptr) {
       sum += to_float(load(bias + entry.weight_sample * bias_sample_stride + entry.weight_channel * bias_channel_stride + j));
     }
-    return activation == Activation::none ? sum : activate(activation, sum);
+    return activate(activation, sum);
   }
   // Element (token, j) of an entry of C.
   __device__ void store_rounded(const Entry& entry, int token, int j, float x) const {

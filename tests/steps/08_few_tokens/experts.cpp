@@ -38,17 +38,17 @@ Tensor clean(const run::LinearVariant& variant, const Linear& shape, const Linea
   return outcome.output("c");
 }
 
-Linear routed(Linear shape) { return problem::resolve(shape); }
+Linear resolved(const Linear& shape) { return problem::resolve(shape); }
 
-Linear small() { return routed({.m = 9, .n = 37, .k = 72, .bias = true, .experts = 5, .top = 2}); }
+Linear small() { return resolved({.m = 9, .n = 37, .k = 72, .bias = true, .experts = 5, .top = 2}); }
 
 void all_are_right(std::initializer_list<Linear> shapes) {
   int turn = 0;
   for (const Linear& shape : shapes) {
-    const LinearInputs inputs = problem::make_inputs(routed(shape), 1);
+    const LinearInputs inputs = problem::make_inputs(resolved(shape), 1);
     for (const run::LinearVariant& variant : routed_variants()) {
       if (!variant.supports.fp32_tokens && shape.dtype_a == Dtype::fp32) continue;
-      clean(variant, routed(shape), inputs, {.tokens_first = turn % 3 == 2, .gaps = turn % 3 > 0});
+      clean(variant, resolved(shape), inputs, {.tokens_first = turn % 3 == 2, .gaps = turn % 3 > 0});
       ++turn;
     }
   }
@@ -166,7 +166,7 @@ TEST_CASE("pairs are sorted as std::stable_sort does it, whatever the ids") {
 }
 
 TEST_CASE("routed products are right under schedules in every completion mode") {
-  const Linear shape = routed({.m = 5, .n = 20, .k = 136, .experts = 3, .top = 2});
+  const Linear shape = resolved({.m = 5, .n = 20, .k = 136, .experts = 3, .top = 2});
   suite::under_schedules(suite::one_seed, [&](std::uint64_t seed) {
     INFO("seed " << seed);
     for (const run::LinearVariant& variant : routed_variants()) clean(variant, shape, problem::make_inputs(shape, seed));
@@ -184,7 +184,7 @@ TEST_CASE("what a routed product cannot be is refused by name") {
   refused({.channels = 2, .experts = 2, .top = 1}, "channels is 2; with experts it must be 1");
   refused({.weight_channels = 3, .experts = 2, .top = 1}, "weight_channels is 3");
   for (const run::LinearVariant& variant : run::this_step_as<run::LinearStep>().variants) {
-    const Linear plain = problem::resolve({.m = 1, .n = 8, .k = 8});
+    const Linear plain = resolved({.m = 1, .n = 8, .k = 8});
     const auto reason = run::refusal(variant.supports, variant.supports.experts ? plain : small());
     INFO("variant " << variant.name);
     REQUIRE(reason);
@@ -196,7 +196,7 @@ TEST_CASE("what a routed product cannot be is refused by name") {
 TEST_CASE("a routing comes from files, and an id that is no expert's is refused with its place") {
   const std::filesystem::path folder = std::filesystem::temp_directory_path() / "flashsteps_experts";
   std::filesystem::create_directories(folder);
-  const Linear shape = routed({.m = 3, .n = 4, .k = 8, .experts = 5, .top = 2});
+  const Linear shape = resolved({.m = 3, .n = 4, .k = 8, .experts = 5, .top = 2});
   LinearInputs inputs = problem::make_inputs(shape, 5);
   const auto read = [&] {
     problem::write_npy(folder / "a.npy", inputs.a, Dtype::fp16);
