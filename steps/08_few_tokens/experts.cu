@@ -21,9 +21,7 @@ struct Sorted {
 
 Sorted sort_pairs(const LinearLaunch& l) {
   const Sorted sorted{l.arrays.get<int>("bounds"), l.arrays.get<int>("order")};
-  runtime::launch(route,
-                  {.grid = static_cast<unsigned>(l.shape.experts), .block = route_threads, .shared_bytes = sizeof(RouteSmem)},
-                  routing_of(l), sorted.bounds, sorted.order);
+  launch_route(routing_of(l), sorted.bounds, sorted.order);
   return sorted;
 }
 
@@ -97,6 +95,12 @@ void launch_tiled(const LinearLaunch& l) {
 }
 
 }  // namespace
+
+void launch_route(const Routing& routing, int* bounds, int* order) {
+  runtime::launch(route,
+                  {.grid = static_cast<unsigned>(routing.count), .block = route_threads, .shared_bytes = sizeof(RouteSmem)},
+                  routing, bounds, order);
+}
 
 Rung experts() {
   return {launch_experts, [](const Linear& g) {

@@ -24,8 +24,11 @@ Rung split_k();
 // Those whose instructions need compute capability 9.0.
 Rung cluster();  // cluster.sm_90.cu
 
+// Sorts pairs by expert: bounds [experts + 1], order [pairs].
+void launch_route(const Routing& routing, int* bounds, int* order);  // experts.cu
+
 // Of products that are routed to experts, and the arrays that they need.
-Rung experts();  // experts.cu
+Rung experts();
 Rung experts_unsorted();
 Rung experts_tiled();
 run::Arrays sums_array(const problem::Linear& g);     // of all three

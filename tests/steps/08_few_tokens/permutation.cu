@@ -1,6 +1,5 @@
 // A launch of the kernel that sorts pairs, alone.
-#include "common/runtime/launch.h"
-#include "steps/08_few_tokens/20_route.cuh"
+#include "steps/08_few_tokens/launches.h"
 #include "tests/steps/08_few_tokens/permutation.h"
 
 namespace permutation {
@@ -15,8 +14,7 @@ Sorted by_expert(const std::vector<int>& ids, int experts) {
   bounds.poison();
   order.poison();
   const Routing routing{given.as<int>(), nullptr, static_cast<int>(ids.size()), 1, experts};
-  runtime::launch(route, {.grid = static_cast<unsigned>(experts), .block = route_threads, .shared_bytes = sizeof(RouteSmem)},
-                  routing, bounds.as<int>(), order.as<int>());
+  launch_route(routing, bounds.as<int>(), order.as<int>());
   runtime::synchronize();
   Sorted result{std::vector<int>(static_cast<std::size_t>(experts) + 1), {}};
   bounds.download(result.bounds.data(), bounds.bytes());
