@@ -89,6 +89,11 @@ def tiled_gemm():
 
 
 @pytest.fixture
+def few_tokens():
+    return built("08_few_tokens")
+
+
+@pytest.fixture
 def online_softmax():
     return built("03_online_softmax")
 

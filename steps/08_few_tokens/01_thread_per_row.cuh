@@ -31,6 +31,7 @@ __global__ void thread_per_row(Shape shape,
   const A* token = tokens.row(entry.sample, entry.channel, 0);
   float sum[TOK] = {};
 
+  // [doc: thread_row]
   for (int i = 0; i < shape.k; ++i) {
     const float weight = to_float(load(row + i));
     for (int t = 0; t < TOK; ++t) sum[t] += as_weight<W>(load_if(t < shape.m, token + t * tokens.row_stride + i)) * weight;
@@ -38,6 +39,7 @@ __global__ void thread_per_row(Shape shape,
   for (int t = 0; t < TOK; ++t) {
     if (t < shape.m) epilogue.put(entry, t, j, sum[t]);
   }
+  // [/doc: thread_row]
 }
 
 }  // namespace few_tokens

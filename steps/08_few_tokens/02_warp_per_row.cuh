@@ -33,11 +33,13 @@ __global__ void warp_per_row(Shape shape,
   const A* token = tokens.row(entry.sample, entry.channel, 0);
   float sum[TOK] = {};
 
+  // [doc: warp_row]
   for (int i = lane; i < shape.k; i += 32) {
     const float weight = to_float(load(row + i));
     for (int t = 0; t < TOK; ++t) sum[t] += as_weight<W>(load_if(t < shape.m, token + t * tokens.row_stride + i)) * weight;
   }
   put_sums(epilogue, entry, shape.m, j, sum);
+  // [/doc: warp_row]
 }
 
 }  // namespace few_tokens

@@ -1,18 +1,18 @@
 // 08_few_tokens, wide_loads: loads of 16 bytes, several of them on their way before the first is used.
 //
-// A load from device memory takes more than half a microsecond. An SM's share of 3.35 TB/s is 25 KB in a microsecond: so much
-// must be on its way at any time, or the memory waits (Little's law). A warp of warp_per_row asks for 64 bytes, and for the
-// next 64 a few instructions later. Here a lane asks for 16 bytes of B at once, SLOTS times, and uses none of them before all
-// are under way. Two blocks of 8 warps an SM, each warp with SLOTS · 512 bytes, make SLOTS · 8 KB on their way.
+// A load from device memory takes 332 ns or more. An SM's share of 4.39 TB/s is 33 KB in a microsecond, so 11 KB of each SM
+// must be in flight at any time, or the memory waits. A warp of warp_per_row asks for 64 bytes, and for the next 64 a few
+// instructions later. Here a lane asks for 16 bytes of B at once, SLOTS times, and uses none of them before all are under way.
+// Two blocks of 8 warps an SM, each warp with SLOTS · 512 bytes, make SLOTS · 8 KB.
 //
 //   grid     two blocks an SM; each warp takes every so many rows of B
 //   warp     a row of B at a time, SLOTS · 256 elements of it
 //   lane     SLOTS chunks of 8 elements, 256 elements apart: m sums
 //   Smem     none
 //
-// What to expect: half of the memory's rate with 8 KB on their way, and all that this design reaches from 32 KB on, because the
-// rate is bytes on their way over latency until the memory is busy. With 16 tokens the arithmetic decides: 16 multiply-adds a
-// weight are 116 a cycle of an SM at the memory's rate, and an SM makes 128; each token's element must be converted, too.
+// What to expect: about half of the memory's rate with 8 KB, because a warp's turn is a latency and then arithmetic, in which
+// it has nothing in flight; nearly all of it from 32 KB on. With 16 tokens the arithmetic decides: 16 multiply-adds a weight
+// are 134 a cycle of an SM at the memory's rate, and an SM makes 128; each token's element must be converted, too.
 #pragma once
 
 #include "steps/08_few_tokens/chunk.cuh"
@@ -43,6 +43,7 @@ __global__ void __launch_bounds__(32 * wide_warps, wide_blocks)
     float sum[TOK] = {};
 #pragma unroll 1  // no loads of the next turn before this one is done: SLOTS decides what is on its way
     for (int first = lane * chunk; first < shape.k; first += SLOTS * stride_of_slots) {
+      // [doc: slots]
       // all chunks of B are asked for
       Chunk<W> slot[SLOTS];
 #pragma unroll
@@ -50,6 +51,7 @@ __global__ void __launch_bounds__(32 * wide_warps, wide_blocks)
         const int i = first + s * stride_of_slots;
         slot[s] = load_chunk_if(i < shape.k, row + i);
       }
+      // [/doc: slots]
       // each meets all tokens
 #pragma unroll
       for (int s = 0; s < SLOTS; ++s) {

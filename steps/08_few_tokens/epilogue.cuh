@@ -10,6 +10,7 @@ namespace few_tokens {
 enum class Activation { none, relu, gelu, silu };
 enum class OutputType { fp32, fp16, bf16 };
 
+// [doc: activate]
 __device__ inline float activate(Activation activation, float x) {
   switch (activation) {
     case Activation::relu:
@@ -23,6 +24,7 @@ __device__ inline float activate(Activation activation, float x) {
   }
   return x;
 }
+// [/doc: activate]
 
 template <class W>
 struct Epilogue {

@@ -88,11 +88,13 @@ void with_types(const problem::Linear& g, F f) {
   });
 }
 
+// [doc: with_tokens]
 // Calls f with the first of 1, 2, 4, 8 and 16 tokens that is m or more, as a constant: sums stay in registers.
 template <class F>
 void with_tokens(int m, F f) {
   device::with_at_least<1, 2, 4, 8, most_tokens>(m, f);
 }
+// [/doc: with_tokens]
 
 // A launch of kernel(W{}, A{}, tokens), the kernel for these types and so many tokens.
 template <class Kernel>

@@ -32,7 +32,8 @@ void launch_in_flight(const LinearLaunch& l) {
 
 void launch_wide_loads(const LinearLaunch& l) {
   launch_for_types(l, wide_grid(l.shape), 32 * wide_warps, []<class W, class A, int TOK>(W, A, device::Constant<TOK>) {
-    return wide_loads<W, A, TOK, std::clamp(16 / TOK, 1, 4)>;
+    constexpr int room = 16 / TOK * sizeof(W) / sizeof(A);  // in registers: sums and tokens need it, too
+    return wide_loads<W, A, TOK, std::clamp(room, 1, 4)>;
   });
 }
 

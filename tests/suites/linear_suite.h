@@ -24,10 +24,10 @@ std::vector<run::LinearVariant> plain_variants(const run::LinearStep& step);
 // A few small, irregular shapes for what is repeated under many schedules. One has a single token.
 std::vector<LinearCase> small_linear_shapes(problem::Dtype dtype);
 
-// Runs the variant on every case, in four layouts by turns: dense; with gaps behind matrices and samples; the same with rows of
-// odd length; tokens first. Requires a clean verdict and no finding. Where a case or a layout is refused for its k, its rows or
-// its number of tokens, it runs with those changed to what the variant takes. Returns how many cases it took: all but those
-// whose tokens are of a type that the variant refuses.
+// Runs the variant on every case, in five layouts by turns: dense; with gaps behind matrices and samples; tokens first; gaps
+// and rows of odd length; tokens first with gaps. Requires a clean verdict and no finding. Where a case or a layout is refused
+// for its k, its rows or its number of tokens, it runs with those changed to what the variant takes. Returns how many cases it
+// took: all but those whose tokens are of a type that the variant refuses.
 [[nodiscard]] int passes(const run::LinearVariant& variant, const std::vector<LinearCase>& cases, std::uint64_t seed = 1);
 
 // Bitwise: what one batch entry computes does not depend on the others, and shared weights give what copies of them give.
@@ -38,7 +38,8 @@ void entries_are_independent(const run::LinearVariant& variant, const problem::L
 void follows_permutations(const run::LinearVariant& variant, const problem::Linear& shape);
 
 // NaN, ±∞ and −FLT_MAX (the weights' type's lowest number) at the first, a middle and the last place: of A they reach one row
-// of C, of B and of the bias one column of the entries that share it, and nothing else by a bit. They are not hidden.
+// of C, of B and of the bias one column of the entries that share it, and nothing else by a bit. Without an
+// activation they are not hidden; with one, the verdict says what they become.
 void contains_non_finite(const run::LinearVariant& variant, const problem::Linear& shape);
 
 }  // namespace suite

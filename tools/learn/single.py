@@ -31,7 +31,7 @@ from tools.learn.declarations import (
 )
 
 ROOT = Path(__file__).resolve().parents[2]
-FAMILIES = {"Attention": "attention", "Backward": "backward", "Gemm": "gemm", "Softmax": "softmax"}
+FAMILIES = {"Attention": "attention", "Backward": "backward", "Gemm": "gemm", "Linear": "linear", "Softmax": "softmax"}
 PARTS = "tools/learn/single_file"
 HOST_NAMESPACES = ("host", "runtime")  # of the host's side in a single file: run:: and problem:: become host::
 HOSTS = [(name,) for name in HOST_NAMESPACES]

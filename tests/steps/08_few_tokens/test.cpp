@@ -1,4 +1,5 @@
 // Step 08: every variant is right at every shape, in all types; what it cannot serve it refuses by name.
+#include "steps/08_few_tokens/operands.cuh"
 #include "tests/catch.h"
 #include "tests/suites/linear_suite.h"
 #include "tests/suites/tiers.h"
@@ -32,6 +33,58 @@ TEST_CASE("batch entries, permutations and numbers that are not finite are handl
   for (const run::LinearVariant& variant : suite::plain_variants(step())) {
     suite::entries_are_independent(variant, irregular());
     suite::follows_permutations(variant, irregular());
-    suite::contains_non_finite(variant, irregular());
+    Linear shape = irregular();
+    suite::contains_non_finite(variant, shape);
+    shape.activation = problem::Activation::relu;  // which must not hide a NaN
+    suite::contains_non_finite(variant, shape);
   }
+}
+
+TEST_CASE("more batch entries than y of a grid has are all computed") {
+  // The channels of a sample share its weights. y and z of the grid have one block too many.
+  const Linear shape = problem::resolve(Linear{.samples = 21847, .channels = 3, .weight_channels = 1, .m = 1, .n = 1, .k = 8});
+  REQUIRE(shape.entries() > run::most_grid_y);
+  REQUIRE(shape.entries() % 2 == 1);
+  const problem::LinearInputs inputs = problem::make_inputs(shape, 5);
+  const run::Outcome outcome = run::execute(run::variant_named(step(), "thread_per_row"), shape, inputs);
+  INFO(outcome.verdict->reason());
+  CHECK(outcome.pass());
+}
+
+TEST_CASE("rows are found with 64 bits, whichever stride is large") {
+  constexpr std::int64_t far = std::int64_t{1} << 33;
+  const few_tokens::Matrices<const float> rows{nullptr, 7 * far, 3 * far, far};
+  CHECK(rows.offset(1, 0, 0) == 7 * far);
+  CHECK(rows.offset(0, 2, 0) == 6 * far);
+  CHECK(rows.offset(2, 1, 3) == 20 * far);
+}
+
+TEST_CASE("what a variant does not take is refused by name") {
+  const auto reason = [](const char* variant, const Linear& shape) {
+    return run::refusal(run::variant_named(step(), variant).supports, problem::resolve(shape)).value_or("");
+  };
+  for (const run::LinearVariant& variant : step().variants) {
+    CHECK_THAT(
+        reason(variant.name.c_str(), {.m = variant.supports.max_m + 1, .n = 8, .k = 8}),
+        Catch::Matchers::StartsWith("does not support m " + std::to_string(variant.supports.max_m + 1) + "; it supports "));
+  }
+  CHECK(reason("thread_per_row", {.m = 16, .n = 3, .k = 897, .lda = 901, .ldb = 899}) == "");
+  CHECK_THAT(reason("wide_loads", {.n = 8, .k = 897}), Catch::Matchers::StartsWith("does not support k 897; "));
+  CHECK_THAT(reason("wide_loads", {.n = 8, .k = 896, .lda = 900}), Catch::Matchers::StartsWith("does not support lda 900; "));
+  CHECK(reason("wide_loads", {.n = 8, .k = 896, .lda = 900, .dtype_a = Dtype::fp32}) == "");  // 16 bytes are 4 elements
+  CHECK_THAT(reason("wide_loads", {.n = 8, .k = 896, .ldb = 897}), Catch::Matchers::StartsWith("does not support ldb 897; "));
+  CHECK_THAT(reason("in_flight_8k", {.n = 8, .k = 8, .dtype_a = Dtype::fp32}),
+             Catch::Matchers::StartsWith("does not support tokens of fp32; "));
+  CHECK_THAT(reason("warp_per_row", {.samples = 70000, .channels = 70000}),
+             Catch::Matchers::StartsWith("does not support samples · channels 4900000000; "));
+}
+
+TEST_CASE("rows that begin elsewhere than a wide load needs are refused when they are launched") {
+  const run::LinearVariant& variant = run::variant_named(step(), "wide_loads");
+  const Linear shape = problem::resolve(Linear{.channels = 2, .m = 2, .n = 3, .k = 8});
+  const problem::LinearInputs inputs = problem::make_inputs(shape, 1);
+  CHECK_THROWS_WITH(
+      run::execute(variant, shape, inputs, {.layout = {.odd = true}}),
+      Catch::Matchers::StartsWith("wide_loads does not support rows of A that begin elsewhere than at multiples of 16 "
+                                  "bytes; it supports fp16, bf16"));
 }

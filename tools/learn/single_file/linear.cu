@@ -1,0 +1,134 @@
+// A linear layer for a few tokens: C[m, n] = activation(A[m, k] · B[n, k]ᵀ + bias[n]), of each channel of each sample.
+#include <limits>
+#include <optional>
+
+#include "tools/learn/single_file/host.cuh"
+
+namespace host {
+
+enum class Activation { none, relu, gelu, silu };
+
+struct Linear {
+  int samples, channels;
+  int weight_samples, weight_channels;  // several entries of tokens may meet the same weights
+  int m, n, k;
+  int lda, ldb, ldc;             // elements from one row to the next
+  Dtype dtype;                   // of B and of the bias; sums are fp32
+  std::optional<Dtype> dtype_a;  // of A: dtype, or fp32, which kernels round to dtype
+  std::optional<Dtype> dtype_c;
+  Activation activation;
+  bool bias;
+
+  std::int64_t entries() const { return std::int64_t{samples} * channels; }
+};
+
+constexpr std::int64_t most_grid_y = 65535;
+
+// Where the rows of a [samples, channels, rows, columns] array lie, in elements.
+struct LinearStrides {
+  std::int64_t sample, channel, row;
+};
+
+// What a launch takes: everything in device memory.
+struct LinearLaunch {
+  Linear shape;
+  const void* a;     // [samples, channels, m, k]
+  const void* b;     // [weight_samples, weight_channels, n, k]
+  const void* bias;  // [weight_samples, weight_channels, n]; null: none
+  void* c;           // [samples, channels, m, n]
+  LinearStrides a_strides, b_strides, c_strides;
+  // [if scratch]
+  const DeviceArrays& arrays;  // scratch memory
+  // [end]
+};
+
+// What a variant can compute.
+struct LinearSupport {
+  std::vector<Dtype> dtypes = {Dtype::fp16, Dtype::bf16};  // of the weights
+  bool fp32_tokens = true;
+  int max_m = std::numeric_limits<int>::max();
+  int k_multiple = 1;
+  int row_bytes = 1;  // rows of A and B begin at multiples of so many bytes
+};
+
+}  // namespace host
+
+// [the step]
+
+namespace host {
+
+double activated(Activation activation, double x) {
+  if (activation == Activation::relu) return x < 0 ? 0 : x;
+  if (activation == Activation::gelu) return x * 0.5 * std::erfc(-x / std::sqrt(2.0));
+  if (activation == Activation::silu) return x / (1 + std::exp(-x));
+  return x;
+}
+
+bool run(int argc, char** argv) {
+  CommandLine line(argc, argv);
+  Linear g{};
+  g.samples = g.weight_samples = line.number("--samples", 1);
+  g.channels = g.weight_channels = line.number("--channels", 1);
+  g.m = line.number("--m", 1);
+  g.n = g.ldc = line.number("--n", 4096);
+  g.k = g.lda = g.ldb = line.number("--k", 4096);
+  g.dtype = line.dtype(supports.dtypes);
+  g.dtype_a = g.dtype_c = g.dtype;
+  g.activation = static_cast<Activation>(line.number("--activation", 0, 0));  // 0: none, 1: relu, 2: gelu, 3: silu
+  g.bias = true;
+  const int seed = line.number("--seed", 1), repeat = line.number("--repeat", 20);
+  line.end();
+  require(g.m <= supports.max_m, "--m is at most " + std::to_string(supports.max_m) + " for this kernel");
+  const int multiple = std::max(supports.k_multiple, supports.row_bytes / static_cast<int>(bytes(g.dtype)));
+  require(g.k % std::max(multiple, 1) == 0, "--k must be a multiple of " + std::to_string(multiple) + " for this kernel");
+  require(g.activation <= Activation::silu, "--activation is at most 3");
+  std::printf("%s: samples %d, channels %d, m %d, n %d, k %d, %s\n", variant_name, g.samples, g.channels, g.m, g.n, g.k,
+              name(g.dtype));
+
+  std::mt19937_64 random(static_cast<std::uint64_t>(seed));
+  const std::int64_t a_size = std::int64_t{g.m} * g.k, b_size = std::int64_t{g.n} * g.k, c_size = std::int64_t{g.m} * g.n;
+  std::vector<float> a = random_values(random, g.entries() * a_size);
+  std::vector<float> b = random_values(random, g.entries() * b_size, 1 / std::sqrt(static_cast<float>(g.k)));
+  std::vector<float> bias = random_values(random, g.entries() * g.n);
+  const DeviceArray a_array(g.dtype, a), b_array(g.dtype, b), bias_array(g.dtype, bias), c_array(g.dtype, g.entries() * c_size);
+  // [if scratch]
+  const DeviceArrays arrays(scratch_of(g));
+  // [end]
+  const LinearLaunch l{
+      .shape = g,
+      .a = a_array.data(),
+      .b = b_array.data(),
+      .bias = bias_array.data(),
+      .c = c_array.data(),
+      .a_strides = {g.channels * a_size, a_size, g.k},
+      .b_strides = {g.channels * b_size, b_size, g.k},
+      .c_strides = {g.channels * c_size, c_size, g.n},
+      // [if scratch]
+      .arrays = arrays,
+      // [end]
+  };
+  launch_variant(l);
+  CUDA_CHECK(cudaDeviceSynchronize());
+
+  const std::vector<float> c = c_array.values();
+  std::vector<double> c_row(static_cast<std::size_t>(g.n));
+  double error = 0;
+  for (const std::int64_t row : some_rows(random, g.entries() * g.m, 64)) {
+    for (int j = 0; j < g.n; ++j) {
+      const std::int64_t weights = row / g.m * g.n + j;
+      double sum = bias[weights];
+      for (int i = 0; i < g.k; ++i) sum += double{a[row * g.k + i]} * b[weights * g.k + i];
+      c_row[j] = activated(g.activation, sum);
+    }
+    error = std::max(error, row_error(&c[row * g.n], c_row));
+  }
+  const bool right = passes("C", error, tolerance(g.dtype));
+  print_time(repeat, 2.0 * static_cast<double>(g.entries()) * g.m * g.n * g.k, [&] { launch_variant(l); });
+  return right;
+}
+
+}  // namespace host
+
+int main(int argc, char** argv) {
+  return host::exit_status([&] { return host::run(argc, argv); });
+}
