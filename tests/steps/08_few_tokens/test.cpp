@@ -63,7 +63,7 @@ TEST_CASE("what a variant does not take is refused by name") {
   const auto reason = [](const char* variant, const Linear& shape) {
     return run::refusal(run::variant_named(step(), variant).supports, problem::resolve(shape)).value_or("");
   };
-  for (const run::LinearVariant& variant : step().variants) {
+  for (const run::LinearVariant& variant : suite::plain_variants(step())) {
     CHECK_THAT(
         reason(variant.name.c_str(), {.m = variant.supports.max_m + 1, .n = 8, .k = 8}),
         Catch::Matchers::StartsWith("does not support m " + std::to_string(variant.supports.max_m + 1) + "; it supports "));
