@@ -141,7 +141,7 @@ run::AnyStep step() {
                                     .default_shape = {.m = 7, .n = 896, .k = 896},
                                     .default_variant = "wide_loads",
                                     .variants = variants,
-                                    .next_best = {"warp_per_row", "experts_unsorted", "experts_tiled", "experts"}};
+                                    .next_best = {"warp_per_row"}};
   return &step;
 }
 
