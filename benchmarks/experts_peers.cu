@@ -165,7 +165,7 @@ Json measure(const Case& c, cublasHandle_t cublas, int rounds) {
   const auto product = [&](int copy) {
     with_tile([&]<int TOK, class Tile>(device::Constant<TOK>, Tile) {
       launch(experts_product<__half, __half, TOK, Tile>, dim3(ceil_div(c.n, Tile::rows), c.experts), Tile::threads,
-             sizeof(typename Tile::template Smem<TOK>), shape, routing, a, b(copy), bounds, order, sums);
+             sizeof(RowSmem<Tile, TOK>), shape, routing, a, b(copy), bounds, order, sums);
     });
   };
   const auto unsorted = [&](int copy) {

@@ -109,6 +109,7 @@ void Buffer::poison() {
   if (bytes_ % 4 != 0) {
     CUDA_CHECK(cudaMemcpy(as<unsigned char>() + 4 * words, &poison_word, bytes_ % 4, cudaMemcpyHostToDevice));
   }
+  synchronize();  // a dependent launch that follows would not wait for this one
 }
 
 bool Buffer::guards_intact() const {

@@ -53,7 +53,10 @@ void Buffer::upload(const void* host, std::size_t bytes) {
   std::memcpy(data_, host, bytes);
 }
 
-void Buffer::download(void* host, std::size_t bytes) const { std::memcpy(host, data_, bytes); }
+void Buffer::download(void* host, std::size_t bytes) const {
+  simt::await_launches();
+  std::memcpy(host, data_, bytes);
+}
 
 void Buffer::poison() {
   auto* words = static_cast<unsigned char*>(data_);
@@ -63,7 +66,7 @@ void Buffer::poison() {
 
 bool Buffer::guards_intact() const { return simt::red_zones_intact(data_); }
 
-void synchronize() {}  // launches return when they have ended
+void synchronize() { simt::await_launches(); }
 
 Timer::Timer() { throw Error("the simulator has no time to measure"); }
 Timer::~Timer() = default;

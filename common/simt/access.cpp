@@ -354,10 +354,11 @@ void observe_source(Lane& lane, const Access& source) {
   if (!all_marked(shadow, source.bytes, allocated | written, being_written) && !observe_fault(lane, source)) return;
   const Run& run = lane.block->run();
   if (!run.races) return;
+  observe_behind_earlier(lane, source);
   if (run.ordered) {
     observe_device(lane, source);
     add_marks(shadow, source.bytes, being_read);
-  } else if (Marks::suspicious_copy(source.address, source.bytes, lane.marker)) {
+  } else if (Marks::suspicious_copy(source.address, source.bytes, lane.marker, source.pc)) {
     lane.block->run_again(lane);
   }
 }

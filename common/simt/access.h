@@ -104,10 +104,17 @@ void note_access_of(Lane& lane, const Access& access, Form form);
 
 // The same on several workers at once, and faster: where there may be a race, the launch runs again, in order.
 [[gnu::always_inline]] inline void observe_marks(Lane& lane, const Access& access) {
-  if (Marks::suspicious(access.address, access.bytes, access.kind == Kind::write, access.scope, access.wide, lane.marker))
-      [[unlikely]] {
+  if (Marks::suspicious(access.address, access.bytes, access.kind == Kind::write, access.scope, access.wide, lane.marker,
+                        access.pc)) [[unlikely]] {
     lane.block->run_again(lane);
   }
+}
+
+// In a dependent launch: is the access ordered behind the launches before?
+[[gnu::always_inline]] inline void observe_behind_earlier(Lane& lane, const Access& access) {
+  const EarlierLaunches* const earlier = lane.block->run().earlier;
+  if (earlier != nullptr && (!lane.waited || earlier->any_lost())) [[unlikely]]
+    observe_earlier(lane, access);
 }
 
 // What the shadow of its bytes says of an access. False if it cannot take part in a race.
@@ -146,9 +153,9 @@ void note_access_of(Lane& lane, const Access& access, Form form);
   if (!observe_bytes(lane, access, shadow)) return;
   const Run& run = lane.block->run();
   if (!run.races) return;
-  if (shared) {
-    observe_shared(lane, access);
-  } else if (run.ordered) {
+  if (shared) return observe_shared(lane, access);
+  observe_behind_earlier(lane, access);
+  if (run.ordered) {
     observe_device(lane, access);
   } else {
     observe_marks(lane, access);

@@ -85,7 +85,8 @@ void observe_bulk(Lane& lane, const AsyncOp& op, std::uint64_t bytes) {
   observe(lane, store);
   if (!all_marked(Heap::shadow(device.begin), device.count, allocated)) block.stop(lane);  // it may reach what is not its own
   const Run& run = block.run();
-  if (run.races && !run.ordered && Marks::suspicious_bulk_store(device.begin, device.count, lane.marker)) block.run_again(lane);
+  if (run.races && !run.ordered && Marks::suspicious_bulk_store(device.begin, device.count, lane.marker, op.pc))
+    block.run_again(lane);
 }
 
 }  // namespace

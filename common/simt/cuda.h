@@ -81,6 +81,8 @@ void bulk_commit_group();
 void bulk_wait_group(int pending, bool until_read);
 void fence_proxy_async();
 void fence_mbarrier_init();
+void griddepcontrol_wait();
+void griddepcontrol_launch_dependents();
 
 enum class Shuffle { index, up, down, butterfly };
 std::uint64_t shuffle(const char* name, Shuffle mode, std::uint32_t mask, std::uint64_t value, int bytes, int operand,

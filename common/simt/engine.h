@@ -27,6 +27,7 @@
 
 #include "common/simt/async.h"
 #include "common/simt/counters.h"
+#include "common/simt/dependent.h"
 #include "common/simt/fiber.h"
 #include "common/simt/mbarrier.h"
 #include "common/simt/memory.h"
@@ -44,7 +45,12 @@ struct Warp;
 class Block;
 class Cluster;
 
-std::uint64_t next_random(std::uint64_t& state);  // SplitMix64
+inline std::uint64_t next_random(std::uint64_t& state) {  // SplitMix64
+  std::uint64_t z = (state += 0x9e3779b97f4a7c15u);
+  z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
+  z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
+  return z ^ (z >> 31);
+}
 
 // A lane's part in a barrier of the block: in __syncthreads(), which is number 0, or in one of the barriers 1 … 15; or in that
 // of the cluster.
@@ -85,6 +91,7 @@ struct Lane {
   bool fresh = true;      // what it last found there was new to it; who finds the same again and again only waits
   bool stored = false;    // since the engine last looked
   bool counting = false;  // keeps a list of its accesses
+  bool waited = false;    // for the launches before a dependent one, or has seen that another thread did
   bool traced = false;    // and of commits, waits and barriers
   int index = 0;          // in the block
   uint3 thread = {};      // threadIdx
@@ -128,12 +135,13 @@ struct Warp {
 // What all workers share during one launch.
 struct Run {
   bool runs_again() const { return needs_order || needs_proxies; }
-  Run(const Launch& launch_, bool ordered_, bool proxies_);
+  Run(const Launch& launch_, bool ordered_, bool proxies_, const EarlierLaunches* earlier_);
 
   const Launch& launch;
   const bool ordered;                    // one worker: flags in device memory change in a seeded order, races are named exactly
   const bool races;                      // look for them
   const bool proxies;                    // there are bulk copies: look for what they cannot see
+  const EarlierLaunches* const earlier;  // of a dependent launch; null: all have ended, or nobody looks
   const bool tracing;                    // the first warp of the first block
   const bool counting;                   // what is traced, too
   std::uint32_t first_mark;              // for Marks, unless ordered
@@ -146,6 +154,7 @@ struct Run {
   std::atomic<bool> stopped{false};      // a fault after which the launch cannot go on
   std::atomic<bool> needs_order{false};  // a flag in device memory, or what may be a race there, was seen: run again, ordered
   std::atomic<bool> needs_proxies{false};  // a bulk copy was seen: run again
+  std::atomic<bool> waited{false};         // of a dependent launch: a thread has waited for the launch before
   std::vector<Block*> open;                // if ordered: the blocks that have begun and not ended
   std::mutex mutex;
   std::string printed;                                // by the kernel; guarded by mutex
@@ -274,6 +283,10 @@ class Unobserved {
   Lane* lane_;
 };
 
+inline std::size_t volume(dim3 size) { return std::size_t{size.x} * size.y * size.z; }
+uint3 position(dim3 size, std::uint64_t linear);  // of an element of a grid or block, which count in x first
+std::string to_string(uint3 v);                   // "(1, 0, 0)"
+bool same_place(const std::source_location& a, const std::source_location& b);
 std::string ranges(std::uint32_t lanes);  // "0-15, 17", for a set of lanes
 std::string describe_block(const Launch& launch, std::uint64_t block);
 // "block (1, 0, 0), warp 3, lane 5 (thread (101, 0, 0))", from the indices of the block in the grid and the thread in the block

@@ -71,6 +71,7 @@ std::uint8_t* Heap::shadows = static_cast<std::uint8_t*>(reserve(Heap::reserved)
 std::uint8_t* Snapshot::bytes_ = static_cast<std::uint8_t*>(reserve(Heap::reserved));
 std::uint8_t* Snapshot::shadow_ = static_cast<std::uint8_t*>(reserve(Heap::reserved));
 Marks::OfWord* Marks::of_words = static_cast<Marks::OfWord*>(reserve(Heap::reserved / 4 * sizeof(Marks::OfWord)));
+Marks::Places* Marks::places = static_cast<Marks::Places*>(reserve(Heap::reserved / 4 * sizeof(Marks::Places)));
 
 std::uint32_t Marks::first_of(std::size_t blocks) {
   static std::uint64_t next = 1;       // 0 is memory that was never touched
@@ -85,6 +86,7 @@ std::uint32_t Marks::first_of(std::size_t blocks) {
 
 void Marks::forget(std::uintptr_t address, std::size_t bytes) {
   give_back(reinterpret_cast<std::uintptr_t>(of_words + (address - Heap::base) / 4), bytes / 4 * sizeof(OfWord));
+  give_back(reinterpret_cast<std::uintptr_t>(places + (address - Heap::base) / 4), bytes / 4 * sizeof(Places));
 }
 
 namespace {
@@ -97,16 +99,10 @@ bool before(Mark old, Mark me, const Marker& marker) {
   return old.who == me.who || old.epoch < marker.barrier || (warp_of(old.who) == warp_of(me.who) && old.epoch < me.epoch);
 }
 
-// The scope of a mark for two accesses: what races with either of them races with it.
-std::uint64_t narrowest(std::uint64_t a, std::uint64_t b) {
-  if (a == b) return a;
-  return std::max(a, b) == Mark::device_wide ? 0 : std::min(a, b);
-}
-
 // A mark for `old` and me: whatever may race with either may race with it.
 Mark joined(Mark old, Mark me, const Marker& marker) {
   if (old < marker.launch) return me;
-  if ((old.halves & ~me.halves) == 0 && narrowest(old.scope, me.scope) == me.scope && before(old, me, marker)) return me;
+  if ((old.halves & ~me.halves) == 0 && Mark::narrowest(old.scope, me.scope) == me.scope && before(old, me, marker)) return me;
   Mark all = me;
   if (old.block != me.block) {
     all = marker.covers[3];
@@ -115,27 +111,34 @@ Mark joined(Mark old, Mark me, const Marker& marker) {
     all.epoch = std::max(old.epoch, me.epoch);
   }
   all.halves = old.halves | me.halves;
-  all.scope = narrowest(old.scope, me.scope);
+  all.scope = Mark::narrowest(old.scope, me.scope);
   return all;
 }
 
 }  // namespace
 
-Mark Marks::leave(std::atomic<Mark>& mark, Mark old, Mark me, const Marker& marker) {
+Mark Marks::leave(std::uintptr_t word, Side side, Mark old, Mark me, const Marker& marker, const void* pc) {
+  std::atomic<Mark>& mark = side == Side::writer ? of_words[word].writer : of_words[word].reader;
   for (;;) {
     const Mark now = joined(old, me, marker);
-    if (now == old || mark.compare_exchange_weak(old, now)) return old;
+    if (now == old) return old;
+    if (!mark.compare_exchange_weak(old, now)) continue;
+    if (now.scope == me.scope) {  // of several, the place of one that races with all that races with the mark
+      places[word][static_cast<int>(side)].store(static_cast<std::uint32_t>(reinterpret_cast<std::uintptr_t>(pc)),
+                                                 std::memory_order_relaxed);
+    }
+    return old;
   }
 }
 
 bool Marks::may_race(Mark old, Mark me, const Marker& marker) {
   if (old < marker.launch || (old.halves & me.halves) == 0 || before(old, me, marker)) return false;
-  return narrowest(old.scope, me.scope) <
+  return Mark::narrowest(old.scope, me.scope) <
          (old.block == me.block ? std::uint64_t{static_cast<std::uint8_t>(Scope::block)} : Mark::device);
 }
 
 std::size_t memory_available() {
-  // Each byte costs eight: itself, its shadow, a snapshot of both, and four of the marks of its word.
+  // Each byte costs ten: itself, its shadow, a snapshot of both, and six of the marks of its word and their places.
   const std::lock_guard lock(mutex);
   const std::size_t machine = std::min(proc_meminfo("MemTotal"), container_limit()) / memory_share;
   const std::size_t left = machine > live_bytes ? machine - live_bytes : 0;
@@ -156,6 +159,7 @@ void* allocate(const std::string& name, std::size_t bytes) {
 }
 
 void release(void* pointer) {
+  await_launches();
   const std::lock_guard lock(mutex);
   const auto found = allocations.find(reinterpret_cast<std::uintptr_t>(pointer));
   if (found == allocations.end()) throw std::logic_error("simt::release: not the start of an allocation");
@@ -182,8 +186,14 @@ std::uint8_t* checked_shadow(const void* pointer, std::size_t bytes) {
 
 }  // namespace
 
-void mark_written(void* pointer, std::size_t bytes) { std::memset(checked_shadow(pointer, bytes), allocated | written, bytes); }
-void mark_unwritten(void* pointer, std::size_t bytes) { std::memset(checked_shadow(pointer, bytes), allocated, bytes); }
+void mark_written(void* pointer, std::size_t bytes) {
+  await_launches();
+  std::memset(checked_shadow(pointer, bytes), allocated | written, bytes);
+}
+void mark_unwritten(void* pointer, std::size_t bytes) {
+  await_launches();
+  std::memset(checked_shadow(pointer, bytes), allocated, bytes);
+}
 
 std::size_t written_bytes(const void* pointer, std::size_t bytes) {
   const std::uint8_t* shadow = checked_shadow(pointer, bytes);

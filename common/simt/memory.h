@@ -77,6 +77,12 @@ struct Mark {
     return wide ? 0 : static_cast<std::uint64_t>(scope);  // a wide one of a block is rare: the exact rules judge it
   }
 
+  // Of two accesses: what races with either of them races with it.
+  static constexpr std::uint64_t narrowest(std::uint64_t a, std::uint64_t b) {
+    if (a == b) return a;
+    return std::max(a, b) == device_wide ? 0 : std::min(a, b);
+  }
+
   std::uint64_t halves : 2;  // of the word, that were touched
   std::uint64_t scope : 2;   // the narrowest of these accesses; see scope_of
   // The time of the thread's last full barrier, or of its warp's, on the clock of its block: all accesses with the mark are of
@@ -126,9 +132,9 @@ class Marks {
   static std::uint32_t first_of(std::size_t blocks);
   static void forget(std::uintptr_t address, std::size_t bytes);  // gives the memory of the marks back
 
-  // Leaves a mark of the access on its words; true if an earlier access to them may race with it.
+  // Leaves a mark of the access on its words; true if an earlier access to them may race with it. `pc`: where it is made.
   [[gnu::always_inline]] static bool suspicious(std::uintptr_t address, std::size_t bytes, bool is_write, Scope scope,
-                                                bool wide, const Marker& marker) {
+                                                bool wide, const Marker& marker, const void* pc) {
     const std::uintptr_t begin = address - Heap::base;
     Mark me = marker.mine();
     const std::uintptr_t from = begin % 4, to = from + bytes;
@@ -140,14 +146,14 @@ class Marks {
       // Each side leaves its mark before it looks for the other's: one of two that race will see it.
       if (is_write) {
         const Mark writer = marks.writer.load(std::memory_order_relaxed);
-        if (writer != me) found |= may_race(leave(marks.writer, writer, me, marker), me, marker);
+        if (writer != me) found |= may_race(leave(word, Side::writer, writer, me, marker, pc), me, marker);
         const Mark reader = marks.reader.load();
         if (reader >= marker.launch && reader != me) found |= may_race(reader, me, marker);
       } else {
         const Mark reader = marks.reader.load(std::memory_order_relaxed);
         const Mark* covers = marker.covers;
         if (reader != covers[3] && reader != covers[0] && reader != covers[1] && reader != covers[2]) {
-          leave(marks.reader, reader, me, marker);
+          leave(word, Side::reader, reader, me, marker, pc);
         }
         const Mark writer = marks.writer.load();
         if (writer >= marker.launch && writer != me) found |= may_race(writer, me, marker);
@@ -158,14 +164,14 @@ class Marks {
 
   // The same of what a cp.async reads. Its mark says that every later store may race with it, until the launch ends: nobody
   // tells the marks when the copy is over.
-  static bool suspicious_copy(std::uintptr_t address, std::size_t bytes, const Marker& marker) {
+  static bool suspicious_copy(std::uintptr_t address, std::size_t bytes, const Marker& marker, const void* pc) {
     const std::uintptr_t begin = address - Heap::base;
     const Mark me = marker.copying();
     bool found = false;
     for (std::uintptr_t word = begin / 4; word < (begin + bytes + 3) / 4; ++word) {
       OfWord& marks = of_words[word];
       const Mark reader = marks.reader.load(std::memory_order_relaxed);
-      if (reader != me && reader != marker.covers[3]) leave(marks.reader, reader, me, marker);
+      if (reader != me && reader != marker.covers[3]) leave(word, Side::reader, reader, me, marker, pc);
       const Mark writer = marks.writer.load();
       found |= writer >= marker.launch && writer != marker.mine() && may_race(writer, marker.mine(), marker);
     }
@@ -173,28 +179,48 @@ class Marks {
   }
 
   // And of what a bulk copy writes.
-  static bool suspicious_bulk_store(std::uintptr_t address, std::size_t bytes, const Marker& marker) {
+  static bool suspicious_bulk_store(std::uintptr_t address, std::size_t bytes, const Marker& marker, const void* pc) {
     const std::uintptr_t begin = address - Heap::base;
     const Mark me = marker.copying();
     bool found = false;
     for (std::uintptr_t word = begin / 4; word < (begin + bytes + 3) / 4; ++word) {
       OfWord& marks = of_words[word];
-      leave(marks.writer, marks.writer.load(std::memory_order_relaxed), me, marker);
+      leave(word, Side::writer, marks.writer.load(std::memory_order_relaxed), me, marker, pc);
       const Mark reader = marks.reader.load();
       found |= reader >= marker.launch && reader != marker.mine() && may_race(reader, marker.mine(), marker);
     }
     return found;
   }
 
+  // What the last launch left on a word, if its numbers begin with `first`: calls visit(mark, pc) for its writers, then for its
+  // readers. `kernel` is its kernel's: of a place the marks keep 32 bits, and the others are those of the kernel.
+  template <class Visit>
+  static void visit_last(std::uintptr_t address, std::uint32_t first, Function kernel, Visit visit) {
+    const std::uintptr_t word = (address - Heap::base) / 4;
+    const auto of = [&](Side side, Mark mark) {
+      if (mark.block < first) return;
+      const auto near = reinterpret_cast<std::uintptr_t>(kernel);
+      const auto place = places[word][static_cast<int>(side)].load(std::memory_order_relaxed);
+      const auto distance = static_cast<std::int32_t>(place - static_cast<std::uint32_t>(near));
+      visit(side == Side::writer, mark, reinterpret_cast<const void*>(near + static_cast<std::uintptr_t>(distance)));
+    };
+    of(Side::writer, of_words[word].writer.load(std::memory_order_relaxed));
+    of(Side::reader, of_words[word].reader.load(std::memory_order_relaxed));
+  }
+
  private:
+  enum class Side { writer, reader };
   struct OfWord {
     std::atomic<Mark> writer;
     std::atomic<Mark> reader;
   };
-  static Mark leave(std::atomic<Mark>& mark, Mark old, Mark me, const Marker& marker);  // returns what was there
+  using Places = std::atomic<std::uint32_t>[2];  // in the code: of a writer, and of a reader
+  // Returns what was there.
+  static Mark leave(std::uintptr_t word, Side side, Mark old, Mark me, const Marker& marker, const void* pc);
   static bool may_race(Mark old, Mark me, const Marker& marker);
 
   static OfWord* of_words;  // of the heap
+  static Places* places;
 };
 
 // The contents of all device memory before a launch: to find bytes that changed although no hook saw a store, and to undo a

@@ -26,6 +26,8 @@ using simt::cp_async_commit_group;
 using simt::cp_async_wait_all;
 using simt::fence_mbarrier_init;
 using simt::fence_proxy_async;
+using simt::griddepcontrol_launch_dependents;
+using simt::griddepcontrol_wait;
 
 template <class T>
 [[gnu::always_inline]] inline T* in_block(T* pointer, int rank,

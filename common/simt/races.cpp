@@ -261,6 +261,11 @@ bool Order::knows_of(std::uint32_t thread, std::uint32_t other_block) {
   return seen_of(current(thread).past.known, other_block) != nullptr;
 }
 
+void Order::know_earlier_launches(std::uint32_t thread) {
+  join(current(thread).past.known, leaf(earlier_launches, {.barrier = 1, .threads = {}}));
+  has_news(thread);
+}
+
 void Order::see(Past& past, const SharedKnowledge& what) const {
   if (what == nullptr) return;
   if (const Seen* const own = seen_of(what, block_); own != nullptr && own->barrier == barrier_) {

@@ -189,6 +189,9 @@ class Order {
   void acquire(const std::vector<std::uint32_t>& threads, const Past& own, const Past& all);
   void acquire(const Past& all);                                   // by all threads, at a full barrier
   bool knows_of(std::uint32_t thread, std::uint32_t other_block);  // has seen anything of it
+  // A thread has waited for the launches before (dependent.h). To those who see that, it is one more block of which they know.
+  void know_earlier_launches(std::uint32_t thread);
+  bool knows_earlier_launches(std::uint32_t thread) { return knows_of(thread, earlier_launches); }
   void fence(std::uint32_t thread, Scope scope);
   void flag_stored(std::uint32_t thread, std::uintptr_t address, Scope scope, bool also_read);
   void flag_read(std::uint32_t thread, std::uintptr_t address, Scope scope);
@@ -201,6 +204,7 @@ class Order {
   };
 
   static constexpr std::uint16_t most_actors = 1023;
+  static constexpr std::uint32_t earlier_launches = 0xffffffff;  // no block's number
 
   void add(Clocks& clocks, std::uint16_t actor, Time time) const;
   bool saw(std::uint32_t thread, std::size_t whom, Time time);
@@ -316,6 +320,15 @@ class SparseWords {
     auto& more = page_of(index).more;
     if (!more) more = std::make_unique<std::array<MoreOfWord, page_words>>();
     return (*more)[index % page_words];
+  }
+  // Calls visit(index, word, more) for each word of the pages; more: null, if there was never any.
+  template <class Visit>
+  void visit(Visit visit) const {
+    for (const auto& [number, page] : pages_) {
+      for (std::size_t i = 0; i < page_words; ++i) {
+        visit(number * page_words + i, page->words[i], page->more ? &(*page->more)[i] : nullptr);
+      }
+    }
   }
 
  private:

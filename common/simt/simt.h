@@ -54,8 +54,8 @@ std::string place_of(const std::source_location& where);  // "steps/01_naive_mha
 // has no room for it.
 void* allocate(const std::string& name, std::size_t bytes);
 void release(void* pointer);
-inline constexpr std::size_t memory_share = 8;  // allocate() hands out one byte of so many that the machine has
-std::size_t memory_available();                 // bytes that allocate() could still hand out
+inline constexpr std::size_t memory_share = 10;  // allocate() hands out one byte of so many that the machine has
+std::size_t memory_available();                  // bytes that allocate() could still hand out
 
 // From now on the bytes count as written by the host / as never written. The range must lie within one allocation.
 void mark_written(void* pointer, std::size_t bytes);
@@ -90,11 +90,15 @@ struct Launch {
   void (*call)(Function kernel, const void* params);  // calls the kernel once, for one thread
   std::size_t registers = 0;                          // of a thread, where known: how many blocks fit depends on it
   dim3 cluster = {};                                  // blocks of a cluster: each may wait for the others
+  bool dependent = false;                             // may begin before the launch before has ended, if the device lets it
 };
 
 // Runs the kernel to its end. Throws LaunchError for a configuration that no GPU would accept; faults of the kernel become
 // findings. After a fault that leaves nothing sensible to go on with (a deadlock, a wild pointer) the launch stops.
 void launch(const Launch& launch);
+
+// The host waits: all launches have ended before what follows. Whoever marks or releases memory has waited, too.
+void await_launches();
 
 // ---- counters ----
 

@@ -19,17 +19,12 @@
 #pragma once
 
 #include "steps/08_few_tokens/04_tensor_cores.cuh"
+#include "steps/08_few_tokens/tiles.cuh"
 
 namespace few_tokens {
 
-template <int groups_, int warps_, int slots_>
-struct RowTile {
-  static constexpr int groups = groups_, rows = group * groups;  // of a block
-  static constexpr int warps = warps_, threads = 32 * warps;
-  static constexpr int slots = slots_;  // of a warp; an even number: a line has two
-  template <int TOK>
-  using Smem = WarpSums<warps, rows, TOK>;
-};
+template <class Tile, int TOK>
+using RowSmem = WarpSums<Tile::warps, Tile::rows, TOK>;
 
 // The product of a warp: the block's rows of weights by all tokens, over the warp's lines of k. Tokens: where they lie.
 template <class W, class A, int TOK, class Tile, class Tokens = LaneTokens<A, TOK>>
@@ -58,15 +53,11 @@ struct WarpProduct {
 
   __device__ void request_weights() {
 #pragma unroll
-    for (int s = 0; s < slots; ++s) {
-      if (has(s)) lane_weights.request(rows[s], k + slot_k(s));
-    }
+    for (int s = 0; s < slots; ++s) lane_weights.request(rows[s], k + slot_k(s));
   }
   __device__ void request_tokens() {
 #pragma unroll
-    for (int s = 0; s < slots; ++s) {
-      if (has(s)) lane_tokens.request(chunks[s], k + slot_k(s));
-    }
+    for (int s = 0; s < slots; ++s) lane_tokens.request(chunks[s], k + slot_k(s));
   }
   __device__ void multiply_slots(int s) {
 #pragma unroll
@@ -108,7 +99,7 @@ __global__ void __launch_bounds__(Tile::threads)
                        Matrices<const W> weights,  // [weight samples, weight channels, n, k]
                        Epilogue<W> epilogue) {
   if (!has_entry(shape)) return;
-  auto& smem = device::shared_storage<typename Tile::template Smem<TOK>>();
+  auto& smem = device::shared_storage<RowSmem<Tile, TOK>>();
   const Entry entry = entry_of(shape, entry_number());
   const int first_row = blockIdx.x * Tile::rows;
   WarpProduct<W, A, TOK, Tile> product(shape, entry, tokens, weights, first_row);

@@ -20,36 +20,10 @@
 #pragma once
 
 #include "common/device/ptx/shared_memory.cuh"
-#include "steps/08_few_tokens/fragments.cuh"
+#include "steps/08_few_tokens/fragment_sums.cuh"
+#include "steps/08_few_tokens/tiles.cuh"
 
 namespace few_tokens {
-
-template <int groups_, int warps_, int stages_>
-struct RingTile {
-  static constexpr int groups = groups_, warp_rows = group * groups;
-  static constexpr int warps = warps_, rows = warps * warp_rows, threads = 32 * warps;
-  static constexpr int stages = stages_, k = 128;
-};
-
-template <class W, class Tile>
-struct RingSmem {
-  alignas(16) W ring[Tile::warps][Tile::stages][Tile::warp_rows][Tile::k];
-};
-
-// Four sums as mma leaves them, as one vector.
-__device__ inline float4 as_vector(const float (&sums)[4]) { return {sums[0], sums[1], sums[2], sums[3]}; }
-
-// Writes the elements of C of one mma: rows `row` and row + 8, the tokens `token` and token + 1.
-template <class W>
-__device__ void store_fragment(const Shape& shape, const Entry& entry, const Epilogue<W>& epilogue, int row, int token,
-                               const float4& sums) {
-  const float values[] = {sums.x, sums.y, sums.z, sums.w};
-#pragma unroll
-  for (int i = 0; i < 4; ++i) {
-    const int j = row + i / 2 * 8, of_token = token + i % 2;
-    if (j < shape.n && of_token < shape.m) epilogue.put(entry, of_token, j, values[i]);
-  }
-}
 
 // The product of a warp: its rows of weights by all tokens, over k in `range`.
 template <class W, class A, int TOK, class Tile>
@@ -123,18 +97,6 @@ struct RingProduct {
   // [/doc: ring_loop]
 };
 
-// The row and the token of element 0 that thread `thread` of a block has of mma i of its warp, from the block's first row.
-template <class Tile, int TOK>
-__device__ int fragment_row(int thread, int i) {
-  return thread / 32 * Tile::warp_rows + i / (TOK / token_block) * group + thread % 32 / 4;
-}
-template <int TOK>
-__device__ int fragment_token(int thread, int i) {
-  return i % (TOK / token_block) * token_block + thread % 4 * 2;
-}
-template <class Tile, int TOK>
-constexpr int fragments = Tile::groups* TOK / token_block;  // of a thread
-
 // Grid: x over tiles of rows of B, y and z over the batch. TOK: 8 or 16, m or more. k is a multiple of 8, and all rows begin at
 // multiples of 16 bytes.
 template <class W, class A, int TOK, class Tile>
@@ -151,12 +113,7 @@ __global__ void __launch_bounds__(Tile::threads)
   product.request_first_weights();
   product.request_tokens(0);
   product.multiply();
-#pragma unroll
-  for (int i = 0; i < fragments<Tile, TOK>; ++i) {
-    constexpr int blocks = TOK / token_block;
-    store_fragment(shape, entry, epilogue, first_row + fragment_row<Tile, TOK>(threadIdx.x, i),
-                   fragment_token<TOK>(threadIdx.x, i), as_vector(product.sums[i / blocks][i % blocks]));
-  }
+  store_fragments<Tile, TOK>(shape, entry, epilogue, first_row, product.sums);
 }
 
 }  // namespace few_tokens

@@ -15,7 +15,8 @@
 //
 // In a launch that is not dependent both instructions do nothing.
 //
-// What to expect: one microsecond less at every size, because the first loads of a launch overlap the end of the one before.
+// What to expect: one to two microseconds less at every size, because the first loads of a launch overlap the end of the one
+// before.
 #pragma once
 
 #include "common/device/ptx/griddepcontrol.cuh"
@@ -33,7 +34,7 @@ __global__ void __launch_bounds__(Tile::threads)
                          Epilogue<W> epilogue) {
   ptx::griddepcontrol_launch_dependents();
   if (!has_entry(shape)) return;
-  auto& smem = device::shared_storage<typename Tile::template Smem<TOK>>();
+  auto& smem = device::shared_storage<RowSmem<Tile, TOK>>();
   const Entry entry = entry_of(shape, entry_number());
   const int first_row = blockIdx.x * Tile::rows;
   // [doc: dependent_wait]

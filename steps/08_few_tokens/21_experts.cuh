@@ -53,7 +53,7 @@ using ExpertTile = RowTile<TOK / 4, 8, 2>;
 
 // A tile of rows of one expert by all of its pairs.
 template <class W, class A, int TOK, class Tile>
-__device__ void multiply_pairs(typename Tile::template Smem<TOK>& smem, const Shape& shape, const Matrices<const A>& tokens,
+__device__ void multiply_pairs(RowSmem<Tile, TOK>& smem, const Shape& shape, const Matrices<const A>& tokens,
                                const Matrices<const W>& weights, int expert,
                                const int* pairs,  // [count]
                                int count, int top,
@@ -86,7 +86,7 @@ __global__ void __launch_bounds__(Tile::threads) experts_product(Shape shape, Ro
                                                                  const int* bounds,          // [experts + 1]
                                                                  const int* order,           // [pairs]
                                                                  float* sums) {              // [pairs, n]
-  auto& smem = device::shared_storage<typename Tile::template Smem<TOK>>();
+  auto& smem = device::shared_storage<RowSmem<Tile, TOK>>();
   const int expert = blockIdx.y, begin = bounds[expert], end = bounds[expert + 1];
   multiply_pairs<W, A, TOK, Tile>(smem, shape, tokens, weights, expert, order + begin, end - begin, routing.top, sums);
 }

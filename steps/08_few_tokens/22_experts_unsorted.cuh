@@ -17,7 +17,7 @@ namespace few_tokens {
 
 template <int TOK, class Tile>
 struct UnsortedSmem {
-  typename Tile::template Smem<TOK> sums;
+  RowSmem<Tile, TOK> sums;
   int pairs[most_unsorted_pairs];
   int count;
 };

@@ -53,12 +53,11 @@ void launch_experts(const LinearLaunch& l) {
     const Operands<W, A> o = operands<W, A>(l);
     with_pairs(l.shape, [&]<int pairs>(device::Constant<pairs>) {
       using Tile = ExpertTile<pairs>;
-      runtime::launch(experts_product<W, A, pairs, Tile>,
-                      {.grid = grid_of_experts<Tile>(l.shape),
-                       .block = Tile::threads,
-                       .shared_bytes = sizeof(typename Tile::template Smem<pairs>)},
-                      o.shape, routing_of(l), o.tokens, o.weights, static_cast<const int*>(sorted.bounds),
-                      static_cast<const int*>(sorted.order), sums_of(l));
+      runtime::launch(
+          experts_product<W, A, pairs, Tile>,
+          {.grid = grid_of_experts<Tile>(l.shape), .block = Tile::threads, .shared_bytes = sizeof(RowSmem<Tile, pairs>)},
+          o.shape, routing_of(l), o.tokens, o.weights, static_cast<const int*>(sorted.bounds),
+          static_cast<const int*>(sorted.order), sums_of(l));
     });
   });
   launch_combine(l);
@@ -104,8 +103,7 @@ void launch_route(const Routing& routing, int* bounds, int* order) {
 
 Rung experts() {
   return {launch_experts, [](const Linear& g) {
-            return with_pairs(
-                g, []<int pairs>(device::Constant<pairs>) { return sizeof(typename ExpertTile<pairs>::template Smem<pairs>); });
+            return with_pairs(g, []<int pairs>(device::Constant<pairs>) { return sizeof(RowSmem<ExpertTile<pairs>, pairs>); });
           }};
 }
 Rung experts_unsorted() {

@@ -22,7 +22,17 @@ Rung row_groups();
 Rung ring();  // ring.cu
 Rung split_k();
 // Those whose instructions need compute capability 9.0.
-Rung cluster();  // cluster.sm_90.cu
+Rung cluster();    // cluster.sm_90.cu
+Rung dependent();  // dependent.sm_90.cu
+Rung dependent_cluster();
+Rung chosen();        // by choice.h
+Rung chosen_alone();  // the same, and the launch is not dependent
+
+// Of the device; the simulator has as many as an H100.
+inline int multiprocessors() {
+  const runtime::Properties& device = runtime::properties();
+  return device.backend == "sim" ? 132 : device.multiprocessors;
+}
 
 // Sorts pairs by expert: bounds [experts + 1], order [pairs].
 void launch_route(const Routing& routing, int* bounds, int* order);  // experts.cu

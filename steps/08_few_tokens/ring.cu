@@ -37,7 +37,7 @@ void launch_split_k(const run::LinearLaunch& l) {
 // As many as give each SM a block, but not more than tiles of k.
 int splits_of(const problem::Linear& g) {
   const std::int64_t blocks = ceil_div(g.n, Tile::rows) * g.entries();
-  const std::int64_t wanted = ceil_div(std::int64_t{runtime::properties().multiprocessors}, blocks);
+  const std::int64_t wanted = ceil_div<std::int64_t>(multiprocessors(), blocks);
   return static_cast<int>(std::min<std::int64_t>(wanted, ceil_div(g.k, Tile::k)));
 }
 

@@ -108,6 +108,13 @@ const std::vector<LinearVariant> variants = {
      .launch = split_k().launch},
     variant("cluster", "the ring; four blocks of a cluster split k, and add through shared memory", "cluster_product",
             cluster(), 90),
+    variant("dependent", "row_groups; the weights are requested before the launch before has ended", "dependent_row_groups",
+            dependent(), 90),
+    variant("dependent_cluster", "cluster; the weights are requested before the launch before has ended", "dependent_cluster",
+            dependent_cluster(), 90),
+    variant("tuned", "dependent, its tile chosen by rows and k", "dependent_row_groups", chosen(), 90),
+    variant("tuned_alone", "the same tiles, for a launch that waits until the one before has ended", "dependent_row_groups",
+            chosen_alone(), 90),
     {.name = "experts_unsorted",
      .idea = "a block looks among the ids for the pairs of its expert",
      .supports = few_pairs,
@@ -139,9 +146,9 @@ run::AnyStep step() {
   static const run::LinearStep step{.name = "08_few_tokens",
                                     .question = "How fast is a linear layer when there are only a few tokens?",
                                     .default_shape = {.m = 7, .n = 896, .k = 896},
-                                    .default_variant = "wide_loads",
+                                    .default_variant = "tuned",
                                     .variants = variants,
-                                    .next_best = {"warp_per_row"}};
+                                    .next_best = {"row_groups", "warp_per_row"}};
   return &step;
 }
 

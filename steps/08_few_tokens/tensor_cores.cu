@@ -16,7 +16,7 @@ using Tile = RowTile<2, 16, 2>;
 void launch_row_groups(const run::LinearLaunch& l) {
   with_mma(l.shape, [&]<class W, class A, int TOK>(W, A, device::Constant<TOK>) {
     launch_kernel<W, A>(l, row_groups_product<W, A, TOK, Tile>, grid_of(l.shape, Tile::rows), Tile::threads,
-                        sizeof(Tile::Smem<TOK>));
+                        sizeof(RowSmem<Tile, TOK>));
   });
 }
 
@@ -28,8 +28,9 @@ Rung tensor_cores() {
           }};
 }
 Rung row_groups() {
-  return {launch_row_groups,
-          [](const problem::Linear& g) { return with_columns(g.m, [](auto tokens) { return sizeof(Tile::Smem<tokens>); }); }};
+  return {launch_row_groups, [](const problem::Linear& g) {
+            return with_columns(g.m, [](auto tokens) { return sizeof(RowSmem<Tile, tokens>); });
+          }};
 }
 
 }  // namespace few_tokens

@@ -134,6 +134,10 @@ std::vector<int> cluster_split(unsigned blocks, unsigned cluster, int rounds);
 // 96].
 std::vector<int> cluster_some_end(unsigned blocks, unsigned cluster);
 
+// So many launches, of which each may begin before the one before it has ended. At first number i is i; each launch turns the
+// order of all numbers round, makes each three times as large, and adds addends[i]. Multiples of 64 · cluster.
+std::vector<int> dependent_launches(unsigned cluster, int launches, const std::vector<int>& addends);
+
 std::string printed();  // what a kernel printed: "thread 0: 0.5\n" … for four threads
 
 }  // namespace conformance

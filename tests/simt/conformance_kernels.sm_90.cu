@@ -1,8 +1,11 @@
 // Of the conformance kernels those with instructions that begin with compute capability 9.0.
+#include <numeric>
+
 #include "common/device/block.cuh"
 #include "common/device/memory.cuh"
 #include "common/device/ptx/bulk.cuh"
 #include "common/device/ptx/cluster.cuh"
+#include "common/device/ptx/griddepcontrol.cuh"
 #include "common/device/ptx/red.cuh"
 #include "common/device/ptx/shared_memory.cuh"
 #include "common/runtime/launch.h"
@@ -13,6 +16,16 @@ namespace conformance {
 namespace {
 
 using runtime::launch;
+
+__global__ void dependent_kernel(int count, const int* addends,  // [count], which no launch stores
+                                 const int* from,                // [count]
+                                 int* to) {                      // [count], from which the launch before has read
+  const int i = 64 * blockIdx.x + threadIdx.x;
+  const int addend = addends[i];
+  ptx::griddepcontrol_launch_dependents();
+  ptx::griddepcontrol_wait();
+  to[i] = 3 * from[count - 1 - i] + addend;
+}
 
 constexpr int matrix_rows = 64;
 
@@ -338,6 +351,19 @@ std::vector<int> cluster_split(unsigned blocks, unsigned cluster, int rounds) {
   launch(split_kernel, {.grid = blocks, .block = 64, .shared_bytes = sizeof(SplitSmem), .cluster = cluster}, rounds,
          out.as<int>());
   return download<int>(out);
+}
+
+std::vector<int> dependent_launches(unsigned cluster, int launches, const std::vector<int>& addends) {
+  const int count = static_cast<int>(addends.size());
+  std::vector<int> numbers(addends.size());
+  std::iota(numbers.begin(), numbers.end(), 0);
+  const runtime::Buffer added = upload("addends", addends);
+  const runtime::Buffer two[] = {upload("even", numbers), zeros<int>("odd", numbers.size())};
+  for (int i = 0; i < launches; ++i) {
+    launch(dependent_kernel, {.grid = device::ceil_div(count, 64), .block = 64, .cluster = cluster, .dependent = true}, count,
+           added.as<const int>(), two[i % 2].as<const int>(), two[(i + 1) % 2].as<int>());
+  }
+  return download<int>(two[launches % 2]);
 }
 
 std::vector<int> cluster_some_end(unsigned blocks, unsigned cluster) {

@@ -40,6 +40,12 @@ const std::vector<Race>& cluster_races();
 void correct_clusters();
 void count_in_clusters(unsigned blocks, unsigned cluster);  // what this correct one counts, its source says
 
+// Of races those in chains of launches, in faulty_dependent.sm_90.cu.
+const std::vector<Race>& dependent_races();
+void correct_dependents();
+// A launch, `between`, and a dependent launch that does not wait and reads what the first one stores.
+void launches_that_have_ended(void (*between)());
+
 void correct();  // a kernel without a fault that does all the things the faulty ones do
 // What 64 threads read of copies of 1 for which they did not wait.
 std::vector<float> seen_before_wait();

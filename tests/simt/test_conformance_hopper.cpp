@@ -1,5 +1,5 @@
-// stmatrix, the vector forms of red and clusters, on a GPU of compute capability 9.0 and on the simulator: both must give these
-// answers.
+// stmatrix, the vector forms of red, clusters and dependent launches, on a GPU of compute capability 9.0 and on the simulator:
+// both must give these answers.
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -277,6 +277,24 @@ TEST_CASE("threads and blocks that have ended hold up no barrier of the cluster"
     }
     INFO("clusters of " << cluster);
     CHECK(conformance::cluster_some_end(24, cluster) == expected);
+  }
+  no_findings();
+}
+
+TEST_CASE("a dependent launch that waits reads what the launch before it has stored, and may store where that one read") {
+  if (device_is_older()) return;
+  for (const unsigned cluster : {1u, 2u, 4u}) {
+    for (const int launches : {1, 2, 9}) {
+      std::vector<int> numbers(64 * 40), addends(numbers.size());
+      std::iota(numbers.begin(), numbers.end(), 0);
+      for (std::size_t i = 0; i < addends.size(); ++i) addends[i] = static_cast<int>(i * 37 % 101);
+      for (int launch = 0; launch < launches; ++launch) {
+        std::reverse(numbers.begin(), numbers.end());
+        for (std::size_t i = 0; i < numbers.size(); ++i) numbers[i] = 3 * numbers[i] + addends[i];
+      }
+      INFO("clusters of " << cluster << ", launches " << launches);
+      CHECK(conformance::dependent_launches(cluster, launches, addends) == numbers);
+    }
   }
   no_findings();
 }

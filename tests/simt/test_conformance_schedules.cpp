@@ -63,6 +63,7 @@ TEST_CASE("no conformance kernel is reported under a hundred schedules") {
     conformance::cluster_sums(4, 2, std::vector<int>(4 * 96, 1));
     conformance::cluster_split(6, 3, 3);
     conformance::cluster_some_end(8, 4);
+    const std::vector<int> chained = conformance::dependent_launches(1 + seed % 2, 3, std::vector<int>(256, 1));
     conformance::matrices_there_and_back(seed % 2 == 0, seed % 3 == 0, fragments);
     conformance::multiply_from(conformance::Operand::bfloat, fragments, std::vector<std::uint32_t>(32 * 2),
                                std::vector<float>(32 * 4));
@@ -81,6 +82,7 @@ TEST_CASE("no conformance kernel is reported under a hundred schedules") {
     REQUIRE(met == five_rounds);
     REQUIRE(stored == five_tiles);
     REQUIRE(copied == four_tiles);
+    for (int i = 0; i < 256; ++i) REQUIRE(chained[static_cast<std::size_t>(i)] == 27 * (255 - i) + 13);
     for (int t = 0; t < 64; ++t) REQUIRE(passed_on[static_cast<std::size_t>(t)] == 64 - t);  // by the other block from this one
     for (std::size_t i = 0; i < 3; ++i) REQUIRE(reduced[i] == std::vector<float>(std::size_t{5} << i, 100.0f));
   }

@@ -20,7 +20,7 @@ namespace {
 // "tests/simt/faulty_kernels.cu:41" for the line that the comment "// fault: NAME" marks; "unknown place" where there is none.
 std::string marked_place(const std::string& name, const std::string& mark = "fault") {
   for (const std::string path : {"tests/simt/faulty_kernels.cu", "tests/simt/faulty_mbarriers.cu", "tests/simt/faulty_bulk.cu",
-                                 "tests/simt/faulty_clusters.sm_90.cu"}) {
+                                 "tests/simt/faulty_clusters.sm_90.cu", "tests/simt/faulty_dependent.sm_90.cu"}) {
     std::ifstream source(path);
     std::string line;
     for (int number = 1; std::getline(source, line); ++number) {
@@ -36,7 +36,9 @@ std::vector<T> both(std::vector<T> all, const std::vector<T>& more) {
   return all;
 }
 std::vector<faulty::Fault> all_faults() { return both(faulty::faults(), faulty::cluster_faults()); }
-std::vector<faulty::Race> all_races() { return both(faulty::races(), faulty::cluster_races()); }
+std::vector<faulty::Race> all_races() {
+  return both(both(faulty::races(), faulty::cluster_races()), faulty::dependent_races());
+}
 
 constexpr runtime::AsyncMode async_modes[] = {runtime::AsyncMode::late, runtime::AsyncMode::eager, runtime::AsyncMode::random};
 
@@ -145,6 +147,7 @@ TEST_CASE("a correct kernel gives no finding under a hundred schedules") {
     const WithOptions options({seed, async_modes[seed % 3], 0});
     faulty::correct();
     faulty::correct_clusters();
+    faulty::correct_dependents();
     const std::vector<runtime::Finding> findings = runtime::take_findings();
     INFO((findings.empty() ? "" : findings[0].text));
     REQUIRE(findings.empty());
@@ -178,6 +181,53 @@ TEST_CASE("faults and races are found while counting and tracing, too") {
       CHECK(counted(race.mended).empty());
     }
   }
+}
+
+TEST_CASE("a race with an earlier launch names both kernels, and says which wait is missing") {
+  const auto report = [](const std::string& name) {
+    const auto& all = faulty::dependent_races();
+    const auto race = std::find_if(all.begin(), all.end(), [&](const faulty::Race& r) { return r.name == name; });
+    REQUIRE(race != all.end());
+    race->run();
+    const std::vector<runtime::Finding> findings = runtime::take_findings();
+    REQUIRE(findings.size() == 1);
+    return findings[0].text;
+  };
+  const auto expected = [](const std::string& name, const std::string& what, const std::string& verbs, const std::string& why) {
+    return what + " of 'x' (512 bytes), and the earlier launch may not have ended: " + why + "\n  " +
+           (verbs == "read" ? "written" : "read") + " at " + marked_place(name, "one") +
+           " in kernel faulty::(anonymous namespace)::" + name + "_first\n  " + verbs + " at " + marked_place(name, "other") +
+           " by block (";
+  };
+  const std::string first = report("flag_behind_wait"), second = report("lost_for_good");
+  INFO(first << "\n" << second);
+  CHECK(first.find(expected("flag_behind_wait", "race: read after write of byte 256", "read",
+                            "no griddepcontrol.wait comes before this access")) == 0);
+  CHECK(second.find("race: write after read of byte ") == 0);
+  CHECK(second.find(expected("lost_for_good", "", "written", "a launch between the two has not waited for it")) !=
+        std::string::npos);
+  CHECK(second.find("in kernel faulty::(anonymous namespace)::lost_for_good\n  replay") != std::string::npos);
+}
+
+TEST_CASE("what ends launches before a dependent one: the host that waits, copies, or gives memory back; a device below 9.0") {
+  const auto found = [](void (*between)()) {
+    faulty::launches_that_have_ended(between);
+    return runtime::take_findings().size();
+  };
+  CHECK(found([] {}) == 1);
+  CHECK(found([] { const runtime::Buffer other("other", 4096); }) == 0);
+  CHECK(found([] { runtime::synchronize(); }) == 0);
+  static runtime::Buffer buffer("buffer", sizeof(int));
+  CHECK(found([] { buffer.upload("int", sizeof(int)); }) == 0);
+  CHECK(found([] {
+          int value = 0;
+          buffer.download(&value, sizeof(value));
+        }) == 0);
+  CHECK(found([] { buffer.poison(); }) == 0);
+  runtime::SimOptions older;
+  older.device = runtime::SimDevice::rtx3090;
+  const WithOptions options(older);
+  CHECK(found([] {}) == 0);
 }
 
 TEST_CASE("a report of a line in a helper says from where it was called, up to the kernel") {

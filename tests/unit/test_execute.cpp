@@ -277,7 +277,7 @@ TEST_CASE("memory beyond the simulator's share of the machine is refused, and th
     FAIL("there is no such memory");
   } catch (const runtime::OutOfMemory& error) {
     CHECK(std::string(error.what()).find("asked for by 'all', ") != std::string::npos);
-    CHECK(std::string(error.what()).find("the simulator uses 1/8 of this machine's memory") != std::string::npos);
+    CHECK(std::string(error.what()).find("the simulator uses 1/10 of this machine's memory") != std::string::npos);
   }
   std::ifstream info("/proc/meminfo");
   std::string field;

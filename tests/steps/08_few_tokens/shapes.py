@@ -31,3 +31,14 @@ SANITIZED = [
 BENCHED = {f"4k, {m} token{'s' if m > 1 else ''}": ["--m", str(m), *LARGE] for m in (1, 8, 16)}
 
 RUNGS_AT = ["4k, 1 token"]
+
+CONTENDERS = {
+    "few_tokens_peers": {  # beside cuBLAS and a kernel that only reads
+        f"{n} × {k}, {m} token{'s' if m > 1 else ''}": (
+            ["--m", str(m), "--n", str(n), "--k", str(k), "--rounds", "9"],
+            ["tensor_cores", "row_groups", "cluster", "tuned", "tuned_alone"],
+        )
+        for n, k in ((4096, 4096), (14336, 4096), (4096, 14336), (896, 896), (4864, 896))
+        for m in (1, 8, 16)
+    }
+}
