@@ -1,7 +1,9 @@
 // Random inputs that are the same everywhere: no state, no library function whose last bit differs between machines.
+#include <algorithm>
 #include <bit>
 #include <cmath>
 #include <cstdint>
+#include <numeric>
 
 #include "common/problem/attention.h"
 #include "common/problem/backward.h"
@@ -93,6 +95,26 @@ void fill_operands(Tensor& a, Dtype a_dtype, Tensor& b, Dtype b_dtype, std::uint
   }
 }
 
+// Every token gives each expert a uniform score, names the best, and weighs each by its share of their scores.
+void route(LinearInputs& in, const Linear& shape, std::uint64_t stream) {
+  in.experts = Integers({shape.m, shape.top});
+  in.routing = Tensor({shape.m, shape.top});
+  std::vector<std::uint64_t> scores(shape.experts);
+  std::vector<std::int32_t> order(shape.experts);
+  for (std::int64_t t = 0; t < shape.m; ++t) {
+    for (std::int64_t e = 0; e < shape.experts; ++e) scores[e] = (splitmix(stream, t * shape.experts + e) >> 32) + 1;
+    std::iota(order.begin(), order.end(), 0);
+    std::partial_sort(order.begin(), order.begin() + shape.top, order.end(),
+                      [&](std::int32_t x, std::int32_t y) { return scores[x] != scores[y] ? scores[x] > scores[y] : x < y; });
+    double sum = 0;
+    for (int s = 0; s < shape.top; ++s) sum += static_cast<double>(scores[order[s]]);
+    for (int s = 0; s < shape.top; ++s) {
+      in.experts.values[t * shape.top + s] = order[s];
+      in.routing.values[t * shape.top + s] = static_cast<float>(static_cast<double>(scores[order[s]]) / sum);
+    }
+  }
+}
+
 }  // namespace
 
 AttentionInputs make_inputs(const Attention& unresolved, std::uint64_t seed, InputKind kind) {
@@ -135,6 +157,7 @@ LinearInputs make_inputs(const Linear& unresolved, std::uint64_t seed, LinearInp
     fill(in.bias.emplace(Tensor({shape.weight_samples, shape.weight_channels, shape.n})), stream_of(seed, 2), shape.dtype,
          unchanged);
   }
+  if (shape.is_routed()) route(in, shape, stream_of(seed, 3));
   return in;
 }
 

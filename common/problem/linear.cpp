@@ -24,6 +24,23 @@ void require_ratio(const char* weights_field, int weights, const char* field, in
           text(weights_field, weights) + "; it must divide " + field + ", " + std::to_string(count) + ", without a rest");
 }
 
+// Of experts, which are the channels of the weights.
+void require_routing(const Linear& shape) {
+  require(shape.top >= 1, text("top", shape.top) + "; a token must name 1 expert or more");
+  require(shape.top <= shape.experts,
+          text("top", shape.top) + "; it must be at most experts, " + std::to_string(shape.experts));
+  require_extent("experts", shape.experts);
+  require_extent("top", shape.top);
+  require(shape.pairs() <= max_extent, "the problem is too large: m · top is " + std::to_string(shape.pairs()) +
+                                           "; it must be at most " + std::to_string(max_extent));
+  require(shape.samples == 1, text("samples", shape.samples) + "; with experts it must be 1");
+  require(shape.channels == 1, text("channels", shape.channels) + "; with experts it must be 1");
+  require(shape.weight_samples == 1, text("weight_samples", shape.weight_samples) + "; with experts it must be 1");
+  require(shape.weight_channels == shape.experts, text("weight_channels", shape.weight_channels) +
+                                                      "; experts are the channels of the weights, and there are " +
+                                                      std::to_string(shape.experts));
+}
+
 }  // namespace
 
 std::string_view activation_name(Activation activation) { return activation_names[static_cast<std::size_t>(activation)]; }
@@ -39,26 +56,34 @@ std::int64_t Linear::weights_of(std::int64_t entry) const {
   return sample * weight_channels + entry % channels / (channels / weight_channels);
 }
 
-double Linear::flops() const { return 2 * elements(entries(), m, n) * k; }
+double Linear::flops() const { return 2 * elements(entries(), m, n) * k * std::max(top, 1); }
 
 double Linear::compulsory_bytes() const {
   const auto size = [](const std::optional<Dtype>& type) { return static_cast<double>(bytes(type.value())); };
+  const std::int64_t matrices = is_routed() ? std::min(weight_entries(), pairs()) : weight_entries();
+  const double slots = is_routed() ? 2.0 * sizeof(float) * static_cast<double>(pairs()) : 0;  // an id and a weight each
   return size(dtype_a) * elements(entries(), m, k) +
-         size(dtype) * (elements(weight_entries(), n, k) + (bias ? elements(weight_entries(), n, 1) : 0)) +
-         size(dtype_c) * elements(entries(), m, n);
+         size(dtype) * (elements(matrices, n, k) + (bias ? elements(matrices, n, 1) : 0)) +
+         size(dtype_c) * elements(entries(), m, n) + slots;
 }
 
 Linear resolve(Linear shape) {
   if (shape.weight_samples == 0) shape.weight_samples = shape.samples;
-  if (shape.weight_channels == 0) shape.weight_channels = shape.channels;
+  if (shape.weight_channels == 0) shape.weight_channels = shape.is_routed() ? shape.experts : shape.channels;
   if (shape.lda == 0) shape.lda = shape.k;
   if (shape.ldb == 0) shape.ldb = shape.k;
   if (shape.ldc == 0) shape.ldc = shape.n;
   if (!shape.dtype_a) shape.dtype_a = shape.dtype;
   if (!shape.dtype_c) shape.dtype_c = shape.dtype;
-  require_ratio("weight_samples", shape.weight_samples, "samples", shape.samples);
-  require_ratio("weight_channels", shape.weight_channels, "channels", shape.channels);
+  require(shape.experts >= 0, text("experts", shape.experts) + "; it must be 0 or more");
+  require(shape.is_routed() || shape.top == 0, text("top", shape.top) + "; without experts it must be 0");
   require_extent("m", shape.m);
+  if (shape.is_routed()) {
+    require_routing(shape);
+  } else {
+    require_ratio("weight_samples", shape.weight_samples, "samples", shape.samples);
+    require_ratio("weight_channels", shape.weight_channels, "channels", shape.channels);
+  }
   require_extent("n", shape.n);
   require_extent("k", shape.k);
   require_stride("lda", shape.lda, "k", shape.k);

@@ -1,6 +1,10 @@
 // What a linear layer computes at inference: C = activation(A · Bᵀ + bias). A holds a few tokens [m, k], B the weights [n, k],
 // C [m, n]; all rows lie with their columns contiguous. A batch has two levels, samples and channels. Several entries of tokens
 // may share a matrix of weights, as query heads share a key/value head.
+//
+// With experts, B holds a matrix for each of them, and each token names `top` of them, its slots:
+//     C[t] = Σ_slot routing[t, slot] · activation(A[t] · B[experts[t, slot]]ᵀ + bias[experts[t, slot]])
+// Slots are added in their order. One that names no expert of B adds nothing.
 #pragma once
 
 #include <array>
@@ -36,14 +40,20 @@ struct Linear {
   std::optional<Dtype> dtype_c = {};         // none: dtype
   Activation activation = Activation::none;  // of each element of C, before it is rounded
   bool bias = false;                         // n numbers for each matrix of weights
+  int experts = 0;                           // they are the channels of the weights; 0: no expert is asked
+  int top = 0;                               // experts that each token names
+
+  bool is_routed() const { return experts > 0; }
+  std::int64_t pairs() const { return std::int64_t{m} * top; }  // of a token and an expert
 
   std::int64_t entries() const { return std::int64_t{samples} * channels; }
   std::int64_t weight_entries() const { return std::int64_t{weight_samples} * weight_channels; }
   // The matrix of weights, of weight_entries(), that an entry of tokens meets.
   std::int64_t weights_of(std::int64_t entry) const;
 
-  double flops() const;             // 2 · m · n · k of each entry
-  double compulsory_bytes() const;  // A, B and the bias read once, C written once; without what lies between rows
+  double flops() const;             // 2 · m · n · k of each entry, of each slot
+  double compulsory_bytes() const;  // A, B and the bias read once, C written once; without what lies between rows. Of experts
+                                    // as many as the tokens can name
   bool operator==(const Linear&) const = default;
 };
 
@@ -53,6 +63,7 @@ struct LinearField {
   std::string_view name;
   int Linear::*value;
   const char* help;
+  int least = 1;
 };
 inline constexpr LinearField linear_fields[] = {
     {"samples", &Linear::samples, "batch entries, the outer level"},
@@ -65,6 +76,8 @@ inline constexpr LinearField linear_fields[] = {
     {"lda", &Linear::lda, "elements from one row of A to the next (default: k)"},
     {"ldb", &Linear::ldb, "of B (default: k)"},
     {"ldc", &Linear::ldc, "of C (default: n)"},
+    {"experts", &Linear::experts, "matrices of weights, of which each token names some (default: 0, a plain product)", 0},
+    {"top", &Linear::top, "experts that each token names, at most all", 0},
 };
 
 // Fills in what is 0 or nothing. Throws std::invalid_argument, naming the field, where one is out of range; then no product of
@@ -78,6 +91,8 @@ struct LinearInputs {
   Tensor a;                    // [samples, channels, m, k]
   Tensor b;                    // [weight_samples, weight_channels, n, k]
   std::optional<Tensor> bias;  // [weight_samples, weight_channels, n]
+  Integers experts = {};       // [m, top]; empty without experts
+  Tensor routing = {};         // [m, top], fp32
 };
 
 enum class LinearInputKind {
@@ -85,7 +100,8 @@ enum class LinearInputKind {
   cancelling,  // the first quarter of k adds about 100, the last one takes it away: a 16-bit accumulator shows, even in bf16
 };
 
-// The same values on every machine and compiler (counter-based generator); A rounded to dtype_a, the others to dtype.
+// The same values on every machine and compiler (counter-based generator); A rounded to dtype_a, the others to dtype. A token
+// names different experts, the one of the largest weight first; its weights add up to 1.
 LinearInputs make_inputs(const Linear& shape, std::uint64_t seed, LinearInputKind kind = LinearInputKind::normal);
 
 }  // namespace problem

@@ -64,4 +64,29 @@ LinearReference linear(const LinearSpec& spec, const GemmRows& rows, std::span<c
   return result;
 }
 
+LinearReference routed(const LinearReference& pairs, std::span<const float> routing, const std::vector<bool>& named, int top,
+                       int n, Round round) {
+  require_size(routing, std::ssize(named), "routing");
+  const std::int64_t elements = std::ssize(named) / top * n;
+  LinearReference result{std::vector<double>(elements),
+                         std::vector<float>(elements),
+                         {std::vector<double>(elements), std::vector<double>(elements), std::vector<std::uint8_t>(elements)}};
+  for (std::int64_t at = 0; at < elements; ++at) {
+    const std::int64_t token = at / n;
+    for (std::int64_t pair = token * top; pair < (token + 1) * top; ++pair) {
+      if (!named[pair]) continue;
+      const std::int64_t from = pair * n + at % n;
+      const double weight = routing[pair], size = std::abs(weight), term = size * std::abs(pairs.truth[from]);
+      result.truth[at] += weight * pairs.truth[from];
+      result.baseline[at] += routing[pair] * pairs.baseline[from];
+      result.rounding.size[at] += size * pairs.rounding.size[from];
+      // A product with its weight, and a sum of `top` terms, in fp32.
+      result.rounding.sum[at] += size * pairs.rounding.sum[from] + (std::isfinite(term) ? (1 + top) * fp32_unit * term : 0);
+      result.rounding.may_overflow[at] |= pairs.rounding.may_overflow[from];
+    }
+    result.baseline[at] = round(result.baseline[at]);
+  }
+  return result;
+}
+
 }  // namespace reference

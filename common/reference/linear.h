@@ -23,6 +23,11 @@ struct LinearReference {
 LinearReference linear(const LinearSpec& spec, const GemmRows& rows, std::span<const float> a, std::span<const float> b,
                        std::span<const float> bias, Round round = keep_fp32);
 
+// C[t] = Σ_slot routing[t, slot] · pairs[t, slot], of which `named` says that the slot names an expert; others add nothing.
+// `pairs` is the reference of each pair's product, [tokens · top, n], named and routing are [tokens, top].
+LinearReference routed(const LinearReference& pairs, std::span<const float> routing, const std::vector<bool>& named, int top,
+                       int n, Round round = keep_fp32);
+
 // x · ½(1 + erf(x / √2)) and x / (1 + e⁻ˣ) as they stand: at −∞ both are NaN, because 0 · ∞ is.
 double activate(Activation activation, double x);
 float activate(Activation activation, float x);

@@ -38,18 +38,25 @@ struct WarpSums {
     }
   }
 
-  // Adds the warps' sums of every element, and writes C. `first`: the block's first row.
-  template <class W>
-  __device__ void store_total(const Shape& shape, const Entry& entry, const Epilogue<W>& epilogue, int first) const {
+  // Adds the warps' sums of every element, and calls put(token, row, sum) with it.
+  template <class Put>
+  __device__ void for_totals(int tokens, const Put& put_total) const {
     __syncthreads();  // all warps have put their sums
 #pragma unroll 1
-    for (int i = threadIdx.x; i < shape.m * rows; i += 32 * warps) {
+    for (int i = threadIdx.x; i < tokens * rows; i += 32 * warps) {
       const int token = i / rows, row = i % rows;
       float total = 0;
 #pragma unroll
       for (int warp = 0; warp < warps; ++warp) total += of[warp][token][row];
-      if (first + row < shape.n) epilogue.put(entry, token, first + row, total);
+      put_total(token, row, total);
     }
+  }
+  // Writes C. `first`: the block's first row.
+  template <class W>
+  __device__ void store_total(const Shape& shape, const Entry& entry, const Epilogue<W>& epilogue, int first) const {
+    for_totals(shape.m, [&](int token, int row, float total) {
+      if (first + row < shape.n) epilogue.put(entry, token, first + row, total);
+    });
   }
 };
 

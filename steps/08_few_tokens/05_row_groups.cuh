@@ -26,12 +26,12 @@ namespace few_tokens {
 template <class Tile, int TOK>
 using RowSmem = WarpSums<Tile::warps, Tile::rows, TOK>;
 
-// The product of a warp: the block's rows of weights by all tokens, over the warp's lines of k.
-template <class W, class A, int TOK, class Tile>
+// The product of a warp: the block's rows of weights by all tokens, over the warp's lines of k. Tokens: where they lie.
+template <class W, class A, int TOK, class Tile, class Tokens = LaneTokens<A, TOK>>
 struct WarpProduct {
   static constexpr int blocks = TOK / token_block, slots = Tile::slots;
   LaneWeights<W, Tile::groups> lane_weights;
-  LaneTokens<A, TOK> lane_tokens;
+  Tokens lane_tokens;
   int k, k_end;  // of slot 0
   uint4 rows[slots][Tile::groups][2];
   Chunk<A> chunks[slots][blocks];
@@ -39,8 +39,11 @@ struct WarpProduct {
 
   __device__ WarpProduct(const Shape& shape, const Entry& entry, const Matrices<const A>& tokens,
                          const Matrices<const W>& weights, int first_row)
+      : WarpProduct(shape, entry, Tokens(shape, entry, tokens, shape.k), weights, first_row) {}
+  __device__ WarpProduct(const Shape& shape, const Entry& entry, const Tokens& tokens, const Matrices<const W>& weights,
+                         int first_row)
       : lane_weights(shape, entry, weights, first_row, shape.k),
-        lane_tokens(shape, entry, tokens, shape.k),
+        lane_tokens(tokens),
         k(threadIdx.x / 32 * line),
         k_end(shape.k) {}
 

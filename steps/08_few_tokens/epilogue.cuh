@@ -34,12 +34,15 @@ struct Epilogue {
   OutputType type;        // of C
   Matrices<void> c_rows;  // [samples, channels, m, n]
 
-  // Element (token, j) of an entry of C becomes activation(sum + bias).
-  __device__ void put(const Entry& entry, int token, int j, float sum) const {
+  // activation(sum + bias), of row j of the entry's weights.
+  __device__ float activated(const Entry& entry, int j, float sum) const {
     if (bias != nullptr) {
       sum += to_float(load(bias + entry.weight_sample * bias_sample_stride + entry.weight_channel * bias_channel_stride + j));
     }
-    const float x = activate(activation, sum);
+    return activate(activation, sum);
+  }
+  // Element (token, j) of an entry of C.
+  __device__ void store_rounded(const Entry& entry, int token, int j, float x) const {
     const std::int64_t at = c_rows.offset(entry.sample, entry.channel, token) + j;
     if (type == OutputType::fp32) {
       static_cast<float*>(c_rows.data)[at] = x;
@@ -48,6 +51,9 @@ struct Epilogue {
     } else {
       store(static_cast<__nv_bfloat16*>(c_rows.data) + at, from_float<__nv_bfloat16>(x));
     }
+  }
+  __device__ void put(const Entry& entry, int token, int j, float sum) const {
+    store_rounded(entry, token, j, activated(entry, j, sum));
   }
 };
 

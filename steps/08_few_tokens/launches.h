@@ -2,6 +2,7 @@
 #pragma once
 
 #include "steps/08_few_tokens/host.h"
+#include "steps/08_few_tokens/routing.cuh"
 
 namespace few_tokens {
 
@@ -32,6 +33,16 @@ inline int multiprocessors() {
   const runtime::Properties& device = runtime::properties();
   return device.backend == "sim" ? 132 : device.multiprocessors;
 }
+
+// Sorts pairs by expert: bounds [experts + 1], order [pairs].
+void launch_route(const Routing& routing, int* bounds, int* order);  // experts.cu
+
+// Of products that are routed to experts, and the arrays that they need.
+Rung experts();
+Rung experts_unsorted();
+Rung experts_tiled();
+run::Arrays sums_array(const problem::Linear& g);     // of all three
+run::Arrays sorted_arrays(const problem::Linear& g);  // and the permutation, of the sorted ones
 
 // How many blocks share a tile of rows in `split_k`, and the arrays of their sums.
 int splits_of(const problem::Linear& g);

@@ -32,6 +32,10 @@ const LinearSupport any_rows = {.max_m = most_tokens};
 const LinearSupport chunks = {.max_m = most_tokens, .k_multiple = chunk, .row_bytes = 16};
 const LinearSupport one_token = {.fp32_tokens = false, .max_m = 1, .k_multiple = chunk, .row_bytes = 16};
 
+const LinearSupport routed = {.k_multiple = chunk, .row_bytes = 16, .experts = true};
+const LinearSupport few_pairs = {.k_multiple = chunk, .row_bytes = 16, .experts = true, .max_pairs = most_unsorted_pairs};
+const LinearSupport routed_tiles = {.fp32_tokens = false, .k_multiple = chunk, .row_bytes = 16, .experts = true};
+
 LinearVariant in_flight(std::string name, std::string idea, void (*launch)(const LinearLaunch&)) {
   return {
       .name = std::move(name), .idea = std::move(idea), .supports = one_token, .cost = cost_of("wide_loads"), .launch = launch};
@@ -55,6 +59,20 @@ std::vector<problem::KernelCost> split_k_costs(const Linear& g) {
   const problem::KernelCost add = {"add_parts", 0, parts, product.bytes_written};
   product.bytes_written = parts;
   return {product, add};
+}
+
+// Of a routed product: the kernels that make the permutation, and the bytes of what is passed on.
+std::vector<problem::KernelCost> experts_costs(const Linear& g, std::initializer_list<const char*> sorts, const char* kernel) {
+  const double ids = sizeof(int) * static_cast<double>(g.pairs());
+  const double sums = static_cast<double>(run::scratch_bytes(sums_array(g)));
+  std::vector<problem::KernelCost> all;
+  for (const char* sort : sorts) all.push_back({sort, 0, ids, ids});
+  problem::KernelCost product = problem::linear_cost(g, kernel);
+  const problem::KernelCost combine = {"combine", 2 * static_cast<double>(g.pairs()) * g.n, sums, product.bytes_written};
+  product.bytes_written = sums;
+  all.push_back(product);
+  all.push_back(combine);
+  return all;
 }
 
 const std::vector<LinearVariant> variants = {
@@ -97,6 +115,27 @@ const std::vector<LinearVariant> variants = {
     variant("tuned", "dependent, its tile chosen by rows and k", "dependent_row_groups", chosen(), 90),
     variant("tuned_alone", "the same tiles, for a launch that waits until the one before has ended", "dependent_row_groups",
             chosen_alone(), 90),
+    {.name = "experts_unsorted",
+     .idea = "a block looks among the ids for the pairs of its expert",
+     .supports = few_pairs,
+     .shared_bytes = experts_unsorted().shared_bytes,
+     .scratch = sums_array,
+     .cost = [](const Linear& g) { return experts_costs(g, {}, "unsorted_experts_product"); },
+     .launch = experts_unsorted().launch},
+    {.name = "experts",
+     .idea = "pairs sorted in one launch without atomics; one launch over the row tiles of all experts",
+     .supports = routed,
+     .shared_bytes = experts().shared_bytes,
+     .scratch = sorted_arrays,
+     .cost = [](const Linear& g) { return experts_costs(g, {"route"}, "experts_product"); },
+     .launch = experts().launch},
+    {.name = "experts_tiled",
+     .idea = "many tokens an expert: tiles of 128 pairs by 128 rows, through the permutation",
+     .supports = routed_tiles,
+     .shared_bytes = experts_tiled().shared_bytes,
+     .scratch = sorted_arrays,
+     .cost = [](const Linear& g) { return experts_costs(g, {"route"}, "tiled_experts_product"); },
+     .launch = experts_tiled().launch},
 };
 
 }  // namespace

@@ -130,6 +130,14 @@ std::vector<LinearCase> linear_shapes(Dtype dtype) {
   return cases;
 }
 
+std::vector<run::LinearVariant> plain_variants(const run::LinearStep& step) {
+  std::vector<run::LinearVariant> plain;
+  for (const run::LinearVariant& variant : step.variants) {
+    if (!variant.supports.experts) plain.push_back(variant);
+  }
+  return plain;
+}
+
 std::vector<LinearCase> small_linear_shapes(Dtype dtype) {
   return {
       {problem::resolve(Linear{.samples = 2, .channels = 4, .weight_channels = 2, .m = 5, .n = 19, .k = 40, .dtype = dtype})},

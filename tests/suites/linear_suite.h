@@ -18,6 +18,9 @@ struct LinearCase {
 // with and without shared weights; rows with padding, and sums that cancel.
 std::vector<LinearCase> linear_shapes(problem::Dtype dtype);
 
+// The variants of plain products: those that are not routed to experts.
+std::vector<run::LinearVariant> plain_variants(const run::LinearStep& step);
+
 // A few small, irregular shapes for what is repeated under many schedules. One has a single token.
 std::vector<LinearCase> small_linear_shapes(problem::Dtype dtype);
 

@@ -12,12 +12,16 @@ std::string unsupported(const LinearSupport& supports, const problem::Linear& sh
   const auto rows_fit = [&](int stride, problem::Dtype dtype) {
     return std::int64_t{stride} * static_cast<std::int64_t>(problem::bytes(dtype)) % supports.row_bytes == 0;
   };
+  if (shape.is_routed() && !supports.experts) return number("experts", shape.experts);
+  if (!shape.is_routed() && supports.experts) return "a product without experts";
   if (!contains(supports.dtypes, shape.dtype)) return std::string(problem::name(shape.dtype));
   if (shape.dtype_a != shape.dtype && !supports.fp32_tokens) return "tokens of fp32";
   if (shape.m > supports.max_m) return number("m", shape.m);
   if (shape.k % supports.k_multiple != 0) return number("k", shape.k);
   if (!rows_fit(shape.lda, *shape.dtype_a)) return number("lda", shape.lda);
   if (!rows_fit(shape.ldb, shape.dtype)) return number("ldb", shape.ldb);
+  if (shape.pairs() > supports.max_pairs) return number("m · top", shape.pairs());
+  if (shape.experts > most_grid_y) return number("experts", shape.experts);
   if (shape.entries() > most_grid_y * most_grid_z) return number("samples · channels", shape.entries());
   return "";
 }
@@ -57,7 +61,10 @@ std::string to_string(const LinearSupport& supports) {
   return joined(supports.dtypes, problem::name) + "; tokens of that type" + (supports.fp32_tokens ? " or fp32; " : "; ") +
          (any_m ? "any m" : "m up to " + std::to_string(supports.max_m)) + "; any n; " +
          (supports.k_multiple == 1 ? "any k" : "k a multiple of " + std::to_string(supports.k_multiple)) + "; rows " +
-         (supports.row_bytes == 1 ? "anywhere" : "of A and B at multiples of " + std::to_string(supports.row_bytes) + " bytes");
+         (supports.row_bytes == 1 ? "anywhere"
+                                  : "of A and B at multiples of " + std::to_string(supports.row_bytes) + " bytes") +
+         (supports.experts ? "; only with experts, up to " + std::to_string(most_grid_y) : "") +
+         (supports.max_pairs < std::numeric_limits<int>::max() ? ", m · top up to " + std::to_string(supports.max_pairs) : "");
 }
 
 std::optional<std::string> refusal(const LinearSupport& supports, const problem::Linear& shape) {
@@ -77,16 +84,22 @@ std::optional<std::string> refusal(const LinearSupport& supports, const LinearLa
 }
 
 Arrays LinearFamily::arrays(const Problem& g, Layout layout) {
-  return {
+  Arrays all = {
       input("a", *g.dtype_a, {g.samples, g.channels, g.m, g.k}, strides_of(g.channels, g.m, g.lda, layout)),
       input("b", g.dtype, {g.weight_samples, g.weight_channels, g.n, g.k}, strides_of(g.weight_channels, g.n, g.ldb, layout)),
       optional_input("bias", g.dtype, {g.weight_samples, g.weight_channels, g.n}),
       output("c", *g.dtype_c, {g.samples, g.channels, g.m, g.n}, strides_of(g.channels, g.m, g.ldc, layout))};
+  if (!g.is_routed()) return all;
+  return all + Arrays{input("experts", Element::int32(), {g.m, g.top}), input("routing", problem::Dtype::fp32, {g.m, g.top})};
 }
 
-std::vector<Given> LinearFamily::given(const Problem&, const Inputs& in) {
+std::vector<Given> LinearFamily::given(const Problem& g, const Inputs& in) {
   std::vector<Given> all = {{"a", &in.a}, {"b", &in.b}};
   if (in.bias) all.push_back({"bias", &*in.bias});
+  if (g.is_routed()) {
+    all.push_back({.name = "experts", .integers = in.experts.values});
+    all.push_back({"routing", &in.routing});
+  }
   return all;
 }
 
@@ -95,6 +108,8 @@ LinearLaunch LinearFamily::bind(const Problem& g, const DeviceArrays& arrays) {
           arrays.data("a"),
           arrays.data("b"),
           arrays.data("bias"),
+          g.is_routed() ? arrays.get<int>("experts") : nullptr,
+          g.is_routed() ? arrays.get<float>("routing") : nullptr,
           arrays.data("c"),
           strides_in(arrays, "a"),
           strides_in(arrays, "b"),

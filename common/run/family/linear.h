@@ -18,8 +18,10 @@ struct LinearSupport {
   std::vector<problem::Dtype> dtypes = {problem::Dtype::fp16, problem::Dtype::bf16};  // of the weights
   bool fp32_tokens = true;                                                            // beside tokens of the weights' type
   int max_m = std::numeric_limits<int>::max();
-  int k_multiple = 1;  // k must be a multiple of this
-  int row_bytes = 1;   // rows of A and B begin at multiples of so many bytes, in memory and from each other
+  int k_multiple = 1;    // k must be a multiple of this
+  int row_bytes = 1;     // rows of A and B begin at multiples of so many bytes, in memory and from each other
+  bool experts = false;  // products that are routed to experts, and no others
+  int max_pairs = std::numeric_limits<int>::max();  // of a token and an expert: m · top
 };
 
 // Batch entries go to y and z of a grid, whose limits CUDA sets.
@@ -41,6 +43,8 @@ struct LinearLaunch {
   const void* a;          // [samples, channels, m, k]
   const void* b;          // [weight_samples, weight_channels, n, k]
   const void* bias;       // [weight_samples, weight_channels, n], without gaps; null: none
+  const int* experts;     // [m, top], any numbers; null: the product is not routed
+  const float* routing;   // [m, top]
   void* c;                // [samples, channels, m, n]
   LinearStrides a_strides, b_strides, c_strides;
   const DeviceArrays& arrays;  // all of the program's; a step takes its scratch memory from it

@@ -50,13 +50,16 @@ LinearRequest from_folder(const LinearFlags& flags, const Linear& defaults, cons
   shape.bias = in.bias.has_value();
   const auto& a = in.a.shape;
   const auto& b = in.b.shape;
+  const bool routed = !in.experts.shape.empty();
   const std::pair<int Linear::*, std::int64_t> fixed[] = {{&Linear::samples, a[0]},
                                                           {&Linear::channels, a[1]},
                                                           {&Linear::weight_samples, b[0]},
                                                           {&Linear::weight_channels, b[1]},
                                                           {&Linear::m, a[2]},
                                                           {&Linear::n, b[2]},
-                                                          {&Linear::k, a[3]}};
+                                                          {&Linear::k, a[3]},
+                                                          {&Linear::experts, routed ? b[1] : 0},
+                                                          {&Linear::top, routed ? in.experts.shape[1] : 0}};
   each(flags, [&](const problem::LinearField& field, const std::optional<int>& given) {
     const auto* by_file = std::find_if(std::begin(fixed), std::end(fixed), [&](auto f) { return f.first == field.value; });
     if (by_file != std::end(fixed)) {
@@ -80,6 +83,34 @@ Tensor read_array(const fs::path& file, std::size_t dimensions, std::size_t leas
   return tensor;
 }
 
+// experts.npy and routing.npy, both or none.
+void read_routing(const fs::path& folder, problem::LinearInputs& in) {
+  const fs::path experts_file = folder / "experts.npy", routing_file = folder / "routing.npy";
+  if (!fs::exists(experts_file) && !fs::exists(routing_file)) return;
+  for (const fs::path& file : {experts_file, routing_file}) {
+    if (!fs::exists(file)) refuse(file, "it is missing; experts.npy and routing.npy go together");
+  }
+  in.experts = problem::read_npy_integer_array(experts_file);
+  in.routing = problem::read_npy(routing_file).tensor;
+  const auto& shape = in.experts.shape;
+  if (shape.size() != 2 || shape[0] != in.a.shape[2]) {
+    refuse(experts_file, "shape " + problem::to_string(shape) + "; it must be [tokens, top], with a.npy's " +
+                             std::to_string(in.a.shape[2]) + " tokens");
+  }
+  require_extents(experts_file, shape);
+  if (in.routing.shape != shape) {
+    refuse(routing_file,
+           "shape " + problem::to_string(in.routing.shape) + "; it must be experts.npy's, " + problem::to_string(shape));
+  }
+  for (std::int64_t at = 0; at < std::ssize(in.experts.values); ++at) {
+    const std::int32_t expert = in.experts.values[at];
+    if (expert >= 0 && expert < in.b.shape[1]) continue;
+    refuse(experts_file, "token " + std::to_string(at / shape[1]) + ", slot " + std::to_string(at % shape[1]) +
+                             " names expert " + std::to_string(expert) + "; b.npy has " + std::to_string(in.b.shape[1]) +
+                             " experts, from 0 on");
+  }
+}
+
 template <class Value, class FromName>
 void add_named(CLI::App& app, const std::string& flag, std::optional<Value>& value, FromName from_name,
                const std::string& names, const std::string& help) {
@@ -95,7 +126,7 @@ void add_named(CLI::App& app, const std::string& flag, std::optional<Value>& val
 void add_linear_flags(CLI::App& app, LinearFlags& flags) {
   for (std::size_t i = 0; i < flags.fields.size(); ++i) {
     const problem::LinearField& field = problem::linear_fields[i];
-    add_whole_number(app, flag_of(field), flags.fields[i], 1, field.help);
+    add_whole_number(app, flag_of(field), flags.fields[i], field.least, field.help);
   }
   add_dtype(app, flags.dtype);
   add_dtype(app, flags.dtype_a, "--dtype-a",
@@ -115,6 +146,7 @@ problem::LinearInputs read_linear_inputs(const fs::path& folder, problem::Dtype 
     refuse(folder / "b.npy", "shape " + problem::to_string(b) + " does not go with a.npy's " + problem::to_string(a) +
                                  ": k, the last extent, must be equal");
   }
+  read_routing(folder, in);
   const fs::path bias_file = folder / "bias.npy";
   if (!fs::exists(bias_file)) return in;
   in.bias = read_array(bias_file, 3, 1, "[weight_samples, weight_channels, n]", dtype);

@@ -29,7 +29,8 @@ struct LinearRequest {
 
 // a.npy [samples, channels, m, k], b.npy [weight_samples, weight_channels, n, k] and, where it is there, bias.npy
 // [weight_samples, weight_channels, n]. Leading extents may be missing, and are 1 then. Each is float16 or float32; the values
-// of A are rounded to `dtype_a`, the others to `dtype`. Throws InputError, naming the file.
+// of A are rounded to `dtype_a`, the others to `dtype`. Where experts.npy (int32 [m, top]) is there, the weights' channels are
+// experts, and routing.npy ([m, top]) says how their results are weighed. Throws InputError, naming the file.
 problem::LinearInputs read_linear_inputs(const std::filesystem::path& folder, problem::Dtype dtype, problem::Dtype dtype_a);
 
 // Reads the files that the flags name, but makes no random inputs yet: there may be no memory for them. Throws InputError for

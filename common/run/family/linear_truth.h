@@ -13,7 +13,7 @@ class LinearTruth {
  public:
   // Inputs rounded to their types. Tokens of fp32 are rounded to the weights' type first, as every kernel does on loading them:
   // the truth is that of the rounded tokens. Where all rows would take long, at least 64 sampled rows of each entry are
-  // compared.
+  // compared. The products of routed tokens are not rounded before they are added: kernels keep them in fp32.
   LinearTruth(const problem::Linear& shape, const problem::LinearInputs& inputs);
 
   // NaN and infinities of A, B and the bias must be in C where the truth has them, and nowhere else.

@@ -7,7 +7,7 @@ namespace {
 
 void under_schedules(suite::Seeds seeds) {
   const auto cases = suite::small_linear_shapes(problem::Dtype::fp16);
-  for (const run::LinearVariant& variant : run::this_step_as<run::LinearStep>().variants) {
+  for (const run::LinearVariant& variant : suite::plain_variants(run::this_step_as<run::LinearStep>())) {
     suite::under_schedules(seeds, [&](std::uint64_t seed) {
       INFO("seed " << seed);
       CHECK(suite::passes(variant, {cases[seed % cases.size()]}, seed) == 1);

@@ -20,7 +20,7 @@ Linear irregular() {
 
 void whole_list(int turn) {
   const auto cases = suite::in_turns(suite::linear_shapes(Dtype::fp16), suite::linear_shapes(Dtype::bf16), turn);
-  for (const run::LinearVariant& variant : step().variants) {
+  for (const run::LinearVariant& variant : suite::plain_variants(step())) {
     const int all = static_cast<int>(cases.size()), with_fp32_tokens = 2;
     CHECK(suite::passes(variant, cases) == all - (variant.supports.fp32_tokens ? 0 : with_fp32_tokens));
   }
@@ -32,7 +32,7 @@ TEST_CASE("every variant is right over the whole shape list, in fp16 and bf16 by
 TEST_CASE("every variant is right over the whole shape list, in the other type of each shape", "[.long]") { whole_list(1); }
 
 TEST_CASE("batch entries, permutations and numbers that are not finite are handled as a linear layer must") {
-  for (const run::LinearVariant& variant : step().variants) {
+  for (const run::LinearVariant& variant : suite::plain_variants(step())) {
     suite::entries_are_independent(variant, irregular());
     suite::follows_permutations(variant, irregular());
     Linear shape = irregular();
@@ -92,7 +92,7 @@ TEST_CASE("what a variant does not take is refused by name") {
   const auto reason = [](const char* variant, const Linear& shape) {
     return run::refusal(run::variant_named(step(), variant).supports, problem::resolve(shape)).value_or("");
   };
-  for (const run::LinearVariant& variant : step().variants) {
+  for (const run::LinearVariant& variant : suite::plain_variants(step())) {
     CHECK_THAT(
         reason(variant.name.c_str(), {.m = variant.supports.max_m + 1, .n = 8, .k = 8}),
         Catch::Matchers::StartsWith("does not support m " + std::to_string(variant.supports.max_m + 1) + "; it supports "));
