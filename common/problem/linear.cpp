@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "common/problem/linear_fields.h"
 #include "common/problem/require.h"
 
 namespace problem {

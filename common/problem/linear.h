@@ -57,29 +57,6 @@ struct Linear {
   bool operator==(const Linear&) const = default;
 };
 
-// The fields that are whole numbers, a row each: the flag (with - for each _), its help, the key in JSON and what is printed
-// follow from the row.
-struct LinearField {
-  std::string_view name;
-  int Linear::*value;
-  const char* help;
-  int least = 1;
-};
-inline constexpr LinearField linear_fields[] = {
-    {"samples", &Linear::samples, "batch entries, the outer level"},
-    {"channels", &Linear::channels, "batch entries in a sample, the inner level"},
-    {"weight_samples", &Linear::weight_samples, "samples of the weights, which divide samples (default: as many)"},
-    {"weight_channels", &Linear::weight_channels, "channels of the weights, which divide channels (default: as many)"},
-    {"m", &Linear::m, "tokens: rows of A and of C"},
-    {"n", &Linear::n, "rows of the weights B, columns of C"},
-    {"k", &Linear::k, "columns of A and of B: C = A · Bᵀ"},
-    {"lda", &Linear::lda, "elements from one row of A to the next (default: k)"},
-    {"ldb", &Linear::ldb, "of B (default: k)"},
-    {"ldc", &Linear::ldc, "of C (default: n)"},
-    {"experts", &Linear::experts, "matrices of weights, of which each token names some (default: 0, a plain product)", 0},
-    {"top", &Linear::top, "experts that each token names, at most all", 0},
-};
-
 // Fills in what is 0 or nothing. Throws std::invalid_argument, naming the field, where one is out of range; then no product of
 // extents overflows a std::int64_t, not even in bytes.
 Linear resolve(Linear shape);

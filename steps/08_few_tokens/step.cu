@@ -148,7 +148,8 @@ run::AnyStep step() {
                                     .default_shape = {.m = 7, .n = 896, .k = 896},
                                     .default_variant = "tuned",
                                     .variants = variants,
-                                    .next_best = {"row_groups", "warp_per_row"}};
+                                    .next_best = {"row_groups", "warp_per_row", "experts_unsorted", "experts_tiled", "experts"},
+                                    .default_for = [](const Linear& g) { return g.experts > 0 ? "experts" : "tuned"; }};
   return &step;
 }
 

@@ -43,7 +43,7 @@ auto chosen_variants(const Step<Family>& step, const CommonOptions& options, con
   };
   std::string requested = options.variant;
   if (requested.empty()) {
-    requested = step.default_variant;
+    requested = step.default_for ? step.default_for(shape) : step.default_variant;
     if (!refusal(variant_named(step, requested).supports, shape)) {
       const auto* running = best_variant(step, [&](const Variant<Family>& variant) { return !reason_against(variant); });
       if (running != nullptr) requested = running->name;

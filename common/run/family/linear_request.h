@@ -1,10 +1,11 @@
 // What a step of linear layers is asked to compute: the family's own flags, and what they and the files add up to.
 #pragma once
 
+#include <array>
 #include <filesystem>
 #include <optional>
 
-#include "common/problem/linear.h"
+#include "common/problem/linear_fields.h"
 #include "common/run/cli/options.h"
 #include "common/run/family/linear.h"
 

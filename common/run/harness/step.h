@@ -78,6 +78,8 @@ struct Step {
   std::string default_variant;  // the best one
   std::vector<Variant<Family>> variants;
   std::vector<std::string> next_best = {};  // where that does not run on the device or take the problem: in this order
+  // The default for a problem, where the step has kinds of problems with variants of their own; none: default_variant.
+  std::function<std::string(const Problem&)> default_for = {};
   // Where nvcc's code accesses memory otherwise than the source says; none: nowhere.
   std::function<std::vector<Estimate>(const Problem&)> estimates = {};
 
