@@ -20,9 +20,9 @@
 #include <vector>
 
 #include "common/device/dispatch.h"
-#include "steps/08_few_tokens/20_route.cuh"
-#include "steps/08_few_tokens/22_experts_unsorted.cuh"
-#include "steps/08_few_tokens/23_experts_tiled.cuh"
+#include "steps/08_few_tokens/10_route.cuh"
+#include "steps/08_few_tokens/12_experts_unsorted.cuh"
+#include "steps/08_few_tokens/13_experts_tiled.cuh"
 
 namespace {
 

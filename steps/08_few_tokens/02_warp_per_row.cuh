@@ -1,4 +1,5 @@
 // 08_few_tokens, warp_per_row: a warp per row of the weights, lanes on neighbouring elements.
+// Predecessor: 01_thread_per_row.cuh
 //
 // thread_per_row asks for 32 sectors with each load. Here the 32 lanes of a warp read 32 neighbours of one row: 64 bytes, two
 // whole sectors. Each lane sums every 32nd product of the row; at the end the lanes add their sums by shuffles. This is a GEMV

@@ -1,4 +1,5 @@
 // 08_few_tokens, wide_loads: loads of 16 bytes, several of them on their way before the first is used.
+// Predecessor: 02_warp_per_row.cuh
 //
 // A load from device memory takes 332 ns or more. An SM's share of 4.39 TB/s is 33 KB in a microsecond, so 11 KB of each SM
 // must be in flight at any time, or the memory waits. A warp of warp_per_row asks for 64 bytes, and for the next 64 a few

@@ -37,9 +37,6 @@ struct WarpProduct {
   Chunk<A> chunks[slots][blocks];
   float sums[Tile::groups][blocks][4] = {};
 
-  __device__ WarpProduct(const Shape& shape, const Entry& entry, const Matrices<const A>& tokens,
-                         const Matrices<const W>& weights, int first_row)
-      : WarpProduct(shape, entry, Tokens(shape, entry, tokens, shape.k), weights, first_row) {}
   __device__ WarpProduct(const Shape& shape, const Entry& entry, const Tokens& tokens, const Matrices<const W>& weights,
                          int first_row)
       : lane_weights(shape, entry, weights, first_row, shape.k),
@@ -102,7 +99,8 @@ __global__ void __launch_bounds__(Tile::threads)
   auto& smem = device::shared_storage<RowSmem<Tile, TOK>>();
   const Entry entry = entry_of(shape, entry_number());
   const int first_row = blockIdx.x * Tile::rows;
-  WarpProduct<W, A, TOK, Tile> product(shape, entry, tokens, weights, first_row);
+  const LaneTokens<A, TOK> lane_tokens(shape, entry, tokens, shape.k);
+  WarpProduct<W, A, TOK, Tile> product(shape, entry, lane_tokens, weights, first_row);
   product.request_weights();
   product.request_tokens();
   product.multiply();

@@ -1,9 +1,9 @@
 // Step 08, host side: the scratch memory and the launches of products that are routed to experts.
 #include <algorithm>
 
-#include "steps/08_few_tokens/20_route.cuh"
-#include "steps/08_few_tokens/22_experts_unsorted.cuh"
-#include "steps/08_few_tokens/23_experts_tiled.cuh"
+#include "steps/08_few_tokens/10_route.cuh"
+#include "steps/08_few_tokens/12_experts_unsorted.cuh"
+#include "steps/08_few_tokens/13_experts_tiled.cuh"
 #include "steps/08_few_tokens/launches.h"
 
 namespace few_tokens {

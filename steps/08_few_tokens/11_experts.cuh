@@ -1,5 +1,5 @@
 // 08_few_tokens, experts: one launch over the row tiles of all experts, and tokens through the permutation.
-// Predecessors: 05_row_groups.cuh, 20_route.cuh
+// Predecessor: 05_row_groups.cuh (option: products routed to experts)
 //
 // A call of the library for each expert costs a launch each, and each launch is too small to fill the GPU. Frameworks therefore
 // copy the tokens of each expert side by side, pad each expert's rows to whole tiles, and launch once. But a product with few

@@ -1,4 +1,5 @@
 // 08_few_tokens, route: which tokens does an expert have? One launch, no atomics.
+// Predecessor: 05_row_groups.cuh (option: products routed to experts)
 //
 // A product of an expert wants its pairs side by side: `order` is a permutation of all pairs, sorted by expert, and those of
 // expert e stand at bounds[e] … bounds[e + 1] − 1. The usual way is a histogram by atomics, a scan, and a second kernel that

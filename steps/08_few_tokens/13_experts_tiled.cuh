@@ -1,5 +1,5 @@
 // 08_few_tokens, experts_tiled: many tokens an expert. Tiles of pairs by tiles of rows, both through shared memory.
-// Predecessor: 21_experts.cuh
+// Predecessor: 11_experts.cuh (option: many tokens an expert)
 //
 // `experts` reads a tile of weights again for each 16 pairs, and multiplies it with one mma a load. From a few dozen pairs an
 // expert on, that is the loop of a matrix product with the wrong tile. Here is the tile of step 02: 128 pairs by 128 rows, a

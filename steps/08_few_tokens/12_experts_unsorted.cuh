@@ -1,5 +1,5 @@
 // 08_few_tokens, experts_unsorted: each block looks for the pairs of its expert itself.
-// Predecessor: 21_experts.cuh
+// Predecessor: 11_experts.cuh
 //
 // At 8 tokens with 2 slots there are 16 ids. A launch that sorts them takes 2 µs or more, before the first weight is read. Here
 // each block reads the ids, and its first warp lists the pairs that name the block's expert. That needs no second launch, and
@@ -11,7 +11,7 @@
 // What to expect: 2 µs less than `experts`, because the launch of `route` is gone, and 16 ids are one load of one warp.
 #pragma once
 
-#include "steps/08_few_tokens/21_experts.cuh"
+#include "steps/08_few_tokens/11_experts.cuh"
 
 namespace few_tokens {
 
