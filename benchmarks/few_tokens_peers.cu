@@ -238,7 +238,17 @@ int compare(const run::LinearStep& step, const Linear& g, const Options& options
     const run::LinearStrides of_weights{std::int64_t{g.n} * g.k, std::int64_t{g.n} * g.k, g.k};
     const run::LinearStrides of_c{std::int64_t{g.m} * g.n, std::int64_t{g.m} * g.n, g.n};
     add(variant->name, [&](int i) {
-      variant->launch({g, arrays.a.data(), arrays.weights_of(i), nullptr, arrays.c_of(i), of_k, of_weights, of_c, scratch});
+      variant->launch({.shape = g,
+                       .a = arrays.a.data(),
+                       .b = arrays.weights_of(i),
+                       .bias = nullptr,
+                       .experts = nullptr,
+                       .routing = nullptr,
+                       .c = arrays.c_of(i),
+                       .a_strides = of_k,
+                       .b_strides = of_weights,
+                       .c_strides = of_c,
+                       .arrays = scratch});
     });
   }
 

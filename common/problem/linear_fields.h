@@ -1,5 +1,4 @@
-// The fields of a linear layer that are whole numbers. A header of its own: files of kernels include linear.h, and what nvcc makes
-// of a pointer to a member, g++ warns of.
+// The fields of a linear layer that are whole numbers.
 #pragma once
 
 #include <string_view>
@@ -8,11 +7,12 @@
 
 namespace problem {
 
-// The fields that are whole numbers, a row each: the flag (with - for each _), its help, the key in JSON and what is printed
-// follow from the row.
+using LinearMember = int Linear::*;  // named, because g++ warns of what nvcc makes of the type where it is spelled out
+
+// A row each: the flag (with - for each _), its help, the key in JSON and what is printed follow from the row.
 struct LinearField {
   std::string_view name;
-  int Linear::*value;
+  LinearMember value;
   const char* help;
   int least = 1;
 };

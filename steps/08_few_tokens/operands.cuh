@@ -9,6 +9,7 @@
 #include "common/device/block.cuh"
 #include "common/device/elements.cuh"
 #include "common/device/memory.cuh"
+#include "steps/08_few_tokens/matrices.h"
 
 namespace few_tokens {
 
@@ -23,18 +24,6 @@ struct Shape {
   int m, n, k;
   int samples, channels;
   int samples_a_matrix, channels_a_matrix;  // how many samples, how many channels of tokens meet the same weights
-};
-
-// A [samples, channels, rows, columns] array; the columns are contiguous. Strides in elements.
-template <class T>
-struct Matrices {
-  T* data;
-  std::int64_t sample_stride, channel_stride, row_stride;
-
-  __host__ __device__ std::int64_t offset(int sample, int channel, int row) const {
-    return sample * sample_stride + channel * channel_stride + row * row_stride;
-  }
-  __host__ __device__ T* row(int sample, int channel, int row) const { return data + offset(sample, channel, row); }
 };
 
 // A batch entry of the tokens and of C, and the weights that it meets.

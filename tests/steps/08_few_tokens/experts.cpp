@@ -165,14 +165,6 @@ TEST_CASE("pairs are sorted as std::stable_sort does it, whatever the ids") {
   }
 }
 
-TEST_CASE("routed products are right under schedules in every completion mode") {
-  const Linear shape = resolved({.m = 5, .n = 20, .k = 136, .experts = 3, .top = 2});
-  suite::under_schedules(suite::one_seed, [&](std::uint64_t seed) {
-    INFO("seed " << seed);
-    for (const run::LinearVariant& variant : routed_variants()) clean(variant, shape, problem::make_inputs(shape, seed));
-  });
-}
-
 TEST_CASE("what a routed product cannot be is refused by name") {
   const auto refused = [](Linear shape, const std::string& why) {
     CHECK_THROWS_WITH(problem::resolve(shape), ContainsSubstring(why));

@@ -21,3 +21,14 @@ TEST_CASE("every variant is right, and none is reported, under two schedules in 
   under_schedules(suite::two_seeds);
 }
 TEST_CASE("… and under three more", "[.long]") { under_schedules(suite::three_more_seeds); }
+
+TEST_CASE("routed products are right under schedules in every completion mode") {
+  const problem::Linear shape = problem::resolve(problem::Linear{.m = 5, .n = 20, .k = 136, .experts = 3, .top = 2});
+  for (const run::LinearVariant& variant : run::this_step_as<run::LinearStep>().variants) {
+    if (!variant.supports.experts) continue;
+    suite::under_schedules(suite::one_seed, [&](std::uint64_t seed) {
+      INFO("seed " << seed);
+      CHECK(suite::passes(variant, {{shape}}, seed) == 1);
+    });
+  }
+}

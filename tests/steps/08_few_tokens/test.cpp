@@ -1,7 +1,7 @@
 // Step 08: every variant is right at every shape, in all types; what it cannot serve it refuses by name.
 #include <algorithm>
 
-#include "steps/08_few_tokens/operands.cuh"
+#include "steps/08_few_tokens/matrices.h"
 #include "tests/catch.h"
 #include "tests/suites/linear_suite.h"
 #include "tests/suites/tiers.h"
@@ -109,7 +109,8 @@ TEST_CASE("what a variant does not take is refused by name") {
 }
 
 TEST_CASE("rows that begin elsewhere than a wide load needs are refused when they are launched") {
-  const run::LinearVariant& variant = run::variant_named(step(), "wide_loads");
+  const std::string name = "wide_loads";
+  const run::LinearVariant& variant = run::variant_named(step(), name);
   const Linear shape = problem::resolve(Linear{.channels = 2, .m = 2, .n = 3, .k = 8});
   const problem::LinearInputs inputs = problem::make_inputs(shape, 1);
   CHECK_THROWS_WITH(
