@@ -265,6 +265,10 @@ def test_a_problem_is_described_with_what_is_special_about_it(repository):
         sparse = {"batch": 2, "heads": 2, "seq_q": 4, "seq_k": 6, "causal": causal, "sparse": {"live_pairs": 4 * pairs / (3 if causal else 4)}}
         write_bench(repository, "odd", problem=PROBLEM | sparse, step="07_block_sparse")
         assert text in tables.make(repository, "times", ["07_block_sparse"])
+    linear = {"family": "linear", "m": 16, "n": 4096, "k": 896, "experts": 0, "top": 0, "dtype": "fp16"}
+    for changes, text in [({}, "4096 × 896, 16 tokens, fp16 |"), ({"m": 1, "experts": 8, "top": 2}, "4096 × 896, 1 token, 2 of 8 experts, fp16 |")]:
+        write_bench(repository, "odd", problem=linear | changes, step="08_few_tokens")
+        assert text in tables.make(repository, "times", ["08_few_tokens"])
 
 
 def test_the_passes_of_a_step_have_tables_of_their_own_in_the_ladder(repository):

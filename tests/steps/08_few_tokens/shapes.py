@@ -31,6 +31,7 @@ SANITIZED = [
 BENCHED = {f"4k, {m} token{'s' if m > 1 else ''}": ["--m", str(m), *LARGE] for m in (1, 8, 16)}
 
 RUNGS_AT = ["4k, 1 token"]
+SHOWN_AT = ["4k, 1 token", "4k, 16 tokens"]
 
 # µs that were aimed at, with 1, 8 and 16 tokens: those of prototypes on an H100, of many the fastest in each cell.
 AIMED = {  # without a dependent launch, with one
