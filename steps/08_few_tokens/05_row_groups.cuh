@@ -48,9 +48,12 @@ struct WarpProduct {
   static constexpr int slot_k(int s) { return s / 2 * Tile::warps * line + s % 2 * slot; }
   __device__ bool has(int s) const { return k + slot_k(s) < k_end; }
 
+  // Under a branch: loads that are only predicated, nvcc moves behind a later griddepcontrol.wait (09_dependent.cuh).
   __device__ void request_weights() {
 #pragma unroll
-    for (int s = 0; s < slots; ++s) lane_weights.request(rows[s], k + slot_k(s));
+    for (int s = 0; s < slots; ++s) {
+      if (has(s)) lane_weights.request(rows[s], k + slot_k(s));
+    }
   }
   __device__ void request_tokens() {
 #pragma unroll
@@ -99,8 +102,7 @@ __global__ void __launch_bounds__(Tile::threads)
   auto& smem = device::shared_storage<RowSmem<Tile, TOK>>();
   const Entry entry = entry_of(shape, entry_number());
   const int first_row = blockIdx.x * Tile::rows;
-  const LaneTokens<A, TOK> lane_tokens(shape, entry, tokens, shape.k);
-  WarpProduct<W, A, TOK, Tile> product(shape, entry, lane_tokens, weights, first_row);
+  WarpProduct<W, A, TOK, Tile> product(shape, entry, {shape, entry, tokens, shape.k}, weights, first_row);
   product.request_weights();
   product.request_tokens();
   product.multiply();

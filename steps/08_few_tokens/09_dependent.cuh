@@ -38,8 +38,7 @@ __global__ void __launch_bounds__(Tile::threads)
   const Entry entry = entry_of(shape, entry_number());
   const int first_row = blockIdx.x * Tile::rows;
   // [doc: dependent_wait]
-  const LaneTokens<A, TOK> lane_tokens(shape, entry, tokens, shape.k);
-  WarpProduct<W, A, TOK, Tile> product(shape, entry, lane_tokens, weights, first_row);
+  WarpProduct<W, A, TOK, Tile> product(shape, entry, {shape, entry, tokens, shape.k}, weights, first_row);
   product.request_weights();
   ptx::griddepcontrol_wait();  // the launch before has ended: its C may be our tokens
   product.request_tokens();
