@@ -285,6 +285,74 @@ def page_07():
     yield f"`tokens` has {ratio[0]:.2f} and {ratio[1]:.2f} times the speed of `ordered`"
 
 
+def few_tokens():
+    """{"n × k": {m: {contender: µs}}} of step 08 beside cuBLAS."""
+    found = {}
+    for shape, report in read_json(ROOT, "results/h100/few_tokens_peers.json")["shapes"].items():
+        size, tokens = shape.split(", ")
+        found.setdefault(size, {})[int(tokens.split()[0])] = {one["name"]: 1000 * one["burst_ms"]["median"] for one in report["contenders"]}
+    return found
+
+
+def page_08():
+    us = few_tokens()
+    square, wide, small, short = (us[size] for size in ("4096 × 4096", "14336 × 4096", "896 × 896", "4864 × 896"))
+    one, eight, sixteen = (square[m]["tensor_cores"] for m in (1, 8, 16))
+    yield f"There a kernel that only reads the same bytes takes {square[1]['read only']:.1f} µs"
+    yield f"{one:.1f} µs and {eight:.1f} µs at 4096 × 4096. With 16 tokens it takes {sixteen:.1f} µs"
+    yield f"{square[16]['row_groups']:.1f} µs instead of {sixteen:.1f}. But at 4864 × 896 it takes {short[16]['row_groups']:.1f} µs instead of {short[16]['tensor_cores']:.1f}"
+    gain = lambda size: [cell["tuned_alone"] - cell["tuned"] for cell in size.values()]
+    every = [less for size in us.values() for less in gain(size)]
+    yield f"{min(every):.1f} to {max(every):.1f} µs less in the {len(every)} cells"
+    yield f"the gain is {min(gain(wide)):.1f} to {max(gain(wide)):.1f} µs"
+    assert square[1]["tuned"] < square[1]["read only"]
+    slower = sum(cell["tuned_alone"] > cell["cuBLAS"] for size in us.values() for cell in size.values())
+    yield f"it is slower than cuBLAS in {slower} of {len(every)} cells"
+    for size, verb in ((small, "`tuned` takes"), (short, "it takes")):
+        yield f"{verb} {size[1]['tuned']:.2f}, {size[8]['tuned']:.2f} and {size[16]['tuned']:.2f} µs"
+    said = read_json(ROOT, "results/h100/few_tokens_peers.json")["claims"][-1]["cells"]
+    at_one = {f"{said[f'{size}, 1 token']:.2f}" for size in ("14336 × 4096", "4096 × 14336")}
+    yield f"`tuned_alone` reaches {' to '.join(at_one)} of its speed with one token at the two largest sizes, and {said['4096 × 4096, 16 tokens']:.2f} at 4096 × 4096 with 16"
+    yield f"16 of them take {wide[16]['tuned'] - wide[1]['tuned']:.1f} µs more than one"
+
+
+def page_08b():
+    us = few_tokens()
+    for size, m, word in (("4096 × 4096", 1, "where `row_groups` takes"), ("14336 × 4096", 16, "instead of"), ("896 × 896", 1, "instead of")):
+        cell = us[size][m]
+        unit = " with one token," if word.startswith("where") else ""
+        yield f"{cell['cluster']:.1f} µs{unit} {word} {cell['row_groups']:.1f}"
+    ahead = [cell["row_groups"] < cell["cluster"] for size in us.values() for cell in size.values()]
+    yield f"`row_groups` is faster in {sum(ahead)} cells of {len(ahead)}, and `cluster` in {len(ahead) - sum(ahead)}"
+
+
+def page_08c():
+    few, one, some, many, most, *alone = (case["us"] for case in read_json(ROOT, "results/h100/experts_peers.json")["cases"])
+    yield f"{few['cublas_call_an_expert']:.1f} µs, where reading takes {few['read_only']:.1f}"
+    less = lambda us: us["experts"] - us["experts_unsorted"]
+    yield f"{less(few):.1f} µs less for 8 tokens of 2 of 8 experts, and {less(some):.1f} µs less for 16 tokens of 8 of 64"
+    assert abs(less(one)) < 0.1
+    yield f"{alone[0]['route']:.1f} to {alone[2]['route']:.1f} µs if nothing but `route` is launched"
+    yield f"it takes {some['route']:.1f} µs for 128 ids and {many['route']:.1f} µs for 4,096"
+    yield f"`route` takes {most['route']:.1f} µs"
+    yield f"{few['experts']:.1f} µs, and {few['experts_unsorted']:.1f} with `experts_unsorted`. The reader itself takes {few['read_only']:.1f} µs"
+    yield f"`route` and `combine` take {few['route'] + few['combine']:.1f} µs of the rest"
+    rate = 2 * 4096 * 8 * 4096**2 / (most["experts_tiled"] - most["route"] - most["combine"]) / 1e6
+    yield f"{rate:.0f} TFLOP/s, if `route` and `combine` are taken off the time"
+    yield f"so this is {rate / 524:.2f} of it"
+    over_reader = lambda us, name: us[name] - us["read_only"]
+    yield f"needs {over_reader(few, 'experts_unsorted'):.0f} µs more than the reader for 8 tokens of 2 of 8 experts, and cuBLAS needs {over_reader(few, 'cublas_call_an_expert'):.0f}"
+    yield f"it needs {100 * over_reader(some, 'experts_unsorted') / some['read_only']:.0f} % more than the reader"
+    over_cublas = lambda us: us["experts_tiled"] / us["cublas_call_an_expert"]
+    yield f"`experts_tiled` takes {100 * over_cublas(many) - 100:.0f} % longer than cuBLAS"
+    yield f"`experts_tiled` takes {over_cublas(most):.1f} times as long as cuBLAS"
+
+
+def page_ladder():
+    cell = few_tokens()["4096 × 4096"][1]
+    yield f"it takes {cell['tuned']:.1f} µs for one token at 4096 × 4096, where cuBLAS takes {cell['cuBLAS']:.1f} µs"
+
+
 DERIVED = {
     "00_how_a_gpu_runs.md": page_00,
     "ceilings.md": page_ceilings,
@@ -295,6 +363,10 @@ DERIVED = {
     "05b_flash_v2.md": page_05b,
     "06_backward.md": page_06,
     "07_block_sparse.md": page_07,
+    "08_few_tokens.md": page_08,
+    "08b_rings_and_clusters.md": page_08b,
+    "08c_experts.md": page_08c,
+    "ladder.md": page_ladder,
 }
 
 

@@ -15,6 +15,7 @@ from tools.book import blocks, calls, pages, pictures, prose, quotes, tables
 from tools.measure import ceilings
 from tools.measure.committed import read_json
 from tools.measure.profiling.machine import quantity
+from tools.measure.shapes import claims
 
 KERNEL = """\
 // A file.
@@ -264,6 +265,10 @@ def test_a_problem_is_described_with_what_is_special_about_it(repository):
         sparse = {"batch": 2, "heads": 2, "seq_q": 4, "seq_k": 6, "causal": causal, "sparse": {"live_pairs": 4 * pairs / (3 if causal else 4)}}
         write_bench(repository, "odd", problem=PROBLEM | sparse, step="07_block_sparse")
         assert text in tables.make(repository, "times", ["07_block_sparse"])
+    linear = {"family": "linear", "m": 16, "n": 4096, "k": 896, "experts": 0, "top": 0, "dtype": "fp16"}
+    for changes, text in [({}, "4096 × 896, 16 tokens, fp16 |"), ({"m": 1, "experts": 8, "top": 2}, "4096 × 896, 1 token, 2 of 8 experts, fp16 |")]:
+        write_bench(repository, "odd", problem=linear | changes, step="08_few_tokens")
+        assert text in tables.make(repository, "times", ["08_few_tokens"])
 
 
 def test_the_passes_of_a_step_have_tables_of_their_own_in_the_ladder(repository):
@@ -417,6 +422,59 @@ def test_the_softmax_stands_beside_a_copy(repository):
     assert table[0] == "| TB/s (share of the copy) | 4k |"
     assert table[2:-2] == ["| copy | 4 (1.000) |", "| tuned | 2 (0.500) |"]
     assert tables.make(repository, "softmax_peers", ["sustained"]).splitlines()[3] == "| tuned | 1 |"
+
+
+def test_few_tokens_stand_beside_cublas_with_their_claims_and_wrong_results_in_no_table(repository):
+    for name in ("few_tokens_peers", "few_tokens_claims"):
+        assert tables.make(repository, name, []) == ""
+    path = repository / "results" / "h200" / "few_tokens_peers.json"
+    path.parent.mkdir(parents=True)
+    entry = lambda name, us, verdict="ok": {
+        "name": name,
+        "verdict": verdict,
+        "burst_ms": {"median": us / 1000},
+        "of_cublas": {"median": 4 / us},
+        "of_read_only": {"median": 2 / us},
+    }
+    contenders = [entry("read only", 2, ""), entry("cuBLAS", 4), entry("cublasLt, best of 8", 3.5), entry("tuned", 1.6), entry("tuned_alone", 5)]
+    cells = {"896 × 896, 1 token": {"contenders": contenders}}
+    path.write_text(json.dumps({"shapes": cells, "claims": claims("08_few_tokens", "few_tokens_peers", cells)}))
+    assert tables.make(repository, "few_tokens_peers", []).splitlines()[0:-2:2] == [
+        "| µs a launch | read only | cuBLAS | best of cublasLt | `tuned` | `tuned_alone` | speed of `tuned` over cuBLAS's | speed of `tuned_alone` over cuBLAS's |",
+        "| 896 × 896, 1 token | 2.00 | 4.00 | 3.50 | 1.60 | 5.00 | 2.50 | 0.80 |",
+    ]
+    assert [line.split(" | ")[-3:] for line in tables.make(repository, "few_tokens_claims", []).splitlines()[2:-2]] == [
+        ["2.500–2.500", "1", "holds |"],
+        ["0.800–0.800", "1", "missed |"],
+        ["1.067–1.067", "1", "missed |"],  # 1.5 µs were aimed at
+        ["2.000–2.000", "1", "missed |"],
+    ]
+    contenders[3]["verdict"] = "WRONG"
+    path.write_text(json.dumps({"shapes": cells, "claims": []}))
+    for name in ("few_tokens_peers", "few_tokens_claims"):
+        with pytest.raises(tables.TableError, match="the result of tuned is wrong at 896 × 896, 1 token"):
+            tables.make(repository, name, [])
+
+
+def test_the_committed_claims_of_few_tokens_follow_from_the_times_beside_them():
+    report = json.loads((ROOT / "results" / "h100" / "few_tokens_peers.json").read_text())
+    assert report["claims"] == claims("08_few_tokens", "few_tokens_peers", report["shapes"])
+    assert [len(claim["cells"]) for claim in report["claims"]] == [15, 14, 1, 15, 15, 9]
+
+
+def test_routed_products_and_their_sorting_have_a_table_each(repository):
+    assert tables.make(repository, "experts_peers", ["route"]) == ""
+    path = repository / "results" / "h200" / "experts_peers.json"
+    path.parent.mkdir(parents=True)
+    case = {"experts": 64, "top": 8, "tokens": 512, "experts_named": 60}
+    large = {"read_only": 700.0, "route": 4.84, "combine": 28.2, "cublas_call_an_expert": 946.34, "experts": 3257.1, "experts_tiled": 957.0}
+    path.write_text(json.dumps({"cases": [case | {"us": large}, case | {"us": {"route": 3.23}}]}))
+    assert tables.make(repository, "experts_peers", ["products"]).splitlines()[2:-2] == [
+        "| 64 | 8 | 512 | 60 | 700.0 | 946.3 | - | 3257.1 | 957.0 | 4.8 | 28.2 |"
+    ]
+    assert tables.make(repository, "experts_peers", ["route"]).splitlines()[2:-2] == ["| 64 | 8 | 512 | 4,096 | 3.2 |"]
+    with pytest.raises(tables.TableError, match="neither products nor route"):
+        tables.make(repository, "experts_peers", ["all"])
 
 
 def attention_peers(**changes):

@@ -41,7 +41,7 @@ def test_words_are_those_that_a_reader_reads(text, count):
     assert prose.words(text) == count
 
 
-@pytest.mark.parametrize(("name", "most"), [("01_page.md", 2500), ("01b_page.md", 3000), ("glossary.md", None)])
+@pytest.mark.parametrize(("name", "most"), [("01_page.md", 2500), ("01b_page.md", 3000), ("01c_page.md", 3000), ("glossary.md", None)])
 def test_a_page_has_a_budget_by_its_name(repository, name, most):
     page(repository, "word " * (most or 9000), f"docs/{name}")
     assert problems(prose.check_words, repository) == []
@@ -115,9 +115,10 @@ def test_the_first_sentence_ends_at_its_full_stop(text, sentence):
 def test_the_reading_table_has_the_core_path_with_its_details(repository):
     page(repository, "# 01 · One\n\n" + "word " * 1300)
     page(repository, "# 01b · More\n\nword\n", "docs/01b_more.md")
+    page(repository, "# 01c · Still more\n\nword\n", "docs/01c_more.md")
     page(repository, "# Glossary\n", "docs/glossary.md")
     (row,) = tables.make(repository, "reading", []).splitlines()[2:]
-    assert row == "| [01 · One](01_page.md) | 10 | [01b · More](01b_more.md), 5 min |"
+    assert row == "| [01 · One](01_page.md) | 10 | [01b · More](01b_more.md), 5 min; [01c · Still more](01c_more.md), 5 min |"
 
 
 # ---- a part of a region ----

@@ -16,7 +16,7 @@ from tools.book import quotes
 from tools.book.pages import PARSER, Problem
 from tools.book.tables import TableError, markdown, table
 
-WORDS = {r"\d\d_\w+\.md": 2500, r"\d\db_\w+\.md": 3000}  # at most, of a core page and of a page of details
+WORDS = {r"\d\d_\w+\.md": 2500, r"\d\d[bc]_\w+\.md": 3000}  # at most, of a core page and of a page of details
 QUOTED_LINES = 20  # of a quotation, at most
 VERDICTS = ("confirmed", "missed", "in part")
 EXPECTED = "**Expected.** "
@@ -162,14 +162,14 @@ def minutes(text):
 
 @table("reading")
 def reading_table(root):
-    """The core path: its pages in order, the minutes that each takes, and the page of details beside it."""
+    """The core path: its pages in order, the minutes that each takes, and the pages of details beside it."""
     rows = []
     for page in sorted((root / "docs").glob("[0-9][0-9]_*.md")):
         text = page.read_text()
         title = re.match(r"# (.*)", text)[1]
         beside = [
             f"[{re.match(r'# (.*)', more.read_text())[1]}]({more.name}), {minutes(more.read_text())} min"
-            for more in sorted((root / "docs").glob(f"{page.name[:2]}b_*.md"))
+            for more in sorted((root / "docs").glob(f"{page.name[:2]}[bc]_*.md"))
         ]
         rows.append([f"[{title}]({page.name})", minutes(text), "; ".join(beside) or "-"])
     return markdown(["core path", "minutes", "details, for a second reading"], rows, "lrl")

@@ -105,6 +105,9 @@ def described(report):
         return (f"m = n = k = {sizes[0]}" if len(set(sizes)) == 1 else " × ".join(map(str, sizes))) + f", {problem['dtype']}"
     if problem["family"] == "softmax":
         return f"{problem['rows']} × {problem['cols']}, {problem['dtype']}"
+    if problem["family"] == "linear":
+        experts = f", {problem['top']} of {problem['experts']} experts" if problem["experts"] else ""
+        return f"{problem['n']} × {problem['k']}, {problem['m']} token{'s' if problem['m'] > 1 else ''}{experts}, {problem['dtype']}"
     tokens = f"{problem['seq_q']} tokens"
     if problem["seq_k"] != problem["seq_q"]:
         tokens = f"{problem['seq_q']} queries, {problem['seq_k']} keys"

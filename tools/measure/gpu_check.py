@@ -43,6 +43,7 @@ from tools.measure.shapes import (
     PEERS,
     PROFILED,
     SANITIZED,
+    claims,
     making_inputs,
 )
 
@@ -196,8 +197,8 @@ def run_benchmarks(check, steps):
     return entries
 
 
-def run_peers(check, about, program, peers):
-    """PROGRAM.json: what the benchmark measures at each shape, and on which machine."""
+def run_peers(check, about, step, program, peers):
+    """PROGRAM.json: what the benchmark measures at each shape, on which machine, and what may be said of it."""
     path = check.out / "one.json"
     shapes = {}
     for name, (shape, variants) in peers.items():
@@ -207,7 +208,9 @@ def run_peers(check, about, program, peers):
         if path.exists():
             shapes[name] = {**json.loads(path.read_text()), "sm_clock_mhz_after": sm_clock()}
             path.unlink()
-    (check.out / f"{program}.json").write_text(json.dumps({"machine": about, "shapes": shapes}, indent=1) + "\n")
+    said = claims(step, program, shapes)
+    report = {"machine": about, "shapes": shapes, **({"claims": said} if said else {})}
+    (check.out / f"{program}.json").write_text(json.dumps(report, indent=1) + "\n")
 
 
 def python_with_torch():
@@ -292,7 +295,7 @@ def main():
         for name in steps:
             check.begin(f"bench {name}")
             for program, contenders in CONTENDERS.get(name, {}).items():
-                run_peers(check, here, program, contenders)
+                run_peers(check, here, name, program, contenders)
             for program in PEERS.get(name, []):
                 if program not in measured:  # packed_peers and dropout_peers are of two steps, cliffs of three
                     measured.append(program)

@@ -20,6 +20,7 @@ BENCHED     what the benchmarks run
 RUNGS_AT    of BENCHED, the large shapes at which a rung of the ladder is compared with its predecessor
 SHOWN_AT    of BENCHED, the shapes in docs/ladder.md, in order; the first but "tour" is the README's
 CONTENDERS  programs of benchmarks/, built with the step, that `make gpu-check` runs: {program: {shape: (arguments, the variants; none: all)}}
+CLAIMS      what such a program's report says: {program: function of its shapes, [(what, "at most" or "at least", target, {cell: value}), …]}
 PEERS       programs of benchmarks/ that `make gpu-check` runs for the step, beside PyTorch's kernels
 SPEED_OVER  what the README's table says of others: the `run` in results/, and in it the `others`; or the `share` that it gives, `of` what,
             and a word in the names of the `shapes` that count
@@ -41,9 +42,21 @@ LAYERED = list(listed("LAYERED"))
 FORWARD, FORWARD_ENDS = listed("FORWARD"), listed("FORWARD_ENDS")
 COUNTED_ON, RENAMED, NOT_MEASURED, CHANGED, NOT_COMPARED = map(listed, ("COUNTED_ON", "RENAMED", "NOT_MEASURED", "CHANGED", "NOT_COMPARED"))
 FIXED, REACHED, PROFILED, SANITIZED, BENCHED = map(listed, ("FIXED", "REACHED", "PROFILED", "SANITIZED", "BENCHED"))
-RUNGS_AT, SHOWN_AT, CONTENDERS, PEERS, SPEED_OVER = map(listed, ("RUNGS_AT", "SHOWN_AT", "CONTENDERS", "PEERS", "SPEED_OVER"))
+RUNGS_AT, SHOWN_AT, CONTENDERS, CLAIMS, PEERS, SPEED_OVER = map(listed, ("RUNGS_AT", "SHOWN_AT", "CONTENDERS", "CLAIMS", "PEERS", "SPEED_OVER"))
 
 
 def making_inputs(step, flags):
     """Which launches of a shape make inputs, as ncu.raw_page takes it: {name of the argument: value}"""
     return {"forward": FORWARD.get(step), "forward_ends": FORWARD_ENDS.get(step) if "--backward" in flags else None}
+
+
+def claims(step, program, shapes):
+    """What the report of a program of CONTENDERS says, as JSON: each claim with its cells. What was measured at no shape is left out."""
+    said = []
+    for what, bound, target, cells in CLAIMS.get(step, {}).get(program, lambda shapes: [])(shapes):
+        if not cells:
+            continue
+        least, most = min(cells.values()), max(cells.values())
+        holds = most <= target if bound == "at most" else least >= target
+        said.append({"what": what, "bound": bound, "target": target, "least": least, "most": most, "holds": holds, "cells": cells})
+    return said

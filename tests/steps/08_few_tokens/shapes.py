@@ -31,14 +31,55 @@ SANITIZED = [
 BENCHED = {f"4k, {m} token{'s' if m > 1 else ''}": ["--m", str(m), *LARGE] for m in (1, 8, 16)}
 
 RUNGS_AT = ["4k, 1 token"]
+SHOWN_AT = ["4k, 1 token", "4k, 16 tokens"]
+
+# µs that were aimed at, with 1, 8 and 16 tokens: those of prototypes on an H100, of many the fastest in each cell.
+AIMED = {  # without a dependent launch, with one
+    (4096, 4096): ((13.8, 13.8, 15.5), (13.0, 13.2, 13.8)),
+    (14336, 4096): ((41.1, 42.5, 44.1), (39.3, 41.2, 42.2)),
+    (4096, 14336): ((42.2, 42.8, 45.4), (40.6, 41.6, 43.4)),
+    (896, 896): ((2.5, 2.5, 2.8), (1.5, 1.6, 2.3)),
+    (4864, 896): ((5.1, 5.3, 6.3), (3.1, 3.4, 4.0)),
+}
+TOKENS = (1, 8, 16)
+
+
+def at(n, k, m):
+    return f"{n} × {k}, {m} token{'s' if m > 1 else ''}"
+
 
 CONTENDERS = {
     "few_tokens_peers": {  # beside cuBLAS and a kernel that only reads
-        f"{n} × {k}, {m} token{'s' if m > 1 else ''}": (
-            ["--m", str(m), "--n", str(n), "--k", str(k), "--rounds", "9"],
-            ["tensor_cores", "row_groups", "cluster", "tuned", "tuned_alone"],
-        )
-        for n, k in ((4096, 4096), (14336, 4096), (4096, 14336), (896, 896), (4864, 896))
-        for m in (1, 8, 16)
+        at(n, k, m): (["--m", str(m), "--n", str(n), "--k", str(k), "--rounds", "9"], ["tensor_cores", "row_groups", "cluster", "tuned", "tuned_alone"])
+        for n, k in AIMED
+        for m in TOKENS
     }
 }
+
+
+def few_tokens_claims(shapes):
+    """[(what, "at most" or "at least", target, {cell: value})] of what few_tokens_peers measured."""
+    measured = {cell: {one["name"]: one for one in report["contenders"]} for cell, report in shapes.items()}
+
+    def share(variant, of, cells):
+        return {cell: measured[cell][variant][of]["median"] for cell in cells if cell in measured}
+
+    def over_aim(variant, column):
+        aims = {at(*size, m): us for size, both in AIMED.items() for m, us in zip(TOKENS, both[column], strict=True)}
+        return {cell: 1e3 * measured[cell][variant]["burst_ms"]["median"] / us for cell, us in aims.items() if cell in measured}
+
+    every = [at(*size, m) for size in AIMED for m in TOKENS]
+    hard = at(4864, 896, 16)
+    large = [at(n, k, m) for n, k in AIMED for m in TOKENS if n * k >= 4096 * 4096]
+    return [
+        ("`tuned`: speed over cuBLAS's, the least", "at least", 0.99, share("tuned", "of_cublas", every)),
+        ("`tuned_alone`: the same, but for the next line", "at least", 0.95, share("tuned_alone", "of_cublas", [cell for cell in every if cell != hard])),
+        (f"`tuned_alone` at {hard}", "at least", 0.85, share("tuned_alone", "of_cublas", [hard])),
+        ("`tuned`: time over what was aimed at, the most", "at most", 1.03, over_aim("tuned", 1)),
+        ("`tuned_alone`: the same", "at most", 1.03, over_aim("tuned_alone", 0)),
+        ("`tuned_alone` from 4096 × 4096 on: speed over the reader's, the least", "at least", 0.95, share("tuned_alone", "of_read_only", large)),
+    ]
+
+
+CLAIMS = {"few_tokens_peers": few_tokens_claims}
+SPEED_OVER = {"run": "few_tokens_peers", "share": "of_cublas", "of": "cuBLAS", "shapes": ""}

@@ -227,12 +227,8 @@ def sparse_peers_table(run, which, dim):
     return markdown([f"{which}, d {dim}", *names], rows, "l" + "r" * len(names))
 
 
-@measured_table("sparse_claims")
-def sparse_claims_table(run):
-    """Step 07: what that run says, beside what was aimed at, and whether it holds."""
-    cells, _ = torch_peers(run, "sparse_peers")
-    if not cells:
-        return ""
+def verdicts_table(claims):
+    """Claims with a bound on each cell: what was aimed at, what was measured, and whether the claim holds."""
     verdict = {True: "holds", False: "missed", None: "-"}
     rows = [
         [
@@ -242,9 +238,82 @@ def sparse_claims_table(run):
             len(claim["cells"]),
             verdict[claim["holds"]],
         ]
-        for claim in run.read("sparse_peers.json")["claims"]
+        for claim in claims
     ]
     return markdown(["what", "target", "measured", "cells", "verdict"], rows, "lrrrl")
+
+
+@measured_table("sparse_claims")
+def sparse_claims_table(run):
+    """Step 07: what that run says, beside what was aimed at, and whether it holds."""
+    cells, _ = torch_peers(run, "sparse_peers")
+    return verdicts_table(run.read("sparse_peers.json")["claims"]) if cells else ""
+
+
+def few_tokens_cells(run):
+    """{shape: {contender: entry}} of few_tokens_peers.json; the fastest of cublasLt's algorithms is called "cublasLt"."""
+    if not run.has("few_tokens_peers.json"):
+        return {}
+    cells = {
+        shape: {one["name"].partition(",")[0]: one for one in measured["contenders"]}
+        for shape, measured in run.read("few_tokens_peers.json")["shapes"].items()
+    }
+    for shape, cell in cells.items():
+        for name, one in cell.items():
+            if one["verdict"] != "ok" and name != "read only":  # which computes nothing that could be checked
+                raise TableError(f"few_tokens_peers.json: the result of {name} is wrong at {shape}")
+    return cells
+
+
+@measured_table("few_tokens_peers")
+def few_tokens_peers_table(run):
+    """Step 08, cuBLAS and a kernel that only reads, in one run: µs of a launch in bursts, and speeds over cuBLAS's."""
+    cells = few_tokens_cells(run)
+    if not cells:
+        return ""
+    us = lambda one: f"{1e3 * one['burst_ms']['median']:.2f}" if one else "-"
+    over_cublas = lambda one: f"{one['of_cublas']['median']:.2f}" if one else "-"
+    others = {"read only": "read only", "cuBLAS": "cuBLAS", "cublasLt": "best of cublasLt"}
+    variants = [name for name in dict.fromkeys(name for cell in cells.values() for name in cell) if name not in others]
+    compared = [name for name in variants if name.startswith("tuned")]
+    rows = [
+        [shape, *(us(cell.get(name)) for name in [*others, *variants]), *(over_cublas(cell.get(name)) for name in compared)]
+        for shape, cell in cells.items()
+    ]
+    names = [*others.values(), *(f"`{name}`" for name in variants), *(f"speed of `{name}` over cuBLAS's" for name in compared)]
+    return markdown(["µs a launch", *names], rows, "l" + "r" * len(names))
+
+
+@measured_table("few_tokens_claims")
+def few_tokens_claims_table(run):
+    """Step 08: what that run says, beside what was aimed at."""
+    return verdicts_table(run.read("few_tokens_peers.json")["claims"]) if few_tokens_cells(run) else ""
+
+
+@measured_table("experts_peers")
+def experts_peers_table(run, which):
+    """Products routed to experts beside a call of cuBLAS for each expert: µs of a launch; or `route` alone, between products of 8 × 8."""
+    if which not in ("products", "route"):
+        raise TableError(f"experts_peers: {which} is neither products nor route")
+    if not run.has("experts_peers.json"):
+        return ""
+    cases = [case for case in run.read("experts_peers.json")["cases"] if ("read_only" in case["us"]) == (which == "products")]
+    names = ["experts", "top", "tokens"]
+    if which == "route":
+        rows = [[*(f"{case[name]:,}" for name in names), f"{case['tokens'] * case['top']:,}", f"{case['us']['route']:.1f}"] for case in cases]
+        return markdown([*names, "ids", "µs"], rows, "r" * 5)
+    timed = {
+        "read_only": "read only",
+        "cublas_call_an_expert": "cuBLAS, a call for each expert",
+        "experts_unsorted": "`experts_unsorted`",
+        "experts": "`experts`",
+        "experts_tiled": "`experts_tiled`",
+        "route": "`route`",
+        "combine": "`combine`",
+    }
+    us = lambda case, name: f"{case['us'][name]:.1f}" if name in case["us"] else "-"
+    rows = [[*(f"{case[name]:,}" for name in [*names, "experts_named"]), *(us(case, name) for name in timed)] for case in cases]
+    return markdown([*names, "named", *timed.values()], rows, "r" * (4 + len(timed)))
 
 
 @measured_table("training")
