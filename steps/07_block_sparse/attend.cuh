@@ -2,7 +2,7 @@
 //
 //   Attend a(…)                     the block's queries and what a lane knows of its copies; copies nothing
 //   a.begin(…, first, …)            starts to copy Q and the first tile
-//   a.attend(j, next, more, …)      multiplies tile j while tile `next` is copied, if there are more; masked: std::true_type
+//   a.attend(j, after_j, more, …)   multiplies tile j while tile after_j is copied, if there are more; masked: std::true_type
 //                                   for a partial tile
 //   a.finish(…) or a.leave(…)       O and LSE, or the same of a part of each row, which a later launch merges
 //
@@ -12,6 +12,8 @@
 #include "steps/07_block_sparse/block.cuh"
 
 namespace block_sparse {
+
+__device__ inline void nothing_else(int) {}
 
 // by_token: partial tiles may be cut by a head that streams by token, too.
 template <class T, class Tile, bool by_token>
@@ -28,7 +30,7 @@ struct Attend {
   float acc[slices][dim / 8][4] = {};  // O, not yet divided
   SoftmaxState states[slices][2];
   NanGuard<tile_threads> guard;
-  float to_base_2 = 1;  // as in 05_flash_v2/12_tuned.cuh
+  float to_base_2 = 1;
   int stage_index = 0;  // of this tile: its lowest bit. Without `& 1` nvcc copies accumulators in each round at dim 128
   bool q_kept = false;  // has warp.keep_q been called?
 
@@ -38,7 +40,7 @@ struct Attend {
         smem(device::shared_storage<SparseSmem<T, Tile>>()),
         scale_log2(magnitude(shape_.scale)),
         warp_row(__shfl_sync(all_lanes, threadIdx.x / 32, 0) * 16 * slices),
-        next_tile(k, v) {
+        next_tile(k, v, tile, 0) {
     if (threadIdx.x == 0) store_facts(smem.facts, tile, tokens);
 #pragma unroll
     for (int s = 0; s < slices; ++s) states[s][0] = states[s][1] = {lowest, 0.0f};
@@ -57,25 +59,25 @@ struct Attend {
       ptx::cp_async_wait_group<0>();  // this thread's part of Q has come: it multiplies only that
       apply_sign<T, tile_threads>(smem.q, shape.scale);
     }
-    next_tile.go_to(k, v, tile, first);
+    next_tile.move(first);
   }
 
   // This tile, while the next one is copied, if there are more.
   template <class Masked, class WithCopies>
-  __device__ void attend(int j, int next, bool more, Masked masked, const WithCopies& with_copies) {
+  __device__ void attend(int j, int after_j, bool more, Masked masked, const WithCopies& with_copies) {
     auto& stage = smem.stage[stage_index & 1];
-    auto& next_stage = smem.stage[(stage_index & 1) ^ 1];
+    auto& next = smem.stage[(stage_index & 1) ^ 1];
     ptx::cp_async_wait_group<0>();            // this thread's part of the tile has come, and of Q
     guard.template barrier<masked>(stage.v);  // __syncthreads(), with a vote on NaNs in V where keys are masked
     // Behind this barrier everyone's part has come; and everyone has read the other stage, which is filled next.
     if (!q_kept) warp.keep_q(smem.q, warp_row);
     q_kept = true;
-    next_tile.move(std::int64_t{next - j});
+    next_tile.move(std::int64_t{after_j - j});
 
     // S = Q K^T, and between the mma the copies of the next tile
     float s[slices][keys / 8][4] = {};
     scores<T, Tile>(s, warp, smem.q, warp_row, stage.k, [&](int step) {
-      if (more) next_tile.load(next_stage, copies_before<Tile>(step), copies_before<Tile>(step + 1));
+      if (more) next_tile.load(next, copies_before<Tile>(step), copies_before<Tile>(step + 1));
     });
     stage_index = (stage_index & 1) ^ 1;
     with_copies(stage_index);

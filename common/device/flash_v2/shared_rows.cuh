@@ -37,8 +37,7 @@ __device__ const T* bytes_beyond(const T* start, std::int64_t bytes) {
 
 // Of 05_flash_v2/09_addresses.cuh: a thread's copies of the next tile of keys, which is whole: only the last of all keys may
 // end early, and copy_rows brings that one. Of a tile's first `period` rows a thread copies `bases` chunks. `period` rows
-// further down, a chunk has the same place in its row. The host refuses rows that lie more than most_row_stride elements apart:
-// up to there 32 bits count the bytes of `period` rows.
+// further down, a chunk has the same place in its row.
 template <class T, int dim, int keys>
 struct NextTile {
   // The fewest bases with which `period` is a multiple of 8: the swizzle repeats.
@@ -47,16 +46,10 @@ struct NextTile {
   const int k_pitch, v_pitch;  // bytes of `period` rows
   int to[bases];               // element of stage.k, and of stage.v
   const T *k[bases], *v[bases];
-  // Of step 07, which knows its first tile later, and then calls go_to.
-  __device__ NextTile(const Heads<const T>& of_k, const Heads<const T>& of_v)
-      : k_pitch(static_cast<int>(of_k.row_stride) * period * int{sizeof(T)}),
-        v_pitch(static_cast<int>(of_v.row_stride) * period * int{sizeof(T)}) {}
-  __device__ NextTile(const Heads<const T>& of_k, const Heads<const T>& of_v, const QueryTile& tile, int first)
-      : NextTile(of_k, of_v) {
-    go_to(of_k, of_v, tile, first);
-  }
   // Tile `first` is the next one.
-  __device__ void go_to(const Heads<const T>& of_k, const Heads<const T>& of_v, const QueryTile& tile, int first) {
+  __device__ NextTile(const Heads<const T>& of_k, const Heads<const T>& of_v, const QueryTile& tile, int first)
+      : k_pitch(static_cast<int>(of_k.row_stride) * period * int{sizeof(T)}),
+        v_pitch(static_cast<int>(of_v.row_stride) * period * int{sizeof(T)}) {
 #pragma unroll
     for (int i = 0; i < bases; ++i) {
       const int n = threadIdx.x + i * tile_threads, row = n / chunks, column = n % chunks * chunk;
