@@ -110,6 +110,12 @@ TEST_CASE("more batch entries than y of a grid has are all computed") {
   CHECK(outcome.pass());
 }
 
+TEST_CASE("blocks that take rows in turns compute each row once") {
+  const Linear shape = problem::resolve(Linear{.m = 1, .n = 2121, .k = 8});  // more rows than wide_loads has warps
+  const run::Outcome outcome = run::execute(run::variant_named(step(), "wide_loads"), shape, problem::make_inputs(shape, 7));
+  CHECK(outcome.pass());
+}
+
 TEST_CASE("rows are found with 64 bits, whichever stride is large") {
   constexpr std::int64_t far = std::int64_t{1} << 33;
   const few_tokens::Matrices<const float> rows{nullptr, 7 * far, 3 * far, far};
