@@ -83,6 +83,36 @@ TEST_CASE("each k of the tokens meets its own k of the weights") {
   }
 }
 
+// Three products, one behind the other: each reads what the one before writes, and writes what that one reads.
+TEST_CASE("a chain of dependent launches gives the bits that it gives when the host waits after each") {
+  const Linear shape = problem::resolve(Linear{.m = 5, .n = 136, .k = 136});
+  const problem::LinearInputs inputs = problem::make_inputs(shape, 6);
+  const auto chain = [&](const run::LinearVariant& variant, bool host_waits) {
+    run::DeviceArrays arrays(run::LinearFamily::arrays(shape) + variant.scratch_of(shape),
+                             run::LinearFamily::given(shape, inputs));
+    arrays.prepare();
+    const run::LinearLaunch there = run::LinearFamily::bind(shape, arrays);
+    run::LinearLaunch back = there;
+    back.a = there.c;
+    back.c = const_cast<void*>(there.a);
+    const auto launch = [&](const run::LinearLaunch& product) {
+      variant.launch(product);
+      if (host_waits) runtime::synchronize();
+    };
+    launch(there);
+    launch(back);
+    launch(there);
+    runtime::synchronize();
+    return arrays.download().front().tensor.values;
+  };
+  for (const run::LinearVariant& variant : suite::plain_variants(step())) {
+    if (run::refusal(variant.supports, shape)) continue;
+    INFO("variant " << variant.name);
+    CHECK(chain(variant, false) == chain(variant, true));
+    CHECK(runtime::take_findings().empty());
+  }
+}
+
 TEST_CASE("more batch entries than y of a grid has are all computed") {
   // The channels of a sample share its weights. y and z of the grid have one block too many.
   const Linear shape = problem::resolve(Linear{.samples = 21847, .channels = 3, .weight_channels = 1, .m = 1, .n = 1, .k = 8});
@@ -91,6 +121,12 @@ TEST_CASE("more batch entries than y of a grid has are all computed") {
   const problem::LinearInputs inputs = problem::make_inputs(shape, 5);
   const run::Outcome outcome = run::execute(run::variant_named(step(), "thread_per_row"), shape, inputs);
   INFO(outcome.verdict->reason());
+  CHECK(outcome.pass());
+}
+
+TEST_CASE("blocks that take rows in turns compute each row once") {
+  const Linear shape = problem::resolve(Linear{.m = 1, .n = 2121, .k = 8});  // more rows than wide_loads has warps
+  const run::Outcome outcome = run::execute(run::variant_named(step(), "wide_loads"), shape, problem::make_inputs(shape, 7));
   CHECK(outcome.pass());
 }
 
