@@ -51,9 +51,7 @@ struct WarpProduct {
   // Under a branch: loads that are only predicated, nvcc moves behind a later griddepcontrol.wait (09_dependent.cuh).
   __device__ void request_weights() {
 #pragma unroll
-    for (int s = 0; s < slots; ++s) {
-      if (has(s)) lane_weights.request(rows[s], k + slot_k(s));
-    }
+    for (int s = 0; s < slots && has(s); ++s) lane_weights.request(rows[s], k + slot_k(s));
   }
   __device__ void request_tokens() {
 #pragma unroll
