@@ -103,6 +103,7 @@ Linear resolve(Linear shape) {
 std::string to_string(const Linear& shape) {
   std::string all;
   for (const LinearField& field : linear_fields) {
+    if (shape.*field.value == 0) continue;  // no experts
     all += std::string(field.name) + " " + std::to_string(shape.*field.value) + ", ";
   }
   all += "tokens " + std::string(name(shape.dtype_a.value())) + ", weights " + std::string(name(shape.dtype)) + ", C " +
