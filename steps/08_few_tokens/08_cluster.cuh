@@ -24,6 +24,7 @@ struct ClusterTile : Ring {
   static constexpr int cluster = cluster_;
   static constexpr int share = Ring::threads / cluster;  // threads whose sums a block adds
 };
+using ClusterOf4 = ClusterTile<RingTile<1, 8, 2>, 4>;
 
 template <class W, int TOK, class Tile>
 struct ClusterSmem : RingSmem<W, Tile> {

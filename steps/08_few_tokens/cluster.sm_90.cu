@@ -5,14 +5,12 @@
 namespace few_tokens {
 namespace {
 
-using Tile = ClusterTile<RingTile<1, 8, 2>, 4>;
-
 void launch_cluster(const run::LinearLaunch& l) {
-  dim3 grid = grid_of(l.shape, Tile::rows);
-  grid.x *= Tile::cluster;
+  dim3 grid = grid_of(l.shape, ClusterOf4::rows);
+  grid.x *= ClusterOf4::cluster;
   with_mma(l.shape, [&]<class W, class A, int TOK>(W, A, device::Constant<TOK>) {
-    launch_kernel<W, A>(l, cluster_product<W, A, TOK, Tile>, grid, Tile::threads, sizeof(ClusterSmem<W, TOK, Tile>),
-                        Tile::cluster);
+    launch_kernel<W, A>(l, cluster_product<W, A, TOK, ClusterOf4>, grid, ClusterOf4::threads,
+                        sizeof(ClusterSmem<W, TOK, ClusterOf4>), ClusterOf4::cluster);
   });
 }
 
@@ -20,7 +18,7 @@ void launch_cluster(const run::LinearLaunch& l) {
 
 Rung cluster() {
   return {launch_cluster, [](const problem::Linear& g) {
-            return with_columns(g.m, [](auto tokens) { return sizeof(ClusterSmem<__half, tokens, Tile>); });
+            return with_columns(g.m, [](auto tokens) { return sizeof(ClusterSmem<__half, tokens, ClusterOf4>); });
           }};
 }
 

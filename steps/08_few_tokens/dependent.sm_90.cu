@@ -25,7 +25,6 @@ std::size_t rows_bytes(const problem::Linear& g) {
   return with_columns(g.m, [](auto tokens) { return sizeof(RowSmem<T, tokens>); });
 }
 
-using FewRows = RowTile<2, 16, 2>;
 using ManyRows = RowTile<2, 8, 2>;
 using ShortRows = RowTile<4, 8, 4>;
 using Alone = RowTile<1, 8, 4>;
@@ -53,8 +52,6 @@ template <bool dependent>
 std::size_t chosen_bytes(const problem::Linear& g) {
   return with_tile(choose(g, dependent, multiprocessors()), [&]<class T>(T) { return rows_bytes<T>(g); });
 }
-
-using ClusterOf4 = ClusterTile<RingTile<1, 8, 2>, 4>;
 
 void launch_dependent_cluster(const run::LinearLaunch& l) {
   dim3 grid = grid_of(l.shape, ClusterOf4::rows);

@@ -11,12 +11,10 @@ void launch_tensor_cores(const run::LinearLaunch& l) {
   });
 }
 
-using Tile = RowTile<2, 16, 2>;
-
 void launch_row_groups(const run::LinearLaunch& l) {
   with_mma(l.shape, [&]<class W, class A, int TOK>(W, A, device::Constant<TOK>) {
-    launch_kernel<W, A>(l, row_groups_product<W, A, TOK, Tile>, grid_of(l.shape, Tile::rows), Tile::threads,
-                        sizeof(RowSmem<Tile, TOK>));
+    launch_kernel<W, A>(l, row_groups_product<W, A, TOK, FewRows>, grid_of(l.shape, FewRows::rows), FewRows::threads,
+                        sizeof(RowSmem<FewRows, TOK>));
   });
 }
 
@@ -29,7 +27,7 @@ Rung tensor_cores() {
 }
 Rung row_groups() {
   return {launch_row_groups, [](const problem::Linear& g) {
-            return with_columns(g.m, [](auto tokens) { return sizeof(RowSmem<Tile, tokens>); });
+            return with_columns(g.m, [](auto tokens) { return sizeof(RowSmem<FewRows, tokens>); });
           }};
 }
 

@@ -12,6 +12,7 @@ struct RowTile {
   static constexpr int warps = warps_, threads = 32 * warps;
   static constexpr int slots = slots_;  // of a warp; an even number: a line has two
 };
+using FewRows = RowTile<2, 16, 2>;  // of `row_groups`; and of `tuned` where rows are few
 
 // Warps that split rows (`ring`).
 template <int groups_, int warps_, int stages_>

@@ -333,6 +333,14 @@ def test_masks_of_blocks_are_judged_in_both_passes(compiler, tmp_path, variant):
                 assert done.returncode == status, done.stdout + done.stderr
 
 
+@pytest.mark.long
+@pytest.mark.parametrize("variant", [("08", "cluster"), ("08", "tuned"), ("08", "experts")], ids=of_its_step)
+def test_products_with_few_tokens_are_judged(compiler, tmp_path, variant):
+    for change, status in ((None, 0), (("return activate(activation, sum);", "return activate(activation, 1.05f * sum);"), 1)):
+        done = simulated(compiler, tmp_path, *variant, change)("--m", "5", "--n", "70", "--k", "520", "--activation", "2", "--repeat", "1")
+        assert done.returncode == status, done.stdout + done.stderr
+
+
 # ---- with nvcc ----
 
 

@@ -82,7 +82,8 @@ class Step:
         self.read(self.path)
         own = self.sources[self.path].declarations
         self.sparse = any(re.search(r"\.sparse_q\b", d.code) for d in own)  # does it take masks of blocks?
-        self.dependent = any(re.search(r"\.dependent\b", d.code) for s in self.sources.values() for d in s.declarations)  # has it dependent launches?
+        # Has it launches in clusters, or dependent ones?
+        self.attributes = any(re.search(r"\.(?:cluster|dependent) =", d.code) for s in self.sources.values() for d in s.declarations)
         self.variants, self.types = {}, []
         tables = [d for d in own if re.search(r"Variant>\s+\w+\s*=", d.code)]  # one for each pass
         if not tables:
@@ -361,7 +362,8 @@ def written(step, variant, root, device_includes, out):
     """The whole text."""
     values = variant.values
     features = ["scratch"] * ("scratch" in values or step.sparse) + ["sparse"] * step.sparse + ["plan"] * ("plan" in values)
-    features += ["dependent"] * step.dependent
+    features += ["attributes"] * step.attributes
+    features += ["experts" if ".experts = true" in initialiser(step, values.get("supports", "")) else "plain"]  # of linear layers
     family = preprocessed((root / PARTS / f"{variant.family}.cu").read_text(), features)
     if family.count(THE_STEP) != 1:
         raise UsageError(f"{PARTS}/{variant.family}.cu must have one line {THE_STEP}")

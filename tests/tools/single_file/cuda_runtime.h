@@ -60,8 +60,8 @@ cudaError_t cudaFuncSetAttribute(void (*)(Params...), cudaFuncAttribute, int) {
 }
 
 template <class... Params>
-void launch_on_simulator(bool dependent, void (*kernel)(Params...), dim3 grid, dim3 block, std::size_t shared_bytes,
-                         Params... args) {
+void launch_on_simulator(dim3 cluster, bool dependent, void (*kernel)(Params...), dim3 grid, dim3 block,
+                         std::size_t shared_bytes, Params... args) {
   const std::tuple<Params...> params(args...);
   const auto call = [](simt::Function function, const void* packed) {
     std::apply(reinterpret_cast<void (*)(Params...)>(function), *static_cast<const std::tuple<Params...>*>(packed));
@@ -74,6 +74,7 @@ void launch_on_simulator(bool dependent, void (*kernel)(Params...), dim3 grid, d
                   .params = &params,
                   .params_bytes = sizeof(params),
                   .call = call,
+                  .cluster = cluster,
                   .dependent = dependent});
     for (const simt::Finding& finding : simt::take_findings()) simulated_error += finding.text + "\n";
   } catch (const simt::LaunchError& error) {
@@ -84,12 +85,21 @@ void launch_on_simulator(bool dependent, void (*kernel)(Params...), dim3 grid, d
 // In the place of kernel<<<grid, block, shared_bytes>>>(args…).
 template <class... Params>
 void launch_on_simulator(void (*kernel)(Params...), dim3 grid, dim3 block, std::size_t shared_bytes, Params... args) {
-  launch_on_simulator(false, kernel, grid, block, shared_bytes, args...);
+  launch_on_simulator({}, false, kernel, grid, block, shared_bytes, args...);
 }
 
 template <class... Params>
 cudaError_t cudaLaunchKernelEx(const cudaLaunchConfig_t* config, void (*kernel)(Params...),
                                std::type_identity_t<Params>... args) {
-  launch_on_simulator(true, kernel, config->gridDim, config->blockDim, config->dynamicSmemBytes, args...);
+  dim3 cluster;
+  bool dependent = false;
+  for (unsigned i = 0; i < config->numAttrs; ++i) {
+    const cudaLaunchAttribute& one = config->attrs[i];
+    if (one.id == cudaLaunchAttributeClusterDimension) {
+      cluster = {one.val.clusterDim.x, one.val.clusterDim.y, one.val.clusterDim.z};
+    }
+    if (one.id == cudaLaunchAttributeProgrammaticStreamSerialization) dependent = true;
+  }
+  launch_on_simulator(cluster, dependent, kernel, config->gridDim, config->blockDim, config->dynamicSmemBytes, args...);
   return cudaGetLastError();
 }

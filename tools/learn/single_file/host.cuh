@@ -30,7 +30,8 @@ struct LaunchConfig {
   dim3 grid;                     // blocks
   dim3 block;                    // threads of a block
   std::size_t shared_bytes = 0;  // of a block
-  // [if dependent]
+  // [if attributes]
+  dim3 cluster = {};       // blocks of a cluster
   bool dependent = false;  // may begin before the launch before it has ended; the kernel waits for that
   // [end]
 };
@@ -42,17 +43,22 @@ void launch(void (*kernel)(Params...), const LaunchConfig& config, Args... args)
     const auto attribute = cudaFuncAttributeMaxDynamicSharedMemorySize;
     CUDA_CHECK(cudaFuncSetAttribute(kernel, attribute, static_cast<int>(config.shared_bytes)));
   }
-  // [if dependent]
+  // [if attributes]
+  cudaLaunchAttribute attributes[2] = {};
+  cudaLaunchConfig_t all = {};
+  all.attrs = attributes;
+  if (config.cluster.x > 1) {
+    attributes[all.numAttrs].id = cudaLaunchAttributeClusterDimension;
+    attributes[all.numAttrs++].val.clusterDim = {config.cluster.x, config.cluster.y, config.cluster.z};
+  }
   if (config.dependent) {
-    cudaLaunchAttribute attribute = {};
-    attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
-    attribute.val.programmaticStreamSerializationAllowed = 1;
-    cudaLaunchConfig_t all = {};
+    attributes[all.numAttrs].id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    attributes[all.numAttrs++].val.programmaticStreamSerializationAllowed = 1;
+  }
+  if (all.numAttrs > 0) {
     all.gridDim = config.grid;
     all.blockDim = config.block;
     all.dynamicSmemBytes = config.shared_bytes;
-    all.attrs = &attribute;
-    all.numAttrs = 1;
     CUDA_CHECK(cudaLaunchKernelEx(&all, kernel, static_cast<Params>(args)...));
     return;
   }
