@@ -380,7 +380,7 @@ def main():
     parser.add_argument("names", nargs="*")
     parser.add_argument("--sass", action="store_true", help="make sass, a test of each step, instead of the tests with the label long")
     parser.add_argument("--seed", type=int, default=random.randrange(10**6))
-    arguments = parser.parse_args()
+    arguments = parser.parse_intermixed_args()
     entries = sass() if arguments.sass else tests()
     if unknown := sorted(set(arguments.names) - set(entries)):
         sys.exit(f"proofs: there is no long test {', '.join(unknown)}")
