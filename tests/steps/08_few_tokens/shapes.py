@@ -6,6 +6,10 @@ FIXED = {
     "ragged": ["--m", "5", "--n", "77", "--k", "88", "--channels", "2", "--weight-channels", "1", "--dtype-a", "fp32", "--activation", "gelu"],
 }
 
+# The loop that requests the first weights has changed since it was counted; and of this tile nvcc multiplies slots that are not there, too:
+# twice the mma where k has one line.
+CHANGED = ["tuned_alone"]
+
 # Each switch of a kernel by m, both types, all types of C, and every activation.
 REACHED = [
     ["--m", "1", "--n", "70", "--k", "520", "--dtype-c", "fp32", "--activation", "relu", "--bias"],
