@@ -400,3 +400,19 @@ def test_the_simulator_names_the_copy_of_the_index_and_the_results_are_right(fol
 @of(BALANCE)
 def test_the_grader_rejects_rows_that_are_cut_or_merged_wrongly_and_says_why(almost_balanced, capsys, folder, kernel):
     rejected(folder, kernel, faults.BALANCE_FAULTS[kernel][0], capsys)
+
+
+# ---- step 08: where the short list does not show ----
+
+
+@pytest.mark.parametrize("seed", ["1", "2", "3"])
+@of(ROOT / "steps" / "08_few_tokens" / "exercises" / "3_a_token_is_lost")
+def test_the_simulator_names_the_sums_of_lost_pairs_and_64_pairs_lose_none(folder, seed):
+    skip_if_worked_on(folder)
+    build_step(folder.parent.parent.name)
+    done = run_kernel(folder, "task", "--sim-seed", seed)
+    assert done.returncode == 1
+    assert re.search(r"uninitialised read: .* of 'sums' \(.*\n.*\n.*in kernel few_tokens::combine", done.stderr), done.stderr
+    one_expert = ["--experts", "1", "--top", "1", "--sim-seed", seed]
+    assert run_kernel(folder, "task", "--m", "64", *one_expert).returncode == 0
+    assert run_kernel(folder, "task", "--m", "65", *one_expert).returncode == 1

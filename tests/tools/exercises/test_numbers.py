@@ -134,16 +134,17 @@ def test_blocks_on_a_multiprocessor_are_those_that_nsight_compute_says(folder):
     assert len(seen) > 100
 
 
-# ---- what a wrong count of steps 06 and 07 forgets ----
+# ---- what a wrong count of steps 06, 07 and 08 forgets ----
 
 
 @pytest.mark.long
-@of(ROOT / "steps" / "06_backward" / "exercises" / "3_predict_bytes")
+@of(ROOT / "steps" / "06_backward" / "exercises" / "3_predict_bytes", ROOT / "steps" / "08_few_tokens" / "exercises" / "1_predict_bytes")
 def test_the_grader_rejects_numbers_that_forget_something(folder, capsys):
     solution, wanted = json.loads(solution_of(folder, "solution.json").read_text()), expected_of(folder)
     assert accepts(solution, wanted)
-    assert faults.WRONG_BYTES.keys() == wanted.keys()
-    for name, answers in faults.WRONG_BYTES.items():
+    wrong = faults.WRONG_BYTES[exercise_of(folder)]
+    assert wrong.keys() == wanted.keys()
+    for name, answers in wrong.items():
         for answer in [*answers, 0, None, "many", -wanted[name], wanted[name] + 1]:
             capsys.readouterr()
             assert not accepts({**solution, name: answer}, wanted), (name, answer)
