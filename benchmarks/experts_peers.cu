@@ -326,6 +326,10 @@ class Contest {
 
  private:
   static std::vector<const run::LinearVariant*> chosen(const run::LinearStep& step, const Linear& g, const Options& options) {
+    for (const std::string& name : options.variants) {
+      const bool known = std::any_of(step.variants.begin(), step.variants.end(), [&](const auto& v) { return v.name == name; });
+      if (!known) throw run::InputError("--variant: " + step.name + " has no variant '" + name + "'");
+    }
     std::vector<const run::LinearVariant*> result;
     for (const run::LinearVariant& variant : step.variants) {
       const bool named = std::find(options.variants.begin(), options.variants.end(), variant.name) != options.variants.end();

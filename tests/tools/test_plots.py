@@ -15,6 +15,7 @@ from tools.book.plots import (
     bytes_in_flight,
     chip,
     dependent_launch,
+    few_tokens_by_m,
     flash_loops,
     flash_order,
     gemm_tiles,
@@ -23,6 +24,7 @@ from tools.book.plots import (
     sectors,
 )
 from tools.learn import io_counts
+from tools.measure.committed import ResultError
 from tools.measure.profiling import bounds, ncu
 from tools.measure.profiling.machine import MMA_CYCLES
 
@@ -129,6 +131,41 @@ def test_bytes_in_flight_are_drawn_where_all_four_variants_were_measured_and_the
     assert bytes_in_flight.bound(machine, needed / 2) == pytest.approx(rate / 2e12) and max(ceiling.get_ydata()) == pytest.approx(rate / 1e12)
     book_picture.plt.close(figure)
     assert bytes_in_flight.draw(few_tokens("b", wide_loads=2.9), machine, "h100") is None
+
+
+def sweep(m, dtype="fp16", **us):
+    """A cell of few_tokens_sweep.json."""
+    contenders = [{"name": name.replace("_only", " only"), "verdict": "ok", "burst_ms": {"median": time / 1000}} for name, time in us.items()]
+    return {"problem": {"n": 4096, "k": 4096, "m": m, "dtype": dtype}, "contenders": contenders}
+
+
+def test_of_each_kind_the_fastest_kernel_is_drawn_by_the_number_of_tokens(tmp_path, monkeypatch):
+    tiled = {"02_tiled_gemm, tuned": 17.0}
+    cells = {
+        "one": sweep(1, read_only=12.0, cuBLAS=15.6, wide_loads=14.0, warp_per_row=30.0, row_groups=14.3, tuned=11.8, **{"cublasLt, best of 8": 9.0}),
+        "16": sweep(16, read_only=12.0, cuBLAS=15.9, wide_loads=40.0, ring=18.0, tuned=12.8),
+        "64": sweep(64, read_only=12.0, cuBLAS=16.5, **tiled),
+        "in another type": sweep(1, "bf16", tuned=1.0),
+    }
+    kinds = {
+        "read only": {1: 12.0, 16: 12.0, 64: 12.0},
+        "cuBLAS": {1: 15.6, 16: 15.9, 64: 16.5},
+        "GEMV": {1: 14.0, 16: 40.0},
+        "skinny": {1: 11.8, 16: 12.8},
+        "tiled": {64: 17.0},
+    }
+    assert few_tokens_by_m.fastest(cells) == {(4096, 4096): {name: pytest.approx(times) for name, times in kinds.items()}}
+    monkeypatch.setattr(few_tokens_by_m, "ROOT", tmp_path)
+    (tmp_path / "results" / "h100").mkdir(parents=True)
+    assert few_tokens_by_m.from_committed_numbers() is None  # no sweep is committed
+    (tmp_path / "results" / "h100" / "few_tokens_sweep.json").write_text(json.dumps({"shapes": cells}))
+    figure = few_tokens_by_m.from_committed_numbers()
+    panel = figure.axes[0]
+    assert panel.get_title() == "4096 × 4096" and [line.get_label() for line in panel.lines] == list(few_tokens_by_m.STYLES)
+    book_picture.plt.close(figure)
+    cells["64"]["contenders"][-1]["verdict"] = "WRONG"
+    with pytest.raises(ResultError, match="the result of 02_tiled_gemm, tuned is wrong at 64"):
+        few_tokens_by_m.fastest(cells)
 
 
 def test_an_sm_gets_from_shared_memory_at_most_a_pass_of_128_bytes_in_a_cycle():
