@@ -1,56 +1,75 @@
-// experts_peers [FILE]: products routed to experts (step 08) beside cuBLAS and beside a kernel that only reads, in one run.
+// experts_peers [--experts --top --m --variant …]: products routed to experts (step 08) beside cuBLAS and beside a kernel that
+// only reads the weights of the experts that are named.
 //
-// Each contender is a CUDA graph of several launches that go round copies of the weights, more bytes than L2 holds. All take
-// turns, and what is shown is the median of the rounds. cuBLAS gets its tokens gathered beforehand and leaves a row a pair in
-// fp16: no routing and no sum over slots is in its times. FILE: the figures as JSON.
+// All take turns (turns.h). A turn is a CUDA graph of 32 launches or more, and each launch finds the next copy of the weights:
+// of those that are named, all copies have 850 MB at least, because L2 would keep less for the next turn. cuBLAS is called as
+// others do, once for each expert that is named, and once for all of them (cublasGemmGroupedBatchedEx). It gets its tokens
+// gathered, and leaves a row for each pair: neither routing nor the sum over slots is in its times. Step 08's variants have
+// both in theirs. The first kernel of the sorted variants and the last one of all, `route` and `combine`, are measured alone,
+// too; with --sort-only nothing else is.
+//
+// A variant's C is right if it is what cuBLAS's rows add up to; `route` is, if its permutation is that of std::stable_sort.
 #include <cublas_v2.h>
 #include <cuda_runtime.h>
 
+#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cmath>
-#include <cstdint>
-#include <cstdio>
-#include <fstream>
-#include <functional>
-#include <nlohmann/json.hpp>
+#include <memory>
 #include <numeric>
 #include <random>
-#include <stdexcept>
-#include <string>
-#include <vector>
 
-#include "common/device/dispatch.h"
-#include "steps/08_few_tokens/10_route.cuh"
-#include "steps/08_few_tokens/12_experts_unsorted.cuh"
-#include "steps/08_few_tokens/13_experts_tiled.cuh"
+#include "benchmarks/turns.h"
+#include "common/device/memory.cuh"
+#include "common/run/family/any_step.h"
+#include "common/run/family/linear.h"
+#include "steps/08_few_tokens/11_experts.cuh"
+#include "steps/08_few_tokens/launches.h"
 
 namespace {
 
-using namespace few_tokens;
-using Json = nlohmann::ordered_json;
+using benchmarks::Contender;
+using few_tokens::Routing;
+using problem::Linear;
 
-void require(cudaError_t status) {
-  if (status != cudaSuccess) throw std::runtime_error(cudaGetErrorString(status));
-}
-void require(cublasStatus_t status) {
-  if (status != CUBLAS_STATUS_SUCCESS) throw std::runtime_error(cublasGetStatusString(status));
+constexpr double rotating_bytes = 850e6;
+constexpr std::size_t workspace_bytes = std::size_t{64} << 20;
+constexpr int least_launches = 32;  // of a graph
+constexpr int threads = 256;        // of a block, of the kernels of this file
+constexpr int blocks = 1056;        // 8 for each SM of an H100
+
+struct Options {
+  std::vector<std::string> variants;  // none: all that take the problem
+  bool sort_only = false;
+  benchmarks::TurnOptions turns;
+};
+
+void require(cublasStatus_t status, const char* call) {
+  if (status != CUBLAS_STATUS_SUCCESS) throw runtime::Error(std::string(call) + ": " + cublasGetStatusString(status));
 }
 
 template <class T>
 class Device {
  public:
-  explicit Device(std::size_t count) { require(cudaMalloc(&data_, count * sizeof(T))); }
+  explicit Device(std::size_t count) { CUDA_CHECK(cudaMalloc(&data_, count * sizeof(T))); }
   explicit Device(const std::vector<T>& values) : Device(values.size()) {
-    require(cudaMemcpy(data_, values.data(), values.size() * sizeof(T), cudaMemcpyHostToDevice));
+    CUDA_CHECK(cudaMemcpy(data_, values.data(), values.size() * sizeof(T), cudaMemcpyHostToDevice));
   }
   ~Device() { cudaFree(data_); }
   Device(const Device&) = delete;
   Device& operator=(const Device&) = delete;
-  operator T*() const { return data_; }
+  T* get() const { return data_; }
+  std::vector<T> first(std::size_t count) const {
+    std::vector<T> values(count);
+    CUDA_CHECK(cudaMemcpy(values.data(), data_, count * sizeof(T), cudaMemcpyDeviceToHost));
+    return values;
+  }
 
  private:
   T* data_ = nullptr;
 };
+
+// ---- kernels of the benchmark itself ----
 
 __global__ void fill(__half* values, std::int64_t count, std::uint32_t seed) {
   for (std::int64_t i = blockIdx.x * blockDim.x + threadIdx.x; i < count; i += std::int64_t{gridDim.x} * blockDim.x) {
@@ -61,36 +80,29 @@ __global__ void fill(__half* values, std::int64_t count, std::uint32_t seed) {
   }
 }
 
+// The tokens of all pairs, in the order of the experts. A block for each pair.
 __global__ void gather(const __half* tokens, const int* order, int top, int k, __half* rows) {
   for (int i = threadIdx.x; i < k; i += blockDim.x) {
     rows[std::int64_t{blockIdx.x} * k + i] = tokens[std::int64_t{order[blockIdx.x] / top} * k + i];
   }
 }
 
-// Reads the weights of the experts that have pairs. Grid: x over experts' parts, y over experts.
-__global__ void __launch_bounds__(256) read_only(const uint4* weights, std::int64_t words, const int* bounds, unsigned* never) {
-  if (bounds[blockIdx.y] == bounds[blockIdx.y + 1]) return;
-  const uint4* matrix = weights + blockIdx.y * words;
-  unsigned all = 0;
-  for (std::int64_t i = blockIdx.x * 256 + threadIdx.x; i < words; i += 4 * 256 * std::int64_t{gridDim.x}) {
-    uint4 part[4];
-#pragma unroll
-    for (int s = 0; s < 4; ++s) {
-      const std::int64_t at = i + s * 256 * std::int64_t{gridDim.x};
-      part[s] = ptx::ld_global_nc_16_if(at < words, matrix + at);
+// C of a token, from the rows of its pairs, which lie in the order of the experts. A block for each token.
+__global__ void add_slots(const __half* rows, const int* place, const float* routing, int top, int n, __half* c) {
+  for (int j = threadIdx.x; j < n; j += blockDim.x) {
+    double sum = 0;
+    for (int pair = blockIdx.x * top; pair < (blockIdx.x + 1) * top; ++pair) {
+      sum += double{routing[pair]} * __half2float(rows[std::int64_t{place[pair]} * n + j]);
     }
-#pragma unroll
-    for (int s = 0; s < 4; ++s) all |= part[s].x & part[s].y & part[s].z & part[s].w;
+    c[std::int64_t{blockIdx.x} * n + j] = __double2half(sum);
   }
-  if (all == 0xffffffff) *never = all;  // no weight has all bits set
 }
 
-// Squares of the differences between a pair's sums and cuBLAS's row of it, and of the row.
-__global__ void compare(const float* sums, const __half* rows, const int* order, int n, double* squares) {
+// Adds the squares of the differences, and of what is expected.
+__global__ void compare(const __half* found, const __half* expected, std::int64_t count, double* squares) {
   double difference = 0, size = 0;
-  for (int j = threadIdx.x; j < n; j += blockDim.x) {
-    const double x = __half2float(rows[std::int64_t{blockIdx.x} * n + j]);
-    const double d = sums[std::int64_t{order[blockIdx.x]} * n + j] - x;
+  for (std::int64_t i = blockIdx.x * blockDim.x + threadIdx.x; i < count; i += std::int64_t{gridDim.x} * blockDim.x) {
+    const double x = __half2float(expected[i]), d = __half2float(found[i]) - x;
     difference += d * d;
     size += x * x;
   }
@@ -98,206 +110,395 @@ __global__ void compare(const float* sums, const __half* rows, const int* order,
   atomicAdd(&squares[1], size);
 }
 
-struct Case {
-  int experts, top, tokens, n, k;
-  int launches;  // of a graph
+// Reads the weights of the experts that have pairs. Grid: x over the parts of an expert, y over experts.
+__global__ void __launch_bounds__(threads)
+    read_only(const uint4* weights, std::int64_t words, const int* bounds, unsigned* never) {
+  if (bounds[blockIdx.y] == bounds[blockIdx.y + 1]) return;
+  const uint4* matrix = weights + blockIdx.y * words;
+  const std::int64_t stride = std::int64_t{threads} * gridDim.x;
+  unsigned all = 0;
+  for (std::int64_t i = blockIdx.x * threads + threadIdx.x; i < words; i += 4 * stride) {
+    uint4 part[4];
+#pragma unroll
+    for (int s = 0; s < 4; ++s) part[s] = device::load_if(i + s * stride < words, matrix + i + s * stride);
+#pragma unroll
+    for (int s = 0; s < 4; ++s) all |= part[s].x & part[s].y & part[s].z & part[s].w;
+  }
+  if (all == 0xffffffff) *never = all;  // no weight has all bits set
+}
+
+// ---- the problem ----
+
+struct Experts {
+  std::vector<int> ids;            // [tokens, top]
+  std::vector<float> routing;      // [tokens, top]
+  std::vector<int> bounds, order;  // the pairs by expert, each expert's in their order
+  std::vector<int> place;          // of each pair, in `order`
+  std::vector<int> named;          // experts that have pairs
+
+  // Each token names different experts. Its weights differ, and add up to 1.
+  Experts(const Linear& g) : bounds(static_cast<std::size_t>(g.experts) + 1), place(static_cast<std::size_t>(g.pairs())) {
+    std::mt19937 random(static_cast<unsigned>(g.m));
+    std::vector<int> all(static_cast<std::size_t>(g.experts));
+    std::iota(all.begin(), all.end(), 0);
+    for (int t = 0; t < g.m; ++t) {
+      std::shuffle(all.begin(), all.end(), random);
+      ids.insert(ids.end(), all.begin(), all.begin() + g.top);
+      for (int s = 0; s < g.top; ++s) {
+        routing.push_back(2.0f * static_cast<float>(g.top - s) / static_cast<float>(g.top * (g.top + 1)));
+      }
+    }
+    order.resize(ids.size());
+    std::iota(order.begin(), order.end(), 0);
+    const auto id = [&](int pair) { return ids[static_cast<std::size_t>(pair)]; };
+    std::stable_sort(order.begin(), order.end(), [&](int one, int other) { return id(one) < id(other); });
+    for (std::size_t i = 0; i < order.size(); ++i) place[static_cast<std::size_t>(order[i])] = static_cast<int>(i);
+    for (int e = 0; e <= g.experts; ++e) {
+      const auto first = std::partition_point(order.begin(), order.end(), [&](int pair) { return id(pair) < e; });
+      bounds[static_cast<std::size_t>(e)] = static_cast<int>(first - order.begin());
+    }
+    for (int e = 0; e < g.experts; ++e) {
+      if (pairs_of(e) > 0) named.push_back(e);
+    }
+  }
+  int first_of(int expert) const { return bounds[static_cast<std::size_t>(expert)]; }
+  int pairs_of(int expert) const { return first_of(expert + 1) - first_of(expert); }
 };
 
-struct Contender {
-  std::string name;
-  std::function<void(int copy)> launch;
-  cudaGraphExec_t graph = nullptr;
-  std::vector<double> us = {};  // a launch, in each round
+// What launches work on, in device memory. Copies hold different weights.
+struct Arrays {
+  Linear g;
+  Experts host;
+  std::int64_t matrix, pairs;  // elements of an expert's weights; pairs
+  double named_bytes;
+  int copies, launches;
+  Device<int> ids, bounds, order;
+  Device<float> routing_weights;
+  Device<__half> weights, tokens, c;
+
+  Arrays(const Linear& shape)
+      : g(shape),
+        host(g),
+        matrix(std::int64_t{g.n} * g.k),
+        pairs(g.pairs()),
+        named_bytes(2.0 * static_cast<double>(matrix) * static_cast<double>(host.named.size())),
+        copies(static_cast<int>(std::clamp(std::ceil(rotating_bytes / named_bytes), 1.0, 64.0))),
+        launches(std::max(copies, least_launches)),
+        ids(host.ids),
+        bounds(host.bounds),
+        order(host.order),
+        routing_weights(host.routing),
+        weights(static_cast<std::size_t>(copies * g.experts * matrix)),
+        tokens(static_cast<std::size_t>(std::int64_t{g.m} * g.k)),
+        c(static_cast<std::size_t>(c_count())) {
+    runtime::launch(fill, {.grid = blocks, .block = threads}, weights.get(), copies * g.experts * matrix, 1u);
+    runtime::launch(fill, {.grid = blocks, .block = threads}, tokens.get(), std::int64_t{g.m} * g.k, 2u);
+  }
+  std::int64_t c_count() const { return std::int64_t{g.m} * g.n; }
+  Routing routing() const { return {ids.get(), routing_weights.get(), g.m, g.top, g.experts}; }
+  __half* weights_of(int launch, int expert) const {
+    return weights.get() + (std::int64_t{launch % copies} * g.experts + expert) * matrix;
+  }
+  run::LinearLaunch launch(int i, const run::DeviceArrays& scratch) const {
+    const std::int64_t a_entry = std::int64_t{g.m} * g.k;
+    return {.shape = g,
+            .a = tokens.get(),
+            .b = weights_of(i, 0),
+            .bias = nullptr,
+            .experts = ids.get(),
+            .routing = routing_weights.get(),
+            .c = c.get(),
+            .a_strides = {a_entry, a_entry, g.k},
+            .b_strides = {g.experts * matrix, matrix, g.k},
+            .c_strides = {c_count(), c_count(), g.n},
+            .arrays = scratch};
+  }
 };
 
-double median(std::vector<double> values) {
-  std::sort(values.begin(), values.end());
-  return values[values.size() / 2];
-}
+// ---- cuBLAS ----
 
-cudaStream_t stream;
+// It counts along columns, so of an expert it sees rowsᵀ[n, pairs] = weights[n, k] · tokens[pairs, k]ᵀ.
+class Cublas {
+ public:
+  Device<__half> gathered, rows;  // [pairs, k], [pairs, n], in the order of the experts
 
-template <class... Params, class... Args>
-void launch(void (*kernel)(Params...), dim3 grid, int threads, std::size_t shared_bytes, const Args&... args) {
-  require(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(shared_bytes)));
-  kernel<<<grid, threads, shared_bytes, stream>>>(static_cast<Params>(args)...);
-  require(cudaGetLastError());
-}
-
-// Different experts for each token, in random order.
-std::vector<int> random_experts(const Case& c) {
-  std::mt19937 random(c.tokens);
-  std::vector<int> all(c.experts), ids;
-  std::iota(all.begin(), all.end(), 0);
-  for (int t = 0; t < c.tokens; ++t) {
-    std::shuffle(all.begin(), all.end(), random);
-    ids.insert(ids.end(), all.begin(), all.begin() + c.top);
+  Cublas(const Arrays& arrays)
+      : gathered(static_cast<std::size_t>(arrays.pairs * arrays.g.k)),
+        rows(static_cast<std::size_t>(arrays.pairs * arrays.g.n)),
+        arrays_(arrays),
+        workspace_(workspace_bytes),
+        operands_(operands_of_all()),
+        transposed_(groups(), CUBLAS_OP_T),
+        plain_(groups(), CUBLAS_OP_N),
+        n_(groups(), arrays.g.n),
+        k_(groups(), arrays.g.k),
+        each_(groups(), 1),
+        ones_(groups(), one_),
+        zeros_(groups(), zero_) {
+    for (const int e : arrays.host.named) pairs_.push_back(arrays.host.pairs_of(e));
+    require(cublasCreate(&handle_), "cublasCreate");
+    runtime::launch(gather, {.grid = static_cast<unsigned>(arrays.pairs), .block = threads}, arrays.tokens.get(),
+                    arrays.order.get(), arrays.g.top, arrays.g.k, gathered.get());
   }
-  return ids;
-}
+  ~Cublas() { cublasDestroy(handle_); }
+  Cublas(const Cublas&) = delete;
+  Cublas& operator=(const Cublas&) = delete;
 
-Json measure(const Case& c, cublasHandle_t cublas, int rounds) {
-  const std::int64_t matrix = std::int64_t{c.n} * c.k;
-  const int pairs = c.tokens * c.top;
-  const int copies = static_cast<int>(std::max<std::int64_t>(1, 850'000'000 / (2 * matrix * c.experts)));
-  Device<__half> weights(static_cast<std::size_t>(copies * c.experts * matrix)), tokens(std::size_t(c.tokens) * c.k);
-  Device<__half> gathered(std::size_t(pairs) * c.k), rows(std::size_t(pairs) * c.n), result(std::size_t(c.tokens) * c.n);
-  const std::vector<int> ids = random_experts(c);
-  Device<int> experts(ids), bounds(c.experts + 1), order(pairs);
-  Device<float> routing_weights(std::vector<float>(pairs, 1.0f / static_cast<float>(c.top))), sums(std::size_t(pairs) * c.n);
-  Device<unsigned> never(1);
-  launch(fill, 1024, 256, 0, weights, copies * c.experts * matrix, 1u);
-  launch(fill, 1024, 256, 0, tokens, std::int64_t{c.tokens} * c.k, 2u);
-
-  const Shape shape{c.tokens, c.n, c.k, 1, 1, 1, 1};
-  const Routing routing{experts, routing_weights, c.tokens, c.top, c.experts};
-  const Matrices<const __half> a{tokens, 0, 0, c.k};
-  const Epilogue<__half> epilogue{nullptr, 0, 0, Activation::none, OutputType::fp16, {static_cast<__half*>(result), 0, 0, c.n}};
-  const auto b = [&](int copy) { return Matrices<const __half>{weights + copy * c.experts * matrix, 0, matrix, c.k}; };
-
-  const auto sort = [&] { launch(route, c.experts, route_threads, sizeof(RouteSmem), routing, bounds, order); };
-  const auto add = [&] {
-    launch(combine<__half>, dim3(c.tokens, ceil_div(c.n, combine_threads)), combine_threads, 0, routing, c.n, sums, epilogue);
-  };
-  const auto with_tile = [&](auto f) {  // the tiles of step 08
-    device::with_at_least<8, 16>(c.tokens, [&]<int TOK>(device::Constant<TOK> tok) { f(tok, ExpertTile<TOK>{}); });
-  };
-  const auto product = [&](int copy) {
-    with_tile([&]<int TOK, class Tile>(device::Constant<TOK>, Tile) {
-      launch(experts_product<__half, __half, TOK, Tile>, dim3(ceil_div(c.n, Tile::rows), c.experts), Tile::threads,
-             sizeof(RowSmem<Tile, TOK>), shape, routing, a, b(copy), bounds, order, sums);
-    });
-  };
-  const auto unsorted = [&](int copy) {
-    with_tile([&]<int TOK, class Tile>(device::Constant<TOK>, Tile) {
-      launch(unsorted_experts_product<__half, __half, TOK, Tile>, dim3(ceil_div(c.n, Tile::rows), c.experts), Tile::threads,
-             sizeof(UnsortedSmem<TOK, Tile>), shape, routing, a, b(copy), sums);
-    });
-  };
-
-  sort();
-  launch(gather, pairs, 256, 0, tokens, order, c.top, c.k, gathered);
-  std::vector<int> first(c.experts + 1);
-  require(cudaMemcpyAsync(first.data(), bounds, first.size() * sizeof(int), cudaMemcpyDeviceToHost, stream));
-  require(cudaStreamSynchronize(stream));
-  int live = 0;
-  for (int e = 0; e < c.experts; ++e) live += first[e] < first[e + 1];
-
-  const float one = 1, zero = 0;
-  const auto call_an_expert = [&](int copy) {
-    for (int e = 0; e < c.experts; ++e) {
-      const int count = first[e + 1] - first[e];
-      if (count == 0) continue;
-      require(cublasGemmEx(cublas, CUBLAS_OP_T, CUBLAS_OP_N, c.n, count, c.k, &one, b(copy).row(0, e, 0), CUDA_R_16F, c.k,
-                           gathered + std::int64_t{first[e]} * c.k, CUDA_R_16F, c.k, &zero, rows + std::int64_t{first[e]} * c.n,
-                           CUDA_R_16F, c.n, CUBLAS_COMPUTE_32F, CUBLAS_GEMM_DEFAULT));
-    }
-  };
-
-  std::vector<Contender> all;
-  if (c.n == 4096)
-    all.push_back({"read_only", [&](int copy) {
-                     launch(read_only, dim3(std::max(1, 1056 / live), c.experts), 256, 0,
-                            reinterpret_cast<const uint4*>(b(copy).data), matrix / 8, bounds, never);
-                   }});
-  all.push_back({"route", [&](int) { sort(); }});
-  if (c.n == 4096) {
-    all.push_back({"combine", [&](int) { add(); }});
-    all.push_back({"cublas_call_an_expert", call_an_expert});
-    if (pairs <= most_unsorted_pairs) {
-      all.push_back({"experts_unsorted", [&](int copy) {
-                       unsorted(copy);
-                       add();
-                     }});
-    }
-    all.push_back({"experts", [&](int copy) {
-                     sort();
-                     product(copy);
-                     add();
-                   }});
-    all.push_back({"experts_tiled", [&](int copy) {
-                     sort();
-                     const int tiles = pairs / tiled_pairs + std::min(c.experts, pairs);
-                     launch(tiled_experts_product<__half>, ceil_div(c.n, tiled_rows) * tiles, tiled_threads,
-                            sizeof(TiledSmem<__half>), shape, routing, a, b(copy), bounds, order, sums);
-                     add();
-                   }});
-  }
-
-  // Right? Against cuBLAS's rows.
-  Json verdicts;
-  if (c.n == 4096) {
-    Device<double> squares(2);
-    for (const Contender& contender : all) {
-      if (contender.name.find("experts") != 0 && contender.name.find("product") != 0) continue;
-      call_an_expert(0);
-      require(cudaMemsetAsync(sums, 0xff, std::size_t(pairs) * c.n * sizeof(float), stream));
-      require(cudaMemsetAsync(squares, 0, 2 * sizeof(double), stream));
-      contender.launch(0);
-      launch(compare, pairs, 256, 0, sums, rows, order, c.n, squares);
-      double both[2];
-      require(cudaMemcpyAsync(both, squares, sizeof(both), cudaMemcpyDeviceToHost, stream));
-      require(cudaStreamSynchronize(stream));
-      const double error = std::sqrt(both[0] / both[1]);
-      if (!(error < 1e-3)) throw std::runtime_error(contender.name + " is wrong: " + std::to_string(error));
-      verdicts[contender.name] = error;
+  void call_for_each_expert(int launch) {
+    prepare();
+    const Linear& g = arrays_.g;
+    for (const int e : arrays_.host.named) {
+      const std::int64_t first = arrays_.host.first_of(e);
+      require(cublasGemmEx(handle_, CUBLAS_OP_T, CUBLAS_OP_N, g.n, arrays_.host.pairs_of(e), g.k, &one_,
+                           arrays_.weights_of(launch, e), CUDA_R_16F, g.k, gathered.get() + first * g.k, CUDA_R_16F, g.k,
+                           &zero_, rows.get() + first * g.n, CUDA_R_16F, g.n, CUBLAS_COMPUTE_32F, CUBLAS_GEMM_DEFAULT),
+              "cublasGemmEx");
     }
   }
 
-  for (Contender& contender : all) {
-    cudaGraph_t graph;
-    require(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));
-    for (int i = 0; i < c.launches; ++i) contender.launch(i % copies);
-    require(cudaStreamEndCapture(stream, &graph));
-    require(cudaGraphInstantiate(&contender.graph, graph, 0));
-    require(cudaGraphDestroy(graph));
+  // One call for all: each expert that is named is a group of one product.
+  void grouped_call(int launch) {
+    prepare();
+    void** const operands = operands_.get() + 3 * groups() * static_cast<std::size_t>(launch % arrays_.copies);
+    require(cublasGemmGroupedBatchedEx(handle_, transposed_.data(), plain_.data(), n_.data(), pairs_.data(), k_.data(),
+                                       ones_.data(), operands, CUDA_R_16F, k_.data(), operands + groups(), CUDA_R_16F,
+                                       k_.data(), zeros_.data(), operands + 2 * groups(), CUDA_R_16F, n_.data(),
+                                       static_cast<int>(groups()), each_.data(), CUBLAS_COMPUTE_32F),
+            "cublasGemmGroupedBatchedEx");
   }
-  cudaEvent_t begin, end;
-  require(cudaEventCreate(&begin));
-  require(cudaEventCreate(&end));
-  for (int round = -1; round < rounds; ++round) {
-    for (Contender& contender : all) {
-      require(cudaEventRecord(begin, stream));
-      require(cudaGraphLaunch(contender.graph, stream));
-      require(cudaEventRecord(end, stream));
-      require(cudaEventSynchronize(end));
-      float ms;
-      require(cudaEventElapsedTime(&ms, begin, end));
-      if (round >= 0) contender.us.push_back(ms * 1e3 / c.launches);  // the first round warms up
+
+ private:
+  void prepare() {
+    require(cublasSetStream(handle_, runtime::launch_stream), "cublasSetStream");
+    require(cublasSetWorkspace(handle_, workspace_.get(), workspace_bytes), "cublasSetWorkspace");  // a stream forgets it
+  }
+
+  // For each copy: where the weights of all named experts begin, their tokens, and their rows.
+  std::vector<void*> operands_of_all() const {
+    std::vector<void*> all;
+    for (int copy = 0; copy < arrays_.copies; ++copy) {
+      for (const int e : arrays_.host.named) all.push_back(arrays_.weights_of(copy, e));
+      for (const int e : arrays_.host.named)
+        all.push_back(gathered.get() + std::int64_t{arrays_.host.first_of(e)} * arrays_.g.k);
+      for (const int e : arrays_.host.named) all.push_back(rows.get() + std::int64_t{arrays_.host.first_of(e)} * arrays_.g.n);
+    }
+    return all;
+  }
+
+  std::size_t groups() const { return arrays_.host.named.size(); }
+
+  const Arrays& arrays_;
+  const float one_ = 1, zero_ = 0;
+  cublasHandle_t handle_ = nullptr;
+  Device<char> workspace_;
+  Device<void*> operands_;
+  // Of each group. A recorded call may read them whenever its graph is launched.
+  const std::vector<cublasOperation_t> transposed_, plain_;
+  const std::vector<int> n_, k_, each_;
+  const std::vector<float> ones_, zeros_;
+  std::vector<int> pairs_;
+};
+
+// ---- the contest ----
+
+class Contest {
+ public:
+  Contest(const run::LinearStep& step, const Linear& g, const Options& options)
+      : arrays_(g), options_(options), variants_(chosen(step, g, options)) {}
+
+  // Whether all results are right.
+  bool run() {
+    if (!options_.sort_only) {
+      cublas_ = std::make_unique<Cublas>(arrays_);
+      add_others();
+      for (const run::LinearVariant* variant : variants_) add_variant(*variant);
+      add_combine();
+    }
+    add_route();
+    benchmarks::measure(contenders_, options_.turns);
+    for (Contender& contender : contenders_) {  // of a launch, not of a graph
+      for (double& ms : contender.burst_ms) ms /= arrays_.launches;
+      contender.sustained_ms /= arrays_.launches;
+    }
+    report();
+    return std::none_of(contenders_.begin(), contenders_.end(), [](const Contender& c) { return c.verdict == "WRONG"; });
+  }
+
+ private:
+  static std::vector<const run::LinearVariant*> chosen(const run::LinearStep& step, const Linear& g, const Options& options) {
+    for (const std::string& name : options.variants) {
+      const bool known = std::any_of(step.variants.begin(), step.variants.end(), [&](const auto& v) { return v.name == name; });
+      if (!known) throw run::InputError("--variant: " + step.name + " has no variant '" + name + "'");
+    }
+    std::vector<const run::LinearVariant*> result;
+    for (const run::LinearVariant& variant : step.variants) {
+      const bool named = std::find(options.variants.begin(), options.variants.end(), variant.name) != options.variants.end();
+      const auto reason = refusal(variant.supports, g);
+      if (named && reason) throw run::InputError(variant.name + " " + *reason);
+      if (!reason && (named || options.variants.empty())) result.push_back(&variant);
+    }
+    return result;
+  }
+
+  // What a contender leaves in device memory.
+  struct Output {
+    void* data = nullptr;
+    std::size_t bytes = 0;
+  };
+
+  // A contender whose launches go round the copies. The last launch of a graph is that of the first copy, and is judged.
+  template <class Launch, class Verdict>
+  void add(const std::string& name, double bytes, const Output& output, const Launch& launch, const Verdict& verdict) {
+    launch(0);  // what happens at a kernel's first launch cannot be recorded
+    const auto& graph = graphs_.emplace_back(std::make_unique<runtime::Graph>([&] {
+      for (int i = arrays_.launches; i-- > 0;) launch(i);
+    }));
+    if (output.bytes > 0) CUDA_CHECK(cudaMemset(output.data, 0xff, output.bytes));
+    graph->launch();
+    runtime::synchronize();
+    contenders_.push_back({name, bytes, [&graph = *graph] { graph.launch(); }, verdict()});
+  }
+
+  // Relative error, of the norm: two roundings to fp16 lie between two right results.
+  std::string same(const __half* found, const __half* expected, std::int64_t count) const {
+    const Device<double> squares(std::vector<double>{0, 0});
+    runtime::launch(compare, {.grid = blocks, .block = threads}, found, expected, count, squares.get());
+    runtime::synchronize();
+    const std::vector<double> both = squares.first(2);
+    return std::sqrt(both[0] / both[1]) < 1e-3 ? "ok" : "WRONG";  // NaN is wrong, too
+  }
+
+  void add_others() {
+    const Linear& g = arrays_.g;
+    const auto nothing = [] { return std::string(); };
+    const auto words = arrays_.matrix / 8;
+    const dim3 grid(std::max(1u, blocks / static_cast<unsigned>(arrays_.host.named.size())), static_cast<unsigned>(g.experts));
+    add(
+        "read only", arrays_.named_bytes, {},
+        [&](int i) {
+          runtime::launch(read_only, {.grid = grid, .block = threads}, reinterpret_cast<const uint4*>(arrays_.weights_of(i, 0)),
+                          words, arrays_.bounds.get(), reinterpret_cast<unsigned*>(arrays_.c.get()));
+        },
+        nothing);
+    // The others are compared with its rows.
+    const Output rows{cublas_->rows.get(), rows_bytes()};
+    add(
+        "cuBLAS, a call for each expert", arrays_.named_bytes, rows, [&](int i) { cublas_->call_for_each_expert(i); },
+        [&] {
+          CUDA_CHECK(cudaMemcpy(rows_.get(), cublas_->rows.get(), rows_bytes(), cudaMemcpyDeviceToDevice));
+          const Device<int> place(arrays_.host.place);
+          runtime::launch(add_slots, {.grid = static_cast<unsigned>(g.m), .block = threads}, rows_.get(), place.get(),
+                          arrays_.routing_weights.get(), g.top, g.n, expected_.get());
+          runtime::synchronize();
+          return std::string();
+        });
+    try {
+      add(
+          "cuBLAS, grouped", arrays_.named_bytes, rows, [&](int i) { cublas_->grouped_call(i); },
+          [&] { return same(cublas_->rows.get(), rows_.get(), arrays_.pairs * g.n); });
+    } catch (const runtime::Error& error) {  // not each cuBLAS can do this, or can be recorded while it does
+      std::cerr << "cuBLAS, grouped: left out: " << error.what() << '\n';
+      cudaGetLastError();  // else the next launch would report it
     }
   }
-  const double bytes = 2.0 * static_cast<double>(matrix) * live;
-  Json times;
-  std::printf("%d experts, top %d, %d tokens, n %d, k %d: %d experts named, %.0f MB\n", c.experts, c.top, c.tokens, c.n, c.k,
-              live, bytes * 1e-6);
-  for (Contender& contender : all) {
-    times[contender.name] = median(contender.us);
-    std::printf("  %-24s %9.1f us\n", contender.name.c_str(), median(contender.us));
-    require(cudaGraphExecDestroy(contender.graph));
+
+  void add_variant(const run::LinearVariant& variant) {
+    const auto& scratch = *scratches_.emplace_back(std::make_unique<run::DeviceArrays>(variant.scratch_of(arrays_.g)));
+    const Output c{arrays_.c.get(), sizeof(__half) * static_cast<std::size_t>(arrays_.c_count())};
+    add(
+        variant.name, arrays_.named_bytes, c, [&](int i) { variant.launch(arrays_.launch(i, scratch)); },
+        [&] { return same(arrays_.c.get(), expected_.get(), arrays_.c_count()); });
   }
-  return {{"experts", c.experts},  {"top", c.top},           {"tokens", c.tokens},     {"n", c.n},         {"k", c.k},
-          {"experts_named", live}, {"weights_bytes", bytes}, {"launches", c.launches}, {"rounds", rounds}, {"us", times}};
-}
+
+  void add_combine() {
+    using few_tokens::combine;
+    const Linear& g = arrays_.g;
+    const std::int64_t count = arrays_.pairs * g.n;
+    sums_ = std::make_unique<Device<float>>(static_cast<std::size_t>(count));
+    CUDA_CHECK(cudaMemset(sums_->get(), 0, sizeof(float) * static_cast<std::size_t>(count)));
+    const few_tokens::Epilogue<__half> epilogue{
+        nullptr, 0, 0, few_tokens::Activation::none, few_tokens::OutputType::fp16, {arrays_.c.get(), 0, 0, g.n}};
+    const dim3 grid(static_cast<unsigned>(g.m), static_cast<unsigned>(few_tokens::ceil_div(g.n, few_tokens::combine_threads)));
+    add(
+        "combine", 4.0 * static_cast<double>(count), {},
+        [&](int) {
+          runtime::launch(combine<__half>, {.grid = grid, .block = few_tokens::combine_threads}, arrays_.routing(), g.n,
+                          static_cast<const float*>(sums_->get()), epilogue);
+        },
+        [] { return std::string(); });
+  }
+
+  void add_route() {
+    const Device<int>&bounds = *lists_.emplace_back(std::make_unique<Device<int>>(arrays_.host.bounds.size())),
+          &order = *lists_.emplace_back(std::make_unique<Device<int>>(arrays_.host.order.size()));
+    add(
+        "route", 4.0 * static_cast<double>(arrays_.pairs), {order.get(), sizeof(int) * static_cast<std::size_t>(arrays_.pairs)},
+        [&](int) { few_tokens::launch_route(arrays_.routing(), bounds.get(), order.get()); },
+        [&] {
+          const bool right = bounds.first(arrays_.host.bounds.size()) == arrays_.host.bounds &&
+                             order.first(arrays_.host.order.size()) == arrays_.host.order;
+          return std::string(right ? "ok" : "WRONG");
+        });
+  }
+
+  std::size_t rows_bytes() const { return sizeof(__half) * static_cast<std::size_t>(arrays_.pairs * arrays_.g.n); }
+
+  void report() const {
+    const Linear& g = arrays_.g;
+    const std::vector<std::string> others = {"read_only", "cublas"};
+    benchmarks::report(contenders_, options_.turns,
+                       {problem::to_string(g),
+                        {{"experts", g.experts},
+                         {"top", g.top},
+                         {"m", g.m},
+                         {"n", g.n},
+                         {"k", g.k},
+                         {"dtype", problem::name(g.dtype)},
+                         {"experts_named", arrays_.host.named.size()},
+                         {"sort_only", options_.sort_only},
+                         {"copies", arrays_.copies},
+                         {"launches_of_a_graph", arrays_.launches}},
+                        "bytes",
+                        "TB/s",
+                        options_.sort_only ? std::vector<std::string>{} : others});
+  }
+
+  const Arrays arrays_;
+  const Options& options_;
+  const std::vector<const run::LinearVariant*> variants_;
+  std::unique_ptr<Cublas> cublas_;
+  Device<__half> rows_{static_cast<std::size_t>(arrays_.pairs * arrays_.g.n)};  // cuBLAS's, of the first launch
+  Device<__half> expected_{static_cast<std::size_t>(arrays_.c_count())};        // C, from these
+  std::vector<std::unique_ptr<run::DeviceArrays>> scratches_;
+  std::vector<std::unique_ptr<Device<int>>> lists_;
+  std::unique_ptr<Device<float>> sums_;
+  std::vector<std::unique_ptr<runtime::Graph>> graphs_;
+  std::vector<Contender> contenders_;
+};
 
 }  // namespace
 
-int main(int argc, char** argv) try {
-  cublasHandle_t cublas;
-  require(cudaStreamCreate(&stream));
-  require(cublasCreate(&cublas));
-  require(cublasSetStream(cublas, stream));
-  cudaDeviceProp properties;
-  require(cudaGetDeviceProperties(&properties, 0));
-  Json cases = Json::array();
-  for (const Case& c :
-       {Case{8, 2, 8, 4096, 4096, 32}, Case{64, 8, 1, 4096, 4096, 32}, Case{64, 8, 16, 4096, 4096, 8},
-        Case{64, 8, 512, 4096, 4096, 8}, Case{64, 8, 4096, 4096, 4096, 4}, Case{8, 2, 64, 8, 8, 64}, Case{8, 2, 512, 8, 8, 64},
-        Case{64, 8, 512, 8, 8, 64}, Case{64, 8, 4096, 8, 8, 64}, Case{256, 8, 4096, 8, 8, 64}, Case{256, 8, 32768, 8, 8, 64}}) {
-    cases.push_back(measure(c, cublas, c.tokens >= 4096 && c.n > 8 ? 7 : 9));
-  }
-  if (argc > 1) std::ofstream(argv[1]) << Json{{"device", properties.name}, {"cases", cases}}.dump(1) << '\n';
-  return 0;
-} catch (const std::exception& error) {
-  std::fprintf(stderr, "experts_peers: %s\n", error.what());
-  return 1;
+int main(int argc, char** argv) {
+  CLI::App app("Products routed to experts (step 08) beside cuBLAS and a kernel that only reads", "experts_peers");
+  std::optional<int> experts, top, m, n, k;
+  Options options;
+  options.turns.sustained_ms = 40;
+  run::add_whole_number(app, "--experts", experts, 1, "matrices of weights (default 8)");
+  run::add_whole_number(app, "--top", top, 1, "experts that each token names (default 2)");
+  run::add_whole_number(app, "--m", m, 1, "tokens (default 8)");
+  run::add_whole_number(app, "--n", n, 1, "rows of the weights (default 4096)");
+  run::add_whole_number(app, "--k", k, 1, "columns of the weights, a multiple of 8 (default 4096)");
+  app.add_option("--variant", options.variants, "of step 08; may be repeated (default: all that take the problem)");
+  app.add_flag("--sort-only", options.sort_only, "measure the sort of the pairs, and nothing else");
+  benchmarks::add_turn_options(app, options.turns);
+  return run::run_command_line(app, argc, argv, [&] {
+    Linear g;
+    g.experts = experts.value_or(8);
+    g.top = top.value_or(2);
+    g.m = m.value_or(8);
+    g.n = options.sort_only ? 8 : n.value_or(4096);
+    g.k = options.sort_only ? 8 : k.value_or(4096);
+    Contest contest(run::this_step_as<run::LinearStep>(), problem::resolve(g), options);
+    return contest.run() ? run::exit_good : run::exit_failed;
+  });
 }

@@ -456,23 +456,47 @@ def test_few_tokens_stand_beside_cublas_with_their_claims_and_wrong_results_in_n
             tables.make(repository, name, [])
 
 
-def test_the_committed_claims_of_few_tokens_follow_from_the_times_beside_them():
+def test_the_committed_claims_of_step_08_follow_from_the_times_beside_them():
     report = json.loads((ROOT / "results" / "h100" / "few_tokens_peers.json").read_text())
     assert report["claims"] == claims("08_few_tokens", "few_tokens_peers", report["shapes"])
     assert [len(claim["cells"]) for claim in report["claims"]] == [15, 14, 1, 15, 15, 9]
+    report = json.loads((ROOT / "results" / "h100" / "experts_peers.json").read_text())
+    assert report["claims"] == claims("08_few_tokens", "experts_peers", report["shapes"])
+    assert [len(claim["cells"]) for claim in report["claims"]] == [1, 7]
 
 
 def test_routed_products_and_their_sorting_have_a_table_each(repository):
     assert tables.make(repository, "experts_peers", ["route"]) == ""
     path = repository / "results" / "h200" / "experts_peers.json"
     path.parent.mkdir(parents=True)
-    case = {"experts": 64, "top": 8, "tokens": 512, "experts_named": 60}
-    large = {"read_only": 700.0, "route": 4.84, "combine": 28.2, "cublas_call_an_expert": 946.34, "experts": 3257.1, "experts_tiled": 957.0}
-    path.write_text(json.dumps({"cases": [case | {"us": large}, case | {"us": {"route": 3.23}}]}))
-    assert tables.make(repository, "experts_peers", ["products"]).splitlines()[2:-2] == [
-        "| 64 | 8 | 512 | 60 | 700.0 | 946.3 | - | 3257.1 | 957.0 | 4.8 | 28.2 |"
+
+    def cell(m, named, **us):
+        contenders = [{"name": name.replace("_", " ") if name == "read_only" else name, "verdict": "", "burst_ms": {"median": time / 1000}} for name, time in us.items()]
+        return {"problem": {"experts": 64, "top": 8, "m": m, "experts_named": named, "sort_only": "read_only" not in us}, "contenders": contenders}
+
+    cells = {
+        "16 tokens, 8 of 64 experts": cell(16, 52, read_only=566.2, experts_unsorted=577.4, route=4.2),
+        "512 tokens, 8 of 64 experts": cell(512, 60, read_only=700.0, experts=3257.1, route=4.84),
+        "sort of 4096 ids, 64 experts": cell(512, 60, route=3.23),
+    }
+    path.write_text(json.dumps({"shapes": cells, "claims": claims("08_few_tokens", "experts_peers", cells)}))
+    assert tables.make(repository, "experts_peers", ["products"]).splitlines()[0:-2] == [
+        "| experts | top | tokens | named | read only | `experts_unsorted` | `route` | `experts` |",
+        "| ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: |",
+        "| 64 | 8 | 16 | 52 | 566.2 | 577.4 | 4.2 | - |",
+        "| 64 | 8 | 512 | 60 | 700.0 | - | 4.8 | 3257.1 |",
     ]
-    assert tables.make(repository, "experts_peers", ["route"]).splitlines()[2:-2] == ["| 64 | 8 | 512 | 4,096 | 3.2 |"]
+    assert tables.make(repository, "experts_peers", ["route"]).splitlines()[0:-2:2] == [
+        "| experts | top | tokens | ids | `route` |",
+        "| 64 | 8 | 512 | 4,096 | 3.2 |",
+    ]
+    assert tables.make(repository, "experts_claims", []).splitlines()[2:-2] == [
+        "| `route` up to 4,096 ids: µs, the most | at most 4 | 3.230–4.840 | 3 | missed |"
+    ]
+    cells["512 tokens, 8 of 64 experts"]["contenders"][1]["verdict"] = "WRONG"
+    path.write_text(json.dumps({"shapes": cells, "claims": []}))
+    with pytest.raises(tables.TableError, match="the result of experts is wrong at 512 tokens, 8 of 64 experts"):
+        tables.make(repository, "experts_peers", ["route"])
     with pytest.raises(tables.TableError, match="neither products nor route"):
         tables.make(repository, "experts_peers", ["all"])
 
@@ -592,7 +616,9 @@ def test_the_readmes_ladder_has_a_row_for_each_step_with_its_best_variant_and_ot
     for step in ("00_first", "01_naive_mha", "02_tiled_gemm", "05_flash_v2", "07_block_sparse"):
         (repository / "steps" / step).mkdir()
     write(repository, "# 01 · Naive\n\nText.\n", "docs/01_naive_mha.md")
-    short = lambda: tables.make(repository, "ladder_short", []).splitlines()[2:-2]
+    for device in ("h200", "h100"):
+        (repository / "results" / device).mkdir(parents=True)
+    short = lambda: tables.make(repository, "ladder_short", []).splitlines()[2:]
     assert short()[0] == "| [00_first](docs/00_first.md) | - | - | - | - |"
     assert short()[4] == "| [07_block_sparse](docs/07_block_sparse.md) | - | - | - | - |"
     reports = []
@@ -608,12 +634,20 @@ def test_the_readmes_ladder_has_a_row_for_each_step_with_its_best_variant_and_ot
     squares = {"4096³ fp16": 0.5, "4095 × 4096 fp16": 5.0, "8192³ fp16": 0.5}
     measured = {shape: {"contenders": [{"name": "tuned", "of_cublas": {"median": share}}]} for shape, share in squares.items()}
     (repository / "results" / "h200" / "gemm_peers.json").write_text(json.dumps({"shapes": measured}))
-    assert short()[1:] == [
+    assert short()[1:-2] == [
         "| [01 · Naive](docs/01_naive_mha.md) | `fast` | 12 heads, 207 tokens, d = 32 | 125 µs | - |",
         "| [02_tiled_gemm](docs/02_tiled_gemm.md) | - | - | - | cuBLAS at 4096³ and 8192³: 0.50 (0.50–0.50) |",
         "| [05_flash_v2](docs/05_flash_v2.md) | `fast` | 12 heads, 207 tokens, d = 32 | 500 µs | FlashAttention-2: 1.00 (0.50–2.00); cuDNN: 0.50 (0.50–0.50) |",
         "| [07_block_sparse](docs/07_block_sparse.md) | `fast` | 12 heads, 207 tokens, d = 32 | 500 µs | FlexAttention: 4.00 (4.00–4.00) |",
     ]
+    assert tables.make(repository, "ladder_short", []).endswith("*Measured on one H200.*")
+    (repository / "steps" / "08_few_tokens").mkdir()
+    entry = {"name": "tuned", "of_cublas": {"median": 1.5}, "burst_ms": {"median": 0.0118}}
+    few = {"4096 × 4096, 1 token": {"problem": {"dtype": "fp16"}, "contenders": [entry]}}
+    (repository / "results" / "h100" / "few_tokens_peers.json").write_text(json.dumps({"shapes": few}))
+    *_, row, _, devices = tables.make(repository, "ladder_short", []).splitlines()
+    assert row == "| [08_few_tokens](docs/08_few_tokens.md) | `tuned` | 4096 × 4096, 1 token, fp16, on an H100 | 11.8 µs | cuBLAS, whose launches wait for each other: 1.50 (1.50–1.50) |"
+    assert devices == "*Measured on one H200 and one H100.*"
 
 
 def test_a_run_beside_others_says_where_it_was_made(repository):
@@ -929,6 +963,19 @@ def test_a_picture_that_its_script_would_draw_differently_is_caught(repository):
     for other in ("1.100", "1.000 2.000"):
         script.write_text(DRAW.format(other))
         assert len(pictures.check_pictures(repository)) == 1
+
+
+def test_a_script_without_numbers_has_no_picture_and_an_old_one_is_caught(repository):
+    script = repository / "tools" / "book" / "plots" / "roof.py"
+    script.parent.mkdir(parents=True)
+    script.write_text("pass")
+    assert pictures.check_pictures(repository) == []
+    picture = repository / "docs" / "images" / "roof.svg"
+    picture.parent.mkdir(parents=True, exist_ok=True)
+    picture.write_text("<svg>1.000</svg>")
+    assert [problem.where for problem in pictures.check_pictures(repository)] == ["docs/images/roof.svg"]
+    assert pictures.update_pictures(repository) == ["docs/images/roof.svg"]
+    assert not picture.exists()
 
 
 # ---- notebooks ----

@@ -12,7 +12,10 @@ from matplotlib.text import Text
 from tools.book import book_picture
 from tools.book.plots import (
     barrier_race,
+    bytes_in_flight,
     chip,
+    dependent_launch,
+    few_tokens_by_m,
     flash_loops,
     flash_order,
     gemm_tiles,
@@ -21,6 +24,7 @@ from tools.book.plots import (
     sectors,
 )
 from tools.learn import io_counts
+from tools.measure.committed import ResultError
 from tools.measure.profiling import bounds, ncu
 from tools.measure.profiling.machine import MMA_CYCLES
 
@@ -90,6 +94,80 @@ def test_a_barrier_makes_the_result_independent_of_the_order():
     assert found == {False: {barrier_race.OLD, barrier_race.NEW}, True: {barrier_race.NEW}}
 
 
+def test_a_dependent_launch_requests_weights_before_the_launch_before_has_ended_and_tokens_after_that():
+    variants = json.loads((ROOT / "results" / "sim" / "08_few_tokens_order.json").read_text())["variants"]
+    runs = {name: dependent_launch.run(order) for name, order in variants.items()}
+    for name, blocks in runs.items():
+        first, second = ([block for block in blocks if block.launch == launch] for launch in (0, 1))
+        over = max(block.end for block in first)
+        overlaps = [block for block in second if block.begin < over]
+        assert len(overlaps) == {"row_groups": 0, "dependent": 2}[name]  # of three: one block is the last of its launch
+        for block in second:
+            began = {what: begin for what, begin, _ in block.spells}
+            assert began["weights"] == block.begin and began.get("tokens", began["mma"]) >= over
+        begin, end = dependent_launch.nothing_requested(blocks)
+        assert (end > begin) == (name == "row_groups")
+    ends = {name: max(block.end for block in blocks) for name, blocks in runs.items()}
+    assert ends["dependent"] < ends["row_groups"]
+
+
+def few_tokens(shape, **rates):
+    """A cell of few_tokens_peers.json: contenders that read 34 MB at so many TB/s."""
+    contenders = [{"name": name, "verdict": "ok", "bytes": 34e6, "burst_ms": {"median": 34e6 / rate * 1e-9}} for name, rate in rates.items()]
+    return {shape: {"problem": {"n": 4096, "k": 4096, "m": 1}, "contenders": contenders}}
+
+
+def test_bytes_in_flight_are_drawn_where_all_four_variants_were_measured_and_there_is_no_picture_before_that():
+    machine = json.loads((ROOT / "docs" / "machine" / "h100.json").read_text())
+    all_four = few_tokens("a", in_flight_8k=2.0, in_flight_16k=2.5, wide_loads=2.9, in_flight_64k=3.0, tuned=3.1)
+    shapes = all_four | few_tokens("b", wide_loads=2.9, tuned=3.1)
+    assert {shape: pytest.approx(rates) for shape, rates in bytes_in_flight.measured(shapes).items()} == {"a": [2.0, 2.5, 2.9, 3.0]}
+    figure = bytes_in_flight.draw(shapes, machine, "h100")
+    ceiling, line = figure.axes[0].lines
+    assert list(line.get_xdata()) == [8, 16, 32, 64]
+    rate = machine["ceilings"]["read_bytes_per_second"]["value"]
+    latency = machine["latency_cycles"]["hbm"] / machine["sm_clock_mhz"] * 1e-6
+    needed = rate * latency / machine["multiprocessors"] / 1024
+    assert bytes_in_flight.bound(machine, needed / 2) == pytest.approx(rate / 2e12) and max(ceiling.get_ydata()) == pytest.approx(rate / 1e12)
+    book_picture.plt.close(figure)
+    assert bytes_in_flight.draw(few_tokens("b", wide_loads=2.9), machine, "h100") is None
+
+
+def sweep(m, dtype="fp16", **us):
+    """A cell of few_tokens_sweep.json."""
+    contenders = [{"name": name.replace("_only", " only"), "verdict": "ok", "burst_ms": {"median": time / 1000}} for name, time in us.items()]
+    return {"problem": {"n": 4096, "k": 4096, "m": m, "dtype": dtype}, "contenders": contenders}
+
+
+def test_of_each_kind_the_fastest_kernel_is_drawn_by_the_number_of_tokens(tmp_path, monkeypatch):
+    tiled = {"02_tiled_gemm, tuned": 17.0}
+    cells = {
+        "one": sweep(1, read_only=12.0, cuBLAS=15.6, wide_loads=14.0, warp_per_row=30.0, row_groups=14.3, tuned=11.8, **{"cublasLt, best of 8": 9.0}),
+        "16": sweep(16, read_only=12.0, cuBLAS=15.9, wide_loads=40.0, ring=18.0, tuned=12.8),
+        "64": sweep(64, read_only=12.0, cuBLAS=16.5, **tiled),
+        "in another type": sweep(1, "bf16", tuned=1.0),
+    }
+    kinds = {
+        "read only": {1: 12.0, 16: 12.0, 64: 12.0},
+        "cuBLAS": {1: 15.6, 16: 15.9, 64: 16.5},
+        "GEMV": {1: 14.0, 16: 40.0},
+        "skinny": {1: 11.8, 16: 12.8},
+        "tiled": {64: 17.0},
+    }
+    assert few_tokens_by_m.fastest(cells) == {(4096, 4096): {name: pytest.approx(times) for name, times in kinds.items()}}
+    monkeypatch.setattr(few_tokens_by_m, "ROOT", tmp_path)
+    (tmp_path / "results" / "h100").mkdir(parents=True)
+    assert few_tokens_by_m.from_committed_numbers() is None  # no sweep is committed
+    (tmp_path / "results" / "h100" / "few_tokens_sweep.json").write_text(json.dumps({"shapes": cells}))
+    figure = few_tokens_by_m.from_committed_numbers()
+    panel = figure.axes[0]
+    assert panel.get_title() == "4096 × 4096" and [line.get_label() for line in panel.lines] == list(few_tokens_by_m.STYLES)
+    book_picture.plt.close(figure)
+    cells["64"]["contenders"][-1]["verdict"] = "WRONG"
+    with pytest.raises(ResultError, match="the result of 02_tiled_gemm, tuned is wrong at 64"):
+        few_tokens_by_m.fastest(cells)
+
+
 def test_an_sm_gets_from_shared_memory_at_most_a_pass_of_128_bytes_in_a_cycle():
     assert 120 < chip.per_cycle(h200()["read_bytes_per_second"]["shared"], h200()) <= 128
 
@@ -125,7 +203,7 @@ def test_no_measured_point_lies_above_the_roofline_and_the_roofs_are_those_of_th
 
 
 PICTURES = [
-    "attention_speed", "backward_speed", "barrier_race", "chip", "flash_loops", "flash_order", "gemm_tiles", "model", "naive_matrices", "roofline_path", "sectors",
+    "attention_speed", "backward_speed", "barrier_race", "chip", "dependent_launch", "flash_loops", "flash_order", "gemm_tiles", "model", "naive_matrices", "roofline_path", "sectors",
 ]  # fmt: skip
 
 

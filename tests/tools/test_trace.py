@@ -188,7 +188,7 @@ def test_folders_are_made(tiled_gemm, tmp_path):
 
 def test_the_committed_observations_are_what_the_simulator_makes_today(tmp_path):
     traces.write(tmp_path, BIN.parent)
-    assert len(list(tmp_path.iterdir())) == 12
+    assert len(list(tmp_path.iterdir())) == 13
     for made in tmp_path.iterdir():
         assert made.read_text() == (ROOT / "results" / "sim" / made.name).read_text(), f"{made.name}: tools/measure/traces.py"
 

@@ -49,9 +49,12 @@ def badge(name, value, colour):
 
 
 def save(about, draw):
-    """The main() of a script: draws, and writes --out. `about` is its docstring; `draw` makes the figure."""
+    """The main() of a script: draws, and writes --out. `about` is its docstring; `draw` makes the figure, or returns None: what it would show
+    was not measured yet, and there is no picture."""
     parser = argparse.ArgumentParser(description=about.splitlines()[0])
     parser.add_argument("--out", type=Path, required=True, help="the SVG file to write")
     out = parser.parse_args().out
     plt.rcParams.update({"svg.hashsalt": "flashsteps", "font.family": "DejaVu Sans"})
-    draw().savefig(out, metadata={"Date": None, "Creator": None})
+    figure = draw()
+    if figure:
+        figure.savefig(out, metadata={"Date": None, "Creator": None})

@@ -1,4 +1,5 @@
-"""The book's pictures: tools/book/plots/NAME.py draws docs/images/NAME.svg from committed numbers, the same file every time."""
+"""The book's pictures: tools/book/plots/NAME.py draws docs/images/NAME.svg from committed numbers, the same file every time. Before its numbers
+are committed, a script draws nothing, and there is no picture."""
 
 import math
 import re
@@ -37,9 +38,10 @@ for script, out in zip(sys.argv[1::2], sys.argv[2::2]):
 
 
 def draw(pictures):
-    """Runs scripts: {script: the picture to write}."""
+    """Runs scripts: {script: the picture to write}. A picture that is no longer drawn is deleted."""
     for out in pictures.values():
         out.parent.mkdir(parents=True, exist_ok=True)
+        out.unlink(missing_ok=True)
     subprocess.run([sys.executable, "-c", DRAW, *(str(path) for pair in pictures.items() for path in pair)], check=True)
 
 
@@ -57,7 +59,8 @@ def stale_pictures(root):
     with tempfile.TemporaryDirectory() as folder:
         fresh = {script: Path(folder) / picture.name for script, picture in pictures.items()}
         draw(fresh)
-        is_current = lambda script, picture: picture.exists() and same_picture(picture.read_text(), fresh[script].read_text())
+        text = lambda path: path.read_text() if path.exists() else ""
+        is_current = lambda script, picture: same_picture(text(picture), text(fresh[script]))
         return {script: picture for script, picture in pictures.items() if not is_current(script, picture)}
 
 

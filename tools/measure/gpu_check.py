@@ -6,6 +6,7 @@ Runs what is built in build/gpu and writes into --out:
     bench.json      the benchmarks' JSON, one entry per step and shape (docs/result.schema.json)
     gemm_peers.json step 02 beside cuBLAS and the roof of mma.sync, in turns (benchmarks/gemm_peers.cu)
     few_tokens_peers.json  step 08 beside cuBLAS and a kernel that only reads, in turns (benchmarks/few_tokens_peers.cu)
+    experts_peers.json     its products routed to experts beside both ways of calling cuBLAS, in turns (benchmarks/experts_peers.cu)
     softmax_peers.json  step 03 beside a copy of the same bytes, in turns (benchmarks/softmax_peers.cu)
     attention_peers.json, backward_peers.json, packed_peers.json, dropout_peers.json   steps 05 and 06 beside PyTorch's kernels
                     (benchmarks/attention_peers.py, backward_peers.py, packed_peers.py, dropout_peers.py), where a Python has PyTorch

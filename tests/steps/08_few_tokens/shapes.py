@@ -53,12 +53,39 @@ def at(n, k, m):
     return f"{n} × {k}, {m} token{'s' if m > 1 else ''}"
 
 
+# KB that these variants, which take one token, have in flight on an SM, at most. docs/images/bytes_in_flight.svg shows them where memory is all that matters.
+IN_FLIGHT = {"in_flight_8k": 8, "in_flight_16k": 16, "wide_loads": 32, "in_flight_64k": 64}
+
+
+def beside_cublas(n, k, m):
+    variants = ["tensor_cores", "row_groups", "cluster", "tuned", "tuned_alone"]
+    return [*variants, *IN_FLIGHT] if m == 1 and n * k >= 4096 * 4096 else variants
+
+
+ROUTED = [(8, 2, 8), (64, 8, 1), (64, 8, 16), (64, 8, 512), (64, 8, 4096)]  # experts, top, tokens; each expert has 4096 × 4096 weights
+SORTED = [(8, 2, 64), (8, 2, 512), (64, 8, 512), (64, 8, 4096), (256, 8, 4096), (256, 8, 32768)]
+
+
+def routed(experts, top, m):
+    return f"{m} token{'s' if m > 1 else ''}, {top} of {experts} experts"
+
+
+def sorts(experts, top, m):
+    return f"sort of {m * top} ids, {experts} experts"
+
+
+def of_experts(experts, top, m):
+    return ["--experts", str(experts), "--top", str(top), "--m", str(m), "--rounds", "9"]
+
+
 CONTENDERS = {
     "few_tokens_peers": {  # beside cuBLAS and a kernel that only reads
-        at(n, k, m): (["--m", str(m), "--n", str(n), "--k", str(k), "--rounds", "9"], ["tensor_cores", "row_groups", "cluster", "tuned", "tuned_alone"])
-        for n, k in AIMED
-        for m in TOKENS
-    }
+        at(n, k, m): (["--m", str(m), "--n", str(n), "--k", str(k), "--rounds", "9"], beside_cublas(n, k, m)) for n, k in AIMED for m in TOKENS
+    },
+    "experts_peers": {  # beside both ways of calling cuBLAS, and the sort alone
+        **{routed(*case): (of_experts(*case), []) for case in ROUTED},
+        **{sorts(*case): ([*of_experts(*case), "--sort-only"], []) for case in SORTED},
+    },
 }
 
 
@@ -86,5 +113,20 @@ def few_tokens_claims(shapes):
     ]
 
 
-CLAIMS = {"few_tokens_peers": few_tokens_claims}
-SPEED_OVER = {"run": "few_tokens_peers", "share": "of_cublas", "of": "cuBLAS", "shapes": ""}
+def experts_claims(shapes):
+    """The same of experts_peers."""
+
+    def us(variant, cells):
+        times = {cell: {one["name"]: 1e3 * one["burst_ms"]["median"] for one in shapes[cell]["contenders"]} for cell in cells if cell in shapes}
+        return {cell: of[variant] for cell, of in times.items() if variant in of}
+
+    few_ids = [name(*case) for name, cases in ((routed, ROUTED), (sorts, SORTED)) for case in cases if case[1] * case[2] <= 512 * 8]
+    return [
+        (f"`experts_unsorted`, {routed(8, 2, 8)}: µs", "at most", 85, us("experts_unsorted", [routed(8, 2, 8)])),
+        ("`route` up to 4,096 ids: µs, the most", "at most", 4, us("route", few_ids)),
+    ]
+
+
+CLAIMS = {"few_tokens_peers": few_tokens_claims, "experts_peers": experts_claims}
+# time_at: of that run's shapes, the one whose time the README shows, where no benchmark of the step alone is committed: those find their weights in L2.
+SPEED_OVER = {"run": "few_tokens_peers", "share": "of_cublas", "of": "cuBLAS, whose launches wait for each other", "shapes": "", "time_at": at(4096, 4096, 1)}

@@ -1,6 +1,7 @@
 """Steps beside other people's kernels, each in one run; and what such a run claims."""
 
 from tools.book.tables.registry import TableError, markdown, measured_table
+from tools.measure.shapes import OF_STEP
 
 
 def peers_table(run, program, kind, base, share, work, unit):
@@ -274,7 +275,8 @@ def few_tokens_peers_table(run):
     us = lambda one: f"{1e3 * one['burst_ms']['median']:.2f}" if one else "-"
     over_cublas = lambda one: f"{one['of_cublas']['median']:.2f}" if one else "-"
     others = {"read only": "read only", "cuBLAS": "cuBLAS", "cublasLt": "best of cublasLt"}
-    variants = [name for name in dict.fromkeys(name for cell in cells.values() for name in cell) if name not in others]
+    in_flight = OF_STEP["08_few_tokens"]["IN_FLIGHT"]  # these have a picture
+    variants = [name for name in dict.fromkeys(name for cell in cells.values() for name in cell) if name not in {**others, **in_flight}]
     compared = [name for name in variants if name.startswith("tuned")]
     rows = [
         [shape, *(us(cell.get(name)) for name in [*others, *variants]), *(over_cublas(cell.get(name)) for name in compared)]
@@ -290,30 +292,42 @@ def few_tokens_claims_table(run):
     return verdicts_table(run.read("few_tokens_peers.json")["claims"]) if few_tokens_cells(run) else ""
 
 
+def experts_cells(run):
+    """[(problem, {contender: µs of a launch})] of experts_peers.json."""
+    if not run.has("experts_peers.json"):
+        return []
+    cells = []
+    for shape, measured in run.read("experts_peers.json")["shapes"].items():
+        if wrong := [one["name"] for one in measured["contenders"] if one["verdict"] == "WRONG"]:
+            raise TableError(f"experts_peers.json: the result of {wrong[0]} is wrong at {shape}")
+        cells.append((measured["problem"], {one["name"]: 1e3 * one["burst_ms"]["median"] for one in measured["contenders"]}))
+    return cells
+
+
 @measured_table("experts_peers")
 def experts_peers_table(run, which):
-    """Products routed to experts beside a call of cuBLAS for each expert: µs of a launch; or `route` alone, between products of 8 × 8."""
+    """Products routed to experts beside cuBLAS: µs of a launch; or the sort of the pairs alone."""
     if which not in ("products", "route"):
         raise TableError(f"experts_peers: {which} is neither products nor route")
-    if not run.has("experts_peers.json"):
+    cells = [cell for cell in experts_cells(run) if cell[0]["sort_only"] == (which == "route")]
+    if not cells:
         return ""
-    cases = [case for case in run.read("experts_peers.json")["cases"] if ("read_only" in case["us"]) == (which == "products")]
-    names = ["experts", "top", "tokens"]
-    if which == "route":
-        rows = [[*(f"{case[name]:,}" for name in names), f"{case['tokens'] * case['top']:,}", f"{case['us']['route']:.1f}"] for case in cases]
-        return markdown([*names, "ids", "µs"], rows, "r" * 5)
-    timed = {
-        "read_only": "read only",
-        "cublas_call_an_expert": "cuBLAS, a call for each expert",
-        "experts_unsorted": "`experts_unsorted`",
-        "experts": "`experts`",
-        "experts_tiled": "`experts_tiled`",
-        "route": "`route`",
-        "combine": "`combine`",
-    }
-    us = lambda case, name: f"{case['us'][name]:.1f}" if name in case["us"] else "-"
-    rows = [[*(f"{case[name]:,}" for name in [*names, "experts_named"]), *(us(case, name) for name in timed)] for case in cases]
-    return markdown([*names, "named", *timed.values()], rows, "r" * (4 + len(timed)))
+    others = {"read only", "cuBLAS, a call for each expert", "cuBLAS, grouped"}
+    contenders = list(dict.fromkeys(name for _, us in cells for name in us))
+    sizes = {"experts": "experts", "top": "top", "tokens": "m"} | ({"named": "experts_named"} if which == "products" else {})
+    ids = lambda problem: [f"{problem['m'] * problem['top']:,}"] if which == "route" else []
+    rows = [
+        [*(f"{problem[size]:,}" for size in sizes.values()), *ids(problem), *(f"{us[name]:.1f}" if name in us else "-" for name in contenders)]
+        for problem, us in cells
+    ]
+    header = [*sizes, *(["ids"] if which == "route" else []), *(name if name in others else f"`{name}`" for name in contenders)]
+    return markdown(header, rows, "r" * len(header))
+
+
+@measured_table("experts_claims")
+def experts_claims_table(run):
+    """What that run says, beside what was aimed at."""
+    return verdicts_table(run.read("experts_peers.json")["claims"]) if experts_cells(run) else ""
 
 
 @measured_table("training")

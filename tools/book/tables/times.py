@@ -6,7 +6,7 @@ import statistics
 from tools.book.tables.peers import torch_peers
 from tools.book.tables.registry import markdown, measured_table
 from tools.measure.committed import by_variant, described, median
-from tools.measure.profiling.machine import quantity
+from tools.measure.profiling.machine import DEVICES, quantity
 from tools.measure.shapes import SHOWN_AT, SPEED_OVER
 
 
@@ -106,20 +106,45 @@ def title_of(root, step):
     return re.match(r"# (.*)", page.read_text())[1] if page.is_file() else step
 
 
+def time_beside_others(run, step):
+    """(problem, time) of `tuned` in the run beside others, where the step names a shape of it."""
+    asked = SPEED_OVER.get(step, {})
+    if "time_at" not in asked or not run.has(f"{asked['run']}.json"):
+        return "-", "-"
+    measured = run.read(f"{asked['run']}.json")["shapes"][asked["time_at"]]
+    (ours,) = [one for one in measured["contenders"] if one["name"] == "tuned"]
+    return f"{asked['time_at']}, {measured['problem']['dtype']}", quantity(ours["burst_ms"]["median"] / 1000, "s")
+
+
+def measured_row(run, step):
+    """(variant, problem, time, speeds over others) of a step on a device; None where nothing of it was measured."""
+    measured = run.benchmarks(step)
+    report = next((measured[step, shape] for shape in large_first(step) if (step, shape) in measured), None)
+    variant, others = speeds_over(run, step)
+    beside = [f"{name}: {statistics.geometric_mean(over):.2f} ({min(over):.2f}–{max(over):.2f})" for name, over in others.items() if over]
+    if not report:
+        problem, time = time_beside_others(run, step)
+        return (variant if time != "-" else None, problem, time, beside) if beside else None
+    results = by_variant(report)
+    variant = variant or min(results, key=lambda name: results[name]["times_ms"]["median"])
+    return variant, described(report), median(results[variant]), beside
+
+
 @measured_table("ladder_short")
 def ladder_short_table(run):
     """The README's: a row for each step, with its best variant at one large problem, and the speed of that over other people's kernels: the
-    geometric mean over all problems of the run beside them, with the least and the most."""
+    geometric mean over all problems of the run beside them, with the least and the most. A step that was measured on another device alone
+    says so."""
     rows = []
     for step in sorted(path.name for path in (run.root / "steps").glob("[0-9][0-9]_*") if path.is_dir()):
-        measured = run.benchmarks()
-        report = next((measured[step, shape] for shape in large_first(step) if (step, shape) in measured), None)
-        variant, others = speeds_over(run, step)
-        problem = time = "-"
-        if report:
-            results = by_variant(report)
-            variant = variant or min(results, key=lambda name: results[name]["times_ms"]["median"])
-            problem, time = described(report), median(results[variant])
-        beside = [f"{name}: {statistics.geometric_mean(over):.2f} ({min(over):.2f}–{max(over):.2f})" for name, over in others.items() if over]
-        rows.append([f"[{title_of(run.root, step)}](docs/{step}.md)", f"`{variant}`" if report else "-", problem, time, "; ".join(beside) or "-"])
+        variant, problem, time, beside = None, "-", "-", []
+        for one in run.each():
+            one.used = []  # a device that has nothing of the step was not used
+            if row := measured_row(one, step):
+                variant, problem, time, beside = row
+                run.used += [device for device in one.used if device not in run.used]
+                if one.device != (run.device or DEVICES[0]):
+                    problem += f", on an {one.device.upper()}"
+                break
+        rows.append([f"[{title_of(run.root, step)}](docs/{step}.md)", f"`{variant}`" if variant else "-", problem, time, "; ".join(beside) or "-"])
     return markdown(["step", "variant", "problem", "time", "speed over that of others"], rows, "lllrl")
