@@ -1,17 +1,19 @@
-"""FlashSteps' attention kernels for PyTorch, in one file to copy.
+"""FlashSteps' kernels for PyTorch, in one file to copy.
 
-    from flashsteps_torch import attention, attention_varlen
+    from flashsteps_torch import attention, attention_varlen, linear, routed_linear
 
     o = attention(q, k, v, causal=True)            # [batch, heads, seq, dim], differentiable
     o = attention_varlen(q, k, v, cu_seqlens)      # [tokens, heads, dim], packed sequences
+    y = linear(x, weight, bias, activation="silu") # [tokens, n], few tokens, at inference
+    y = routed_linear(x, weight, expert_ids, routing)    # [tokens, n], a mixture of experts, at inference
 
-What it needs: PyTorch, and the two libraries libattention_05_flash_v2.so and libattention_06_backward.so (`make gpu` builds them in
-build/gpu/lib). They are looked for in the folder that the environment variable FLASHSTEPS_LIB names; without it, beside this file, then in
+What it needs: PyTorch, and the libraries libattention_05_flash_v2.so and libattention_06_backward.so for attention, liblinear_08_few_tokens.so
+for the others (`make gpu` builds them in build/gpu/lib). They are looked for in the folder that the environment variable FLASHSTEPS_LIB names; without it, beside this file, then in
 the build/gpu/lib of a checkout that this file stands in. Tensors on the CPU go to the simulator, which is slow and checks every access; its
 libraries are looked for in FLASHSTEPS_SIM_LIB, or in build/sim/lib (`make sim`).
 
 The kernels go into PyTorch's current stream. Nothing here waits for the GPU, unless cu_seqlens is on the CPU and the tensors are not. The
-same calls may be captured by torch.cuda.graph: make each of them once before, both passes, with the same types, head dims and options, so
+same calls may be captured by torch.cuda.graph: make each of them once before, of attention both passes, with the same types, head dims and options, so
 that its kernels are loaded. A captured call keeps its dropout seed.
 """
 
@@ -28,7 +30,7 @@ from pathlib import Path
 
 import torch
 
-FORWARD, BACKWARD = "05_flash_v2", "06_backward"
+FORWARD, BACKWARD, LINEAR = "05_flash_v2", "06_backward", "08_few_tokens"
 SIMULATOR, NOTHING = threading.Lock(), contextlib.nullcontext()  # the simulator runs one launch at a time
 NO_GRADIENTS = (None,) * 4  # addresses of d_o, dq, dk and dv
 INTEGER, REAL = (int, numbers.Integral), (float, int, numbers.Real)  # the builtin types first: the others are found slowly
@@ -67,39 +69,83 @@ class _Addresses(ctypes.Structure):
     ]
 
 
+class _LinearTensor(ctypes.Structure):
+    """As in library/linear_library.h, and so are the next two."""
+
+    _fields_ = [("data", ctypes.c_void_p), *((f"{name}_stride", ctypes.c_int64) for name in ("sample", "channel", "row"))]
+
+
+class _LinearProblem(ctypes.Structure):
+    _fields_ = [
+        *((name, ctypes.c_int) for name in ("device", "samples", "channels", "weight_samples", "weight_channels", "m", "n", "k", "experts", "top")),
+        *((name, ctypes.c_char_p) for name in ("dtype", "dtype_a", "dtype_c", "activation")),
+        ("constant_weights", ctypes.c_int),
+        *((name, _LinearTensor) for name in "abc"),
+        *((name, ctypes.c_void_p) for name in ("bias", "expert_ids", "routing")),
+    ]
+
+
+class _LinearAddresses(ctypes.Structure):
+    _fields_ = [(name, ctypes.c_void_p) for name in ("a", "b", "bias", "c", "expert_ids", "routing")]
+
+
 class _Program:
     """What a library prepared. It is released when nobody uses it any more."""
 
-    def __init__(self, c, handle):
-        self.handle, self.scratch_bytes, self._release = handle, c.attention_scratch_bytes(handle), c.attention_release
+    def __init__(self, c, family, handle):
+        self.handle, self.scratch_bytes, self._release = handle, getattr(c, f"{family}_scratch_bytes")(handle), getattr(c, f"{family}_release")
 
     def __del__(self):
         self._release(self.handle)
 
 
-class _Library:
+class _Loaded:
     """One of the shared libraries."""
 
-    def __init__(self, path):
+    def __init__(self, path, prepares, addresses):
+        """prepares: its functions that prepare, and how many structures each takes."""
         self._c = ctypes.CDLL(str(path))
         pointer, text = ctypes.c_void_p, ctypes.c_char_p
         for name, result, arguments in [
             ("describe", text, []),
-            ("prepare", pointer, [text, pointer]),
-            ("prepare_backward", pointer, [text, pointer, pointer]),
+            *((name, pointer, [text, *[pointer] * structures]) for name, structures in prepares.items()),
             ("scratch_bytes", ctypes.c_size_t, [pointer]),
-            ("launch_on", ctypes.c_bool, [pointer, ctypes.POINTER(_Addresses), pointer, pointer]),
+            ("launch_on", ctypes.c_bool, [pointer, ctypes.POINTER(addresses), pointer, pointer]),
             ("release", None, [pointer]),
             ("error", text, []),
         ]:
-            function = getattr(self._c, f"attention_{name}")
+            function = getattr(self._c, f"{self.family}_{name}")
             function.restype, function.argtypes = result, arguments
-        described = json.loads(self._c.attention_describe())
-        self.step, self.variants = described["step"], {v["name"]: v for v in described["variants"]}
-        self.options = [(row["name"], KINDS[row["kind"]](row)) for row in described["options"]]
-        self.Problem = _problem(described["options"])
-        self.best = described["best"]  # the first one that takes a problem, and runs on its device, serves it
+        self._launch_on, self._last_error = getattr(self._c, f"{self.family}_launch_on"), getattr(self._c, f"{self.family}_error")
+        self.described = json.loads(getattr(self._c, f"{self.family}_describe")())
+        self.step, self.variants = self.described["step"], {v["name"]: v for v in self.described["variants"]}
         self.program = functools.lru_cache(maxsize=256)(self._program)
+
+    # [doc: run]
+    def run(self, program, addresses, device):
+        """Launches the program once, with scratch memory of PyTorch's, in its current stream."""
+        scratch = None
+        if program.scratch_bytes:
+            scratch = torch.empty(program.scratch_bytes, dtype=torch.uint8, device=device)
+        stream = _stream(device.index) if device.type == "cuda" else None
+        if not self._launch_on(program.handle, addresses, None if scratch is None else scratch.data_ptr(), stream):
+            raise RuntimeError(self._error())
+    # [/doc: run]
+
+    def _error(self):
+        return self._last_error().decode()
+
+
+class _Library(_Loaded):
+    """A step of attention."""
+
+    family = "attention"
+
+    def __init__(self, path):
+        super().__init__(path, {"prepare": 1, "prepare_backward": 2}, _Addresses)
+        self.options = [(row["name"], KINDS[row["kind"]](row)) for row in self.described["options"]]
+        self.Problem = _problem(self.described["options"])
+        self.best = self.described["best"]  # the first one that takes a problem, and runs on its device, serves it
 
     def prepare(self, problem, gradients, wanted=None, same_bits=False):
         """(variant, program): `wanted`, or the best one that takes the problem. With `same_bits` its results are the same in every run."""
@@ -113,7 +159,7 @@ class _Library:
             else:
                 handle = self._c.attention_prepare_backward(name.encode(), ctypes.addressof(problem), ctypes.addressof(gradients))
             if handle:
-                return name, _Program(self._c, handle)
+                return name, _Program(self._c, self.family, handle)
             reasons.append(self._error())
         text = "; ".join(dict.fromkeys(reasons))  # all variants say the same of some problems
         if same_bits:
@@ -139,19 +185,34 @@ class _Library:
         return self.prepare(problem, _Gradients(*tensors[4:]) if tensors[4:] else None, wanted, same_bits)[1]
     # [/doc: program]
 
-    # [doc: run]
-    def run(self, program, addresses, device):
-        """Launches the program once, with scratch memory of PyTorch's, in its current stream."""
-        scratch = None
-        if program.scratch_bytes:
-            scratch = torch.empty(program.scratch_bytes, dtype=torch.uint8, device=device)
-        stream = _stream(device.index) if device.type == "cuda" else None
-        if not self._c.attention_launch_on(program.handle, addresses, None if scratch is None else scratch.data_ptr(), stream):
-            raise RuntimeError(self._error())
-    # [/doc: run]
 
-    def _error(self):
-        return self._c.attention_error().decode()
+class _LinearLibrary(_Loaded):
+    """A step of linear layers."""
+
+    family = "linear"
+
+    def __init__(self, path):
+        super().__init__(path, {"prepare": 1}, _LinearAddresses)
+
+    def _program(self, device, dtypes, activation, x_shape, weight_shape, top, strides, starts, constant_weights, wanted):
+        """As _Library._program. Of x, weight and result: types, strides; then starts of bias, ids and routing, None where they are not."""
+        (samples, channels, m, k), (weight_samples, weight_channels, n, _) = x_shape, weight_shape
+        shapes = (x_shape, weight_shape, x_shape)
+        *places, bias, ids, routing = (None if start is None else 256 + start for start in starts)  # stand for addresses
+        tensors = [
+            _LinearTensor(place, *(stride if size > 1 else 0 for size, stride in zip(shape[:3], strides_, strict=False)))
+            for shape, strides_, place in zip(shapes, strides, places, strict=True)
+        ]
+        dtype_a, dtype, dtype_c = (DTYPES[dtype] for dtype in dtypes)
+        problem = _LinearProblem(
+            device=device, samples=samples, channels=channels, weight_samples=weight_samples, weight_channels=weight_channels, m=m, n=n, k=k,
+            experts=weight_channels if top else 0, top=top, dtype=dtype, dtype_a=dtype_a, dtype_c=dtype_c, activation=activation.encode(),
+            constant_weights=constant_weights, **dict(zip("abc", tensors, strict=True)), bias=bias, expert_ids=ids, routing=routing,
+        )  # fmt: skip
+        handle = self._c.linear_prepare(None if wanted is None else wanted.encode(), ctypes.addressof(problem))
+        if not handle:
+            raise ValueError(self._error())
+        return _Program(self._c, self.family, handle)
 
 
 def _stream(index):
@@ -170,11 +231,12 @@ def _library(step, device_type):
     folders = [here] * (device_type == "cuda") + [here.parent / "build" / build / "lib"]
     if variable in os.environ:
         folders = [Path(os.environ[variable])]
+    kind = _LinearLibrary if step == LINEAR else _Library
+    name = f"lib{kind.family}_{step}.so"
     for folder in folders:
-        path = folder / f"libattention_{step}.so"
-        if path.is_file():
-            return _Library(path)
-    raise FileNotFoundError(f"libattention_{step}.so is not in {' nor in '.join(map(str, folders))}; `make {build}` builds it, and {variable} says where it is")
+        if (folder / name).is_file():
+            return kind(folder / name)
+    raise FileNotFoundError(f"{name} is not in {' nor in '.join(map(str, folders))}; `make {build}` builds it, and {variable} says where it is")
 
 
 def _determinism():
@@ -286,13 +348,18 @@ def _kind(value):
     return "None" if value is None else f"of type {type(value).__name__}"
 
 
-def _check(tensors, dims):
-    """Raises TypeError or ValueError for tensors that no kernel takes together. Returns them as torch.autocast wants them, where it is on."""
+def _check_dense(tensors):
+    """Raises TypeError or ValueError for what is no dense tensor."""
     for name, x in tensors.items():
         if not isinstance(x, torch.Tensor):
             raise TypeError(f"{name} is {_kind(x)}; it must be a torch.Tensor")
         if x.is_nested or x.layout is not torch.strided:
             raise ValueError(f"{name} is {'nested' if x.is_nested else x.layout}; it must be dense (torch.strided)")
+
+
+def _check(tensors, dims):
+    """Raises TypeError or ValueError for tensors that no kernel takes together. Returns them as torch.autocast wants them, where it is on."""
+    _check_dense(tensors)
     tensors = _cast(*tensors.values())
     dtype, device, shapes = tensors[0].dtype, tensors[0].device, [x.shape for x in tensors]
     for name, x, shape in zip("qkv", tensors, shapes, strict=True):
@@ -461,3 +528,104 @@ def attention_varlen(q, k, v, cu_seqlens, *, causal=False, window=0, scale=None,
     checked = cu_seqlens if cu_seqlens.device.type == "cpu" else None
     as_heads = [x.transpose(0, 1)[None] for x in (q, k, v)]
     return _attend(*as_heads, cu_seqlens.to(q.device), checked, options)[0].transpose(0, 1)
+
+
+def _check_linear(x, weight, bias, others, activation, out_dtype, constant_weights, variant):
+    """Raises TypeError or ValueError for what the library cannot see. others: tensors by name, with the type that each must have. Returns x,
+    weight and bias as torch.autocast wants them, and the result's type."""
+    given = {"x": x, "weight": weight} | ({} if bias is None else {"bias": bias})
+    _check_dense(given | {name: tensor for name, (tensor, _) in others.items()})
+    x, weight, *rest = _cast(*given.values())
+    bias = rest[0] if rest else None
+    out_dtype = weight.dtype if out_dtype is None else out_dtype
+    for name, kind, value in [("activation", str, activation), ("out_dtype", torch.dtype, out_dtype), ("constant_weights", bool, constant_weights)]:
+        if not isinstance(value, kind):
+            raise TypeError(f"{name} is {_kind(value)}; it must be of type {kind.__name__}")
+    if variant is not None and not isinstance(variant, str):
+        raise TypeError(f"a variant of {LINEAR} is {_kind(variant)}; it must be a name, or None (the best)")
+    for name, dtype in [("x", x.dtype), ("weight", weight.dtype), ("out_dtype", out_dtype)]:
+        if dtype not in DTYPES:
+            raise ValueError(f"{name} is {dtype}; it must be one of {', '.join(map(str, DTYPES))}")
+    if bias is not None:
+        others = others | {"bias": (bias, weight.dtype)}
+    for name, (tensor, dtype) in (others | {"weight": (weight, weight.dtype)}).items():
+        if tensor.device != x.device:
+            raise ValueError(f"{name} is on {tensor.device}, x on {x.device}; they must be on one device")
+        if tensor.dtype is not dtype:
+            raise ValueError(f"{name} is {tensor.dtype}; it must be {dtype}")
+    if bias is not None and bias.shape != weight.shape[:-1]:
+        raise ValueError(f"bias is {list(bias.shape)}; it must be {list(weight.shape[:-1])}, as weight's rows")
+    if x.dim() < 1 or weight.dim() < 2 or x.shape[-1] != weight.shape[-1]:
+        raise ValueError(f"x is {list(x.shape)}, weight {list(weight.shape)}; they do not fit together")
+    if max(*x.shape, *weight.shape, x.shape[:-1].numel()) >= 2**31:
+        raise ValueError(f"x is {list(x.shape)}, weight {list(weight.shape)}; no size may be 2^31 or more")
+    if torch.is_grad_enabled() and any(tensor.requires_grad for tensor in (x, weight, *(tensor for tensor, _ in others.values()))):
+        raise ValueError("these products have no gradients; call them under torch.no_grad() or torch.inference_mode()")
+    return x, weight, bias, out_dtype
+
+
+def _product(x, weight, bias, ids, routing, out_dtype, activation, constant_weights, variant):
+    """x [samples, channels, m, k], weight [weight samples, weight channels, n, k]; ids and routing [m, top], or None. Returns the result,
+    [samples, channels, m, n]."""
+    x, weight, device = _rows(x), _rows(weight), x.device
+    library = _library(LINEAR, device.type)
+    if variant is not None and variant not in library.variants:
+        raise ValueError(f"{LINEAR} has no variant {variant!r}")
+    y = torch.empty(*x.shape[:3], weight.shape[2], dtype=out_dtype, device=device)
+    bias, ids, routing = (None if tensor is None else tensor.resolve_neg().contiguous() for tensor in (bias, ids, routing))
+    if y.numel() == 0:
+        return y
+    places = [None if tensor is None else tensor.data_ptr() for tensor in (x, weight, y, bias, ids, routing)]
+    starts = tuple([None if place is None else place % 16 for place in places])
+    strides = (x.stride(), weight.stride(), y.stride())
+    top = 0 if ids is None else ids.shape[1]
+    with NOTHING if device.type == "cuda" else SIMULATOR:
+        program = library.program(
+            device.index or 0, (x.dtype, weight.dtype, out_dtype), activation, x.shape, weight.shape, top, strides, starts, constant_weights, variant)
+        a, b, c, *others = places
+        library.run(program, _LinearAddresses(a, b, others[0], c, *others[1:]), device)
+    return y
+
+
+def linear(x, weight, bias=None, *, activation="none", out_dtype=None, constant_weights=False, variant=None):
+    """activation(x weightᵀ + bias) for few tokens, at inference: it has no gradients.
+
+    weight [n, k], float16 or bfloat16: then all rows of x [..., k] are tokens, 16 at most; returns [..., n]. Batches of weights,
+    [channels, n, k] or [samples, channels, n, k], meet x of as many dimensions, [..., tokens, k]: x may have a multiple of weight's samples
+    and of its channels, and neighbours share weights, as query heads share keys; returns [..., tokens, n].
+    x: float32 or of weight's type, with any strides (a tensor whose rows are not contiguous is copied). bias: of weight's type, and its shape
+    without k. activation: "none", "relu", "gelu" (by erf) or "silu". out_dtype: of the result, by default weight's.
+    constant_weights: a promise that no kernel that may still run writes weight. On devices of 9.0 or newer a kernel may then read it before
+    the one before has ended, which is faster. Without the promise it waits.
+    variant: a kernel by name, as the step's --list shows them; by default the best. Under torch.autocast tensors are cast to its type.
+    Raises TypeError and ValueError for what cannot be served, RuntimeError for a failed launch, FileNotFoundError without the library.
+    """
+    x, weight, bias, out_dtype = _check_linear(x, weight, bias, {}, activation, out_dtype, constant_weights, variant)
+    if weight.dim() > 2 and x.dim() != weight.dim() or weight.dim() > 4:
+        raise ValueError(f"x is {list(x.shape)}, weight {list(weight.shape)}; batches of weights have 3 or 4 dimensions, and x as many")
+    n, k = weight.shape[-2:]
+    tokens = x.reshape(1, 1, x.shape[:-1].numel(), k) if weight.dim() == 2 else x.reshape((1,) * (4 - x.dim()) + x.shape)
+    weights = weight.reshape((1,) * (4 - weight.dim()) + weight.shape)
+    y = _product(tokens, weights, bias, None, None, out_dtype, activation, constant_weights, variant)
+    return y.reshape(*x.shape[:-1], n)
+
+
+def routed_linear(x, weight, expert_ids, routing, bias=None, *, activation="none", out_dtype=None, variant=None):
+    """For each token Σ over its slots of routing[slot] · activation(x weight[expert_ids[slot]]ᵀ + bias[expert_ids[slot]]): a mixture of
+    experts, at inference: it has no gradients. Slots are added in their order, so two runs give the same bits.
+
+    x [..., k], weight [experts, n, k], expert_ids [..., slots] int32, routing [..., slots] float32, bias [experts, n] or None. Nobody checks
+    the ids, and nothing waits: a slot whose id is no expert's adds nothing. Returns [..., n]. All else is as in `linear`, any number of tokens.
+    """
+    others = {"expert_ids": (expert_ids, torch.int32), "routing": (routing, torch.float32)}
+    x, weight, bias, out_dtype = _check_linear(x, weight, bias, others, activation, out_dtype, False, variant)
+    if weight.dim() != 3:
+        raise ValueError(f"weight is {list(weight.shape)}; it must be [experts, n, k]")
+    if expert_ids.shape[:-1] != x.shape[:-1] or expert_ids.dim() != x.dim() or routing.shape != expert_ids.shape:
+        raise ValueError(f"x is {list(x.shape)}, expert_ids {list(expert_ids.shape)}, routing {list(routing.shape)}; they do not fit together")
+    tokens, top = x.shape[:-1].numel(), expert_ids.shape[-1]
+    if top == 0:
+        raise ValueError("expert_ids has no slots; a token must name 1 expert or more")
+    ids, routing = expert_ids.reshape(tokens, top), routing.reshape(tokens, top)
+    y = _product(x.reshape(1, 1, tokens, x.shape[-1]), weight[None], bias, ids, routing, out_dtype, activation, False, variant)
+    return y.reshape(*x.shape[:-1], weight.shape[1])

@@ -17,31 +17,15 @@
 #include "common/run/family/any_step.h"
 #include "library/attention_library.h"
 #include "library/borrowed.h"
+#include "library/calls.h"
 #include "library/program.h"
 
 namespace {
 
-thread_local std::string last_error;
-
-// What the call returns; `failed` where it throws.
-template <class Result, class Call>
-Result checked(Result failed, const Call& call) {
-  try {
-    return call();
-  } catch (const std::exception& error) {
-    last_error = error.what();
-  } catch (...) {
-    last_error = "an exception of an unknown type";
-  }
-  return failed;
-}
-
-problem::Dtype parse_dtype(const char* name) {
-  for (const problem::Dtype dtype : {problem::Dtype::fp32, problem::Dtype::fp16, problem::Dtype::bf16}) {
-    if (name && name == problem::name(dtype)) return dtype;
-  }
-  throw std::invalid_argument("dtype is '" + std::string(name ? name : "null") + "', which is none of fp32, fp16, bf16");
-}
+using library::checked;
+using library::refuse;
+using library::require_array;
+using library::Tensor;
 
 // Sums of lengths that nobody gave: those of one sequence, as far as a launch looks at them.
 std::vector<int> unknown_lengths(const AttentionProblem& p) {
@@ -105,7 +89,7 @@ Problem shape_of(const AttentionProblem& p) {
   shape.seq_q = p.seq_q;
   shape.seq_k = p.seq_k;
   shape.dim = p.dim;
-  shape.dtype = parse_dtype(p.dtype);
+  shape.dtype = library::dtype_of("dtype", p.dtype);
   problem::each(problem::attention_options, [&](auto option) { set(option.field(shape), option.field(p)); });
   if ((p.cu_seqlens == nullptr) != (p.cu_seqlens_count == 0) || (p.cu_seqlens_host && !p.cu_seqlens)) {
     throw std::invalid_argument("cu_seqlens and its count: one is missing");
@@ -122,71 +106,6 @@ Problem shape_of(const AttentionProblem& p) {
   return problem::resolve(shape);
 }
 
-void require_array(const char* name, const void* data, std::size_t alignment) {
-  if (data == nullptr) throw std::invalid_argument(std::string(name) + " is null");
-  if (reinterpret_cast<std::uintptr_t>(data) % alignment != 0) {
-    throw std::invalid_argument(std::string(name) + " does not begin at a multiple of " + std::to_string(alignment) + " bytes");
-  }
-}
-
-// A tensor of the caller's, and its rows for one launch.
-struct Named {
-  const char* name;
-  const AttentionTensor& tensor;
-  std::int64_t batch, heads, rows, dim;
-  std::int64_t element;  // bytes
-
-  void require() const {
-    if (tensor.batch_stride < 0 || tensor.head_stride < 0 || tensor.row_stride < 0) {
-      throw std::invalid_argument(std::string(name) + " has a negative stride");
-    }
-    require_countable();
-  }
-  // Of what kernels write: no element lies in two rows. Rows must lie one in another: entries of a smaller stride all lie
-  // between two of a larger one.
-  void require_output() const {
-    require();
-    std::array<std::pair<std::int64_t, std::int64_t>, 3> strides = {
-        {{tensor.batch_stride, batch}, {tensor.head_stride, heads}, {tensor.row_stride, rows}}};
-    std::sort(strides.begin(), strides.end());
-    std::int64_t extent = dim;  // elements of what has been looked at
-    for (const auto& [stride, count] : strides) {
-      if (count == 1) continue;
-      if (stride < extent) {
-        throw std::invalid_argument(std::string(name) + " has rows that overlap (a stride of " + std::to_string(stride) +
-                                    " where " + std::to_string(extent) +
-                                    " elements lie); it is written, so each needs its own place");
-      }
-      extent += (count - 1) * stride;
-    }
-  }
-  // Every byte has an address: sums and products of strides fit into 64 bits.
-  void require_countable() const {
-    const auto entries = [](std::int64_t count, std::int64_t stride) {
-      return static_cast<double>(count - 1) * static_cast<double>(stride);
-    };
-    const double elements = entries(batch, tensor.batch_stride) + entries(heads, tensor.head_stride) +
-                            entries(rows, tensor.row_stride) + static_cast<double>(dim);
-    if (elements * static_cast<double>(element) >= 0x1p62) {
-      throw std::invalid_argument(std::string(name) + " has strides beyond 2^62 bytes");
-    }
-  }
-  library::Rows bytes() const {
-    return {tensor.data,
-            batch,
-            heads,
-            rows,
-            tensor.batch_stride * element,
-            tensor.head_stride * element,
-            tensor.row_stride * element,
-            dim * element};
-  }
-  template <bool Const>
-  device::AnyHeads<Const> at(void* data) const {
-    return {data, tensor.batch_stride, tensor.head_stride, tensor.row_stride};
-  }
-};
-
 // The tensors of a problem, by what they are for. Of the caller's memory it refers only to theirs.
 struct Tensors {
   AttentionProblem p;
@@ -195,15 +114,18 @@ struct Tensors {
   bool backward = false;
   AttentionGradients g = {};  // of the backward pass
 
-  Named queries(const char* name, const AttentionTensor& tensor) const {
-    return {name, tensor, p.batch, p.heads, p.seq_q, p.dim, element};
+  Tensor queries(const char* name, const AttentionTensor& tensor) const {
+    return {name, tensor.data, strides(tensor), {p.batch, p.heads, p.seq_q}, p.dim, element};
   }
-  Named keys(const char* name, const AttentionTensor& tensor) const {
-    return {name, tensor, p.batch, p.kv_heads, p.seq_k, p.dim, element};
+  Tensor keys(const char* name, const AttentionTensor& tensor) const {
+    return {name, tensor.data, strides(tensor), {p.batch, p.kv_heads, p.seq_k}, p.dim, element};
+  }
+  static std::array<std::int64_t, 3> strides(const AttentionTensor& tensor) {
+    return {tensor.batch_stride, tensor.head_stride, tensor.row_stride};
   }
   library::Rows lse() const {
     const std::int64_t bytes = std::int64_t{p.batch} * p.heads * p.seq_q * std::int64_t{sizeof(float)};
-    return {p.lse, 1, 1, 1, bytes, bytes, bytes, bytes};
+    return library::dense(p.lse, bytes);
   }
   const void* given(const std::string& array) const {
     if (array == "cu_seqlens") return p.cu_seqlens;
@@ -225,13 +147,13 @@ struct Tensors {
   }
   // What a launch may change.
   void require_addresses() const {
-    each([](const Named& x, bool) { require_array(x.name, x.tensor.data, static_cast<std::size_t>(x.element)); });
+    each([](const Tensor& x, bool) { require_array(x.name, x.data, static_cast<std::size_t>(x.element)); });
     require_array("lse", p.lse, sizeof(float));
     if (p.cu_seqlens) require_array("cu_seqlens", p.cu_seqlens, sizeof(int));
   }
   void require() const {
     require_addresses();
-    each([](const Named& x, bool written) { written ? x.require_output() : x.require(); });
+    each([](const Tensor& x, bool written) { written ? x.require_output() : x.require(); });
     if (!p.sparse) return;
     require_array("head_type", sparse.head_type, sizeof(int));
     for (const auto& [name, data] :
@@ -261,8 +183,8 @@ struct Tensors {
 };
 
 template <bool Const, class Place>
-device::AnyHeads<Const> placed(const Named& tensor, const Place& place) {
-  return tensor.at<Const>(place(tensor, !Const));
+device::AnyHeads<Const> placed(const Tensor& tensor, const Place& place) {
+  return {place(tensor, !Const), tensor.strides[0], tensor.strides[1], tensor.strides[2]};
 }
 
 // place(tensor, whether kernels write it) is its address, place_lse(the same) that of LSE.
@@ -305,12 +227,6 @@ const Step& step_of(const char* pass) {
   throw std::invalid_argument(std::visit([](const auto* other) { return other->name; }, step) + " has no " + pass + " pass");
 }
 
-// Throws the reason why a variant does not take a problem, if there is one.
-template <class Variant>
-void refuse(const Variant& variant, const std::optional<std::string>& reason) {
-  if (reason) throw std::invalid_argument(variant.name + " " + *reason);
-}
-
 // A variant and all that it needs to be launched, on any thread and on several at once: a launch changes nothing here.
 template <class Problem, class Variant>
 struct Prepared {
@@ -325,12 +241,12 @@ struct Prepared {
         memory.arrays(arrays, given, [&](const run::Array& array) { return t.given(array.name); });
     if (given.work == library::Work::plan) {  // which has nothing to do with tensors
       variant.plan(bind(
-          t, shape, on_device, [](const Named& x, bool) { return x.tensor.data; }, [&](bool) -> void* { return t.p.lse; }));
+          t, shape, on_device, [](const Tensor& x, bool) { return x.data; }, [&](bool) -> void* { return t.p.lse; }));
       return memory.finish();
     }
     auto l = bind(
         t, shape, on_device,
-        [&](const Named& x, bool written) {
+        [&](const Tensor& x, bool written) {
           return written ? memory.output(x.name, x.bytes()) : memory.input(x.name, x.bytes());
         },
         [&](bool written) { return written ? memory.output("lse", t.lse()) : memory.input("lse", t.lse()); });
@@ -376,7 +292,7 @@ AttentionProgram* prepare(const Step& step, const char* name, const AttentionPro
   // Where the caller's rows begin decides, too.
   const run::DeviceArrays none{run::Arrays{}};
   refuse(variant, run::refusal(variant.supports, bind(
-                                                     tensors, shape, none, [](const Named& x, bool) { return x.tensor.data; },
+                                                     tensors, shape, none, [](const Tensor& x, bool) { return x.data; },
                                                      [](bool) -> void* { return nullptr; })));
   const bool unknown = (problem->cu_seqlens && !problem->cu_seqlens_host) ||
                        (shape.sparse && !shape.sparse->live.empty() && !problem->sparse->block_mask_host);
@@ -403,25 +319,10 @@ bool work(const AttentionProgram* program, const AttentionAddresses* addresses, 
 }
 
 template <class Step>
-nlohmann::ordered_json describe(const Step& step) {
-  nlohmann::ordered_json variants = nlohmann::ordered_json::array();
-  for (const auto& variant : step.variants) {
-    variants.push_back({{"name", variant.name},
-                        {"idea", variant.idea},
-                        {"supports", to_string(variant.supports)},
-                        {"compute_capability", variant.compute_capability.number},
-                        {"alone", variant.compute_capability.only},
-                        {"deterministic", variant.deterministic}});
-  }
-  std::vector<std::string> best{step.default_variant};
-  best.insert(best.end(), step.next_best.begin(), step.next_best.end());
-  nlohmann::ordered_json json = {{"step", step.name},
-                                 {"default", step.default_variant},
-                                 {"best", best},
-                                 {"toolkit", library::toolkit()},
-                                 {"variants", variants}};
+nlohmann::ordered_json described(const Step& step) {
+  nlohmann::ordered_json json = library::describe(step);
   if constexpr (std::is_same_v<Step, run::AttentionStep>) {
-    if (step.backward) json["backward"] = describe(*step.backward);
+    if (step.backward) json["backward"] = library::describe(*step.backward);
   }
   return json;
 }
@@ -455,7 +356,7 @@ AttentionProgram* library::guarded(const std::function<AttentionProgram*()>& mak
 const char* attention_describe() {
   static const std::string text = std::visit(
       [](const auto* step) {
-        nlohmann::ordered_json json = describe(*step);
+        nlohmann::ordered_json json = described(*step);
         json["options"] = describe_options();
         return json.dump();
       },
@@ -513,4 +414,4 @@ bool attention_launch_planned(const AttentionProgram* program, const AttentionAd
 
 void attention_release(AttentionProgram* program) { delete program; }
 
-const char* attention_error() { return last_error.c_str(); }
+const char* attention_error() { return library::last_error.c_str(); }

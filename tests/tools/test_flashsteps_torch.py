@@ -29,7 +29,7 @@ needs_gpu = pytest.mark.skipif(not ON_GPU, reason="a CPU has no streams and no g
 sys.path[:0] = [str(ROOT / "examples"), str(ROOT / "tests" / "cli")]
 
 if torch is not None:
-    from flashsteps_torch import attention, attention_varlen
+    from flashsteps_torch import attention, attention_varlen, linear, routed_linear
     from test_cli_dropout import mask
 
 
@@ -520,3 +520,180 @@ def test_other_devices():
     for first, second in zip(both(on_first, **options), both(on_second, **options), strict=True):
         assert torch.equal(first.cpu(), second.cpu())
     assert torch.cuda.current_device() == 0
+
+
+# ---- linear layers ----
+
+
+def right_linear(x, weight, bias=None, activation="none"):
+    """In double precision; x's batch may be a multiple of weight's."""
+    x, weight = x.to(weight.dtype).double(), weight.double()
+    for dim in range(weight.dim() - 2):
+        weight = weight.repeat_interleave(x.shape[dim] // weight.shape[dim], dim)
+        bias = None if bias is None else bias.repeat_interleave(x.shape[dim] // bias.shape[dim], dim)
+    y = x @ weight.mT
+    if bias is not None:
+        y = y + (bias.double() if weight.dim() == 2 else bias.double()[..., None, :])
+    functions = {"none": lambda y: y, "relu": torch.relu, "gelu": torch.nn.functional.gelu, "silu": torch.nn.functional.silu}
+    return functions[activation](y)
+
+
+def assert_product(made, right, dtype):
+    assert made.is_contiguous()
+    assert_alike([made], [right], dtype)
+
+
+@pytest.mark.parametrize("name", ["float16", "bfloat16"])
+@pytest.mark.parametrize(("activation", "k"), [("none", 64), ("relu", 64), ("gelu", 128), ("silu", 50)])
+def test_a_linear_layer_is_right(name, activation, k):
+    dtype = getattr(torch, name)
+    x, weight, bias = randn(2, 3, k, dtype=dtype), randn(33, k, dtype=dtype, seed=2), randn(33, dtype=dtype, seed=3)
+    made = linear(x, weight, bias, activation=activation)
+    assert made.shape == (2, 3, 33)
+    assert_product(made, right_linear(x, weight, bias, activation), dtype)
+    assert_product(linear(x.float(), weight, out_dtype=torch.float32), right_linear(x, weight), torch.float32)
+    assert torch.equal(linear(x[0, 0], weight, bias, activation=activation, constant_weights=True), made[0, 0])
+    assert linear(x[:0], weight, bias).shape == (0, 3, 33)
+
+
+@pytest.mark.parametrize("samples", [1, 4])
+def test_batches_of_weights_are_shared_by_neighbours(samples):
+    x, weight, bias = randn(4, 6, 3, 64), randn(samples, 2, 20, 64, seed=2), randn(samples, 2, 20, seed=3)
+    assert_product(linear(x, weight, bias, activation="silu"), right_linear(x, weight, bias, "silu"), torch.float16)
+    assert_product(linear(x[0], weight[0]), right_linear(x[0], weight[0]), torch.float16)
+
+
+def test_operands_of_a_linear_layer_may_have_any_strides():
+    x, weight = randn(3, 4, 81)[:, ::2, 1:65], randn(64, 20, seed=2).T  # rows at odd elements; rows that are columns
+    expected = right_linear(x, weight)
+    assert_product(linear(x, weight), expected, torch.float16)
+    assert_product(linear(x[0, 0].expand(5, 64), weight), expected[0, 0].expand(5, 20), torch.float16)
+    assert_product(linear(randn(4, 3, 64).transpose(0, 1), weight.contiguous()), right_linear(randn(4, 3, 64).transpose(0, 1), weight), torch.float16)
+
+
+def routed(*shape, slots=2, experts=5):
+    """Arguments of routed_linear: one id is no expert's."""
+    generator = torch.Generator().manual_seed(4)
+    ids = torch.rand(*shape[:-1], experts, generator=generator).argsort(-1)[..., :slots].int()
+    ids.view(-1)[3] = -7
+    routing = torch.rand(*shape[:-1], slots, generator=generator)
+    return randn(*shape), randn(experts, 24, shape[-1], seed=2), ids.to(DEVICE), routing.to(DEVICE)
+
+
+def right_routed(x, weight, ids, routing, bias=None, activation="none"):
+    of_expert = right_linear(x.reshape(1, -1, x.shape[-1]).expand(len(weight), -1, -1), weight, bias, activation)
+    chosen = torch.nn.functional.one_hot(ids.long().clamp(min=0).flatten(0, -2), len(weight)) * (ids >= 0).flatten(0, -2)[..., None]
+    return torch.einsum("tse,ts,etn->tn", chosen.double(), routing.flatten(0, -2).double(), of_expert).reshape(*x.shape[:-1], -1)
+
+
+@pytest.mark.parametrize("activation", ["none", "silu"])
+def test_a_routed_product_is_right(activation):
+    x, weight, ids, routing = routed(2, 20, 64)
+    bias = randn(5, 24, seed=3)
+    made = routed_linear(x, weight, ids, routing, bias, activation=activation)
+    assert_product(made, right_routed(x, weight, ids, routing, bias, activation), torch.float16)
+    assert torch.equal(routed_linear(x, weight, ids, routing, bias, activation=activation), made)
+    for variant in ("experts_unsorted", "experts_tiled"):
+        assert_product(routed_linear(x, weight, ids, routing, bias, activation=activation, variant=variant), made.double(), torch.float16)
+    by_slots = [y.mT.contiguous().mT for y in (ids, routing)]  # other strides
+    assert torch.equal(routed_linear(x, weight, *by_slots, bias, activation=activation), made)
+    assert routed_linear(x[:0], weight, ids[:0], routing[:0]).shape == (0, 20, 24)
+
+
+def test_autocast_casts_the_operands_of_a_linear_layer():
+    x, weight = randn(3, 64, dtype=torch.float32), randn(20, 64, dtype=torch.float32, seed=2)
+    with torch.autocast(DEVICE, torch.bfloat16):
+        made = linear(x, weight)
+    assert_product(made, right_linear(x, weight.bfloat16()), torch.bfloat16)
+
+
+@pytest.mark.parametrize(
+    ("change", "kind", "reason"),
+    [
+        (lambda x, w: linear(x.repeat(6, 1), w), ValueError, "does not support m 18; it supports .* m up to 16"),
+        (lambda x, w: linear(x, w.float()), ValueError, "weights must be fp16 or bf16"),
+        (lambda x, w: linear(x.bfloat16(), w), ValueError, "dtype_a is bf16; tokens must be fp32 or of the weights' type, fp16"),
+        (lambda x, w: linear(x.int(), w), ValueError, "x is torch.int32; it must be one of"),
+        (lambda x, w: linear(x[:, :-1], w), ValueError, "they do not fit together"),
+        (lambda x, w: linear(x, w[0]), ValueError, "they do not fit together"),
+        (lambda x, w: linear(x, w[None]), ValueError, "batches of weights have 3 or 4 dimensions, and x as many"),
+        (lambda x, w: linear(x.expand(3, 3, 64), w.expand(2, 20, 64)), ValueError, "weight_channels is 2; it must divide channels, 3"),
+        (lambda x, w: linear(x, w, w[:, 0].float()), ValueError, "bias is torch.float32; it must be torch.float16"),
+        (lambda x, w: linear(x, w, w[0]), ValueError, r"bias is \[64\]; it must be \[20\]"),
+        (lambda x, w: linear(x, w.to("meta")), ValueError, "weight is on meta, x on"),
+        (lambda x, w: linear(*[y.to("meta") for y in (x, w)]), ValueError, "'meta'"),
+        (lambda x, w: linear(x.tolist(), w), TypeError, "x is of type list"),
+        (lambda x, w: linear(x.to_sparse(), w), ValueError, "x is torch.sparse_coo; it must be dense"),
+        (lambda x, w: linear(x, w, activation="tanh"), ValueError, "activation is 'tanh', which is none of none, relu, gelu, silu"),
+        (lambda x, w: linear(x, w, activation=torch.relu), TypeError, "activation is of type"),
+        (lambda x, w: linear(x, w, out_dtype="float32"), TypeError, "out_dtype is of type str"),
+        (lambda x, w: linear(x, w, out_dtype=torch.float64), ValueError, "out_dtype is torch.float64; it must be one of"),
+        (lambda x, w: linear(x, w, constant_weights=1), TypeError, "constant_weights is of type int"),
+        (lambda x, w: linear(x, w, variant="best"), ValueError, "08_few_tokens has no variant 'best'"),
+        (lambda x, w: linear(x, w, variant="experts"), ValueError, "experts does not support a product without experts"),
+        (lambda x, w: linear(x[:, :0], w[:, :0]), ValueError, "k is 0"),
+        (lambda x, w: linear(x, w.clone().requires_grad_()), ValueError, "these products have no gradients"),
+        (lambda x, w: routed_linear(x, w[None], torch.zeros(3, 2, dtype=torch.int64, device=DEVICE), x[:, :2].float()), ValueError, "expert_ids is torch.int64; it must be torch.int32"),
+        (lambda x, w: routed_linear(x, w[None], torch.zeros(3, 2, dtype=torch.int32, device=DEVICE), x[:, :2]), ValueError, "routing is torch.float16; it must be torch.float32"),
+        (lambda x, w: routed_linear(x, w[None], torch.zeros(2, 2, dtype=torch.int32, device=DEVICE), x[:2, :2].float()), ValueError, "they do not fit together"),
+        (lambda x, w: routed_linear(x, w, torch.zeros(3, 2, dtype=torch.int32, device=DEVICE), x[:, :2].float()), ValueError, r"it must be \[experts, n, k\]"),
+        (lambda x, w: routed_linear(x, w[None], torch.zeros(3, 0, dtype=torch.int32, device=DEVICE), x[:, :0].float()), ValueError, "has no slots"),
+        (lambda x, w: routed_linear(x, w[None], torch.zeros(3, 2, dtype=torch.int32, device=DEVICE), x[:, :2].float()), ValueError, "top is 2; it must be at most experts, 1"),
+        (lambda x, w: routed_linear(x[:, :60], w[None, :, :60], torch.zeros(3, 1, dtype=torch.int32, device=DEVICE), x[:, :1].float()), ValueError, "experts does not support k 60"),
+    ],
+)  # fmt: skip
+@pytest.mark.filterwarnings("ignore:.*(prototype|beta)")
+def test_what_a_linear_layer_cannot_serve_is_an_exception_with_the_reason(change, kind, reason):
+    with pytest.raises(kind, match=reason):
+        change(randn(3, 64), randn(20, 64, seed=2))
+
+
+def test_a_linear_layer_takes_weights_with_gradients_where_none_are_wanted():
+    x, weight = randn(3, 64), randn(20, 64, seed=2).requires_grad_()
+    for mode in (torch.no_grad, torch.inference_mode):
+        with mode():
+            assert_product(linear(x, weight), right_linear(x, weight), torch.float16)
+
+
+@needs_gpu
+@pytest.mark.parametrize("constant_weights", [False, True])
+def test_a_linear_layer_goes_into_the_current_stream_and_nothing_waits(constant_weights):
+    x, weight, source = torch.zeros(4, 128, device="cuda", dtype=torch.float16), randn(256, 128, seed=2), randn(4, 128)
+    routed_ = routed(4, 64)
+    linear(x, weight, constant_weights=constant_weights)  # loads the kernels
+    expected = routed_linear(*routed_)
+    stream = torch.cuda.Stream()
+    torch.cuda.synchronize()
+    with torch.cuda.stream(stream):
+        torch.cuda._sleep(200_000_000)  # about a tenth of a second
+        x.copy_(source)
+        made, second = linear(x, weight, constant_weights=constant_weights), routed_linear(*routed_)
+        assert not stream.query()  # the calls have not waited
+    stream.synchronize()
+    assert_product(made, right_linear(source, weight), torch.float16)
+    assert torch.equal(second, expected)
+
+
+@needs_gpu
+def test_weights_that_the_launch_before_writes_are_read_after_it():
+    x, weight, source = randn(4, 4096), torch.zeros(4096, 4096, device="cuda", dtype=torch.float16), randn(4096, 4096, seed=2)
+    expected = right_linear(x, source)
+    for _ in range(20):
+        weight.zero_()
+        weight.copy_(source)
+        assert_product(linear(x, weight), expected, torch.float16)
+
+
+@needs_gpu
+def test_a_graph_replays_linear_layers():
+    x, weight = randn(4, 128), randn(256, 128, seed=2)
+    routed_ = routed(4, 64)
+    linear(x, weight, constant_weights=True), routed_linear(*routed_)  # loads the kernels
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        made, second = linear(x, weight, constant_weights=True), routed_linear(*routed_)
+    x.copy_(randn(4, 128, seed=7))
+    routed_[2].copy_(routed_[2].flip(0))
+    graph.replay()
+    assert_product(made, right_linear(x, weight), torch.float16)
+    assert_product(second, right_routed(*routed_), torch.float16)

@@ -1,4 +1,4 @@
-"""The attention libraries' C interface (library/attention_library.h) on the simulator, called as a user's program calls it: with
+"""The libraries' C interfaces (library/attention_library.h, linear_library.h) on the simulator, called as a user's program calls it: with
 memory of its own. The judge is NumPy. On a GPU test_flashsteps_torch.py does the same through PyTorch.
 """
 
@@ -705,3 +705,265 @@ def test_a_c_compiler_reads_the_header_as_the_ctypes_structures_do(tmp_path):
     subprocess.run([cxx(), "-xc", "-std=c99", "-Wall", "-Wextra", "-Werror", "-pedantic", "-I", ROOT, tmp_path / "offsets.c", "-o", tmp_path / "offsets"], check=True)
     found = subprocess.run([tmp_path / "offsets"], capture_output=True, text=True, check=True).stdout.split()
     assert [int(x) for x in found] == [*(getattr(peers.Problem, name).offset for name in names), ctypes.sizeof(peers.Problem)]
+
+
+# ---- linear layers: library/linear_library.h ----
+
+LINEAR_TYPES = {np.float32: b"fp32", np.float16: b"fp16", np.uint16: b"bf16"}  # bf16 by its bits
+ACTIVATIONS = {
+    "none": lambda x: x,
+    "relu": lambda x: np.maximum(x, 0),
+    "gelu": lambda x: x * 0.5 * (1 + np.vectorize(math.erf)(x / math.sqrt(2))),
+    "silu": lambda x: x / (1 + np.exp(-x)),
+}
+
+
+@pytest.fixture(scope="module")
+def linear_c(libraries):
+    """The C functions as they are."""
+    del libraries  # the simulator's
+    functions = ctypes.CDLL(str(BIN.parent / "lib" / "liblinear_08_few_tokens.so"))
+    pointer, text = ctypes.c_void_p, ctypes.c_char_p
+    for name, result, arguments in [
+        ("describe", text, []), ("prepare", pointer, [text, pointer]), ("variant", text, [pointer]), ("scratch_bytes", ctypes.c_size_t, [pointer]),
+        ("operations", ctypes.c_double, [pointer]), ("launch", ctypes.c_bool, [pointer] * 3), ("launch_on", ctypes.c_bool, [pointer] * 4),
+        ("release", None, [pointer]), ("error", text, []),
+    ]:  # fmt: skip
+        function = getattr(functions, f"linear_{name}")
+        function.restype, function.argtypes = result, arguments
+    return functions
+
+
+def bits_of_bf16(x):
+    """Rounded towards zero."""
+    return (np.asarray(x, np.float32).view(np.uint32) >> 16).astype(np.uint16)
+
+
+def values(x):
+    return (x.astype(np.uint32) << 16).view(np.float32).astype(float) if x.dtype == np.uint16 else x.astype(float)
+
+
+def random(shape, dtype, seed):
+    x = np.random.default_rng(seed).standard_normal(shape, np.float32)
+    return bits_of_bf16(x) if dtype == np.uint16 else x.astype(dtype)
+
+
+def linear_problem(example, a, b, c, bias=None, ids=None, routing=None, activation=None, **others):
+    """a [samples, channels, m, k], b [weight_samples, weight_channels, n, k], c [samples, channels, m, n]."""
+    made = [example._LinearTensor(x.ctypes.data, *(s // x.itemsize for s in x.strides[:3])) for x in (a, b, c)]
+    at = [None if x is None else x.ctypes.data for x in (bias, ids, routing)]
+    samples, channels, m, k = a.shape
+    fields = {
+        "samples": samples, "channels": channels, "weight_samples": b.shape[0], "weight_channels": b.shape[1], "m": m, "n": b.shape[2], "k": k,
+        "experts": 0 if ids is None else b.shape[1], "top": 0 if ids is None else ids.shape[1],
+        **dict(zip(("dtype_a", "dtype", "dtype_c"), (LINEAR_TYPES[x.dtype.type] for x in (a, b, c)), strict=True)),
+        "activation": activation and activation.encode(), **dict(zip("abc", made, strict=True)), "bias": at[0], "expert_ids": at[1], "routing": at[2],
+    }  # fmt: skip
+    return example._LinearProblem(**fields | others)
+
+
+def linear(linear_c, example, *arrays, variant=None, **others):
+    """The name of the variant that served."""
+    program = linear_c.linear_prepare(variant, ctypes.byref(linear_problem(example, *arrays, **others)))
+    assert program, linear_c.linear_error()
+    try:
+        assert linear_c.linear_launch(program, None, None), linear_c.linear_error()
+        return linear_c.linear_variant(program).decode()
+    finally:
+        linear_c.linear_release(program)
+
+
+def right_linear(a, b, bias=None, activation="none"):
+    """In double precision; a's batch may be a multiple of b's."""
+    a, b = values(a), values(b)
+    b = b.repeat(a.shape[0] // b.shape[0], 0).repeat(a.shape[1] // b.shape[1], 1)
+    c = a @ b.swapaxes(2, 3)
+    if bias is not None:
+        bias = values(bias)
+        c += bias.repeat(a.shape[0] // bias.shape[0], 0).repeat(a.shape[1] // bias.shape[1], 1)[:, :, None]
+    return ACTIVATIONS[activation](c)
+
+
+def assert_product(c, right):
+    assert np.isfinite(values(c)).all()
+    relative = {np.float32: 1e-5, np.float16: 2.0**-10, np.uint16: 2.0**-7}[c.dtype.type]
+    np.testing.assert_allclose(values(c), right, rtol=relative, atol=relative * abs(right).max())
+
+
+@pytest.mark.parametrize(
+    ("dtype_a", "dtype", "dtype_c", "m", "activation"),
+    [(np.float16, np.float16, np.float16, 1, "none"), (np.uint16, np.uint16, np.float32, 7, "gelu"), (np.float16, np.float16, np.uint16, 16, "silu"),
+     (np.float32, np.float16, np.float32, 5, "relu"), (np.float32, np.uint16, np.uint16, 2, "silu")],
+)  # fmt: skip
+def test_a_linear_layer_is_right_in_every_type(linear_c, example, dtype_a, dtype, dtype_c, m, activation):
+    a, b, bias = random((2, 4, m, 192), dtype_a, 1), random((1, 2, 33, 192), dtype, 2), random((1, 2, 33), dtype, 3)
+    c = np.empty((2, 4, m, 33), dtype_c)
+    if dtype_a == np.float32:  # tokens are rounded to the weights' type: these already are
+        a = values(random(a.shape, dtype, 1)).astype(np.float32)
+    assert linear(linear_c, example, a, b, c, bias, activation=activation) == "tuned_alone"
+    assert_product(c, right_linear(a, b, bias, activation))
+
+
+def test_the_default_is_the_best_variant_that_takes_a_problem(linear_c, example):
+    def served(k=128, odd=0, **others):
+        a, c = np.zeros((1, 1, 2, k + 8), np.float16)[..., odd : odd + k], np.zeros((1, 1, 2, 8), np.float16)
+        return linear(linear_c, example, a, np.zeros((1, 1, 8, k), np.float16), c, **others)
+
+    assert served() == "tuned_alone", "which does not read weights before the launch before has ended"
+    assert served(constant_weights=1) == "tuned"
+    assert served(variant=b"ring") == "ring"
+    assert served(k=100) == served(k=100, constant_weights=1) == served(odd=1) == "warp_per_row"
+
+
+def test_rows_of_a_linear_layer_may_lie_anywhere_and_what_lies_between_them_stays(linear_c, example):
+    a_room, b_room, c_room = random((3, 9, 2, 80), np.float16, 1), random((20, 81), np.float16, 2), np.full((5, 2, 3, 27), 7, np.float16)
+    a, b, c = a_room[:, 1::2, :, 3:67].transpose(2, 0, 1, 3), b_room[None, None, :, 9:73], c_room[:4, :, :, 1:21].transpose(1, 2, 0, 3)
+    assert a.shape == (2, 3, 4, 64) and c.shape == (2, 3, 4, 20)
+    assert linear(linear_c, example, a, b, c) == "warp_per_row"
+    assert_product(c, right_linear(a, b))
+    assert (c_room[4] == 7).all() and (c_room[..., 0] == 7).all() and (c_room[..., 21:] == 7).all()
+    one = np.broadcast_to(a[:1, :1], (2, 3, 4, 64))  # strides of 0
+    linear(linear_c, example, one, b, c)
+    assert_product(c, right_linear(one, b))
+
+
+@pytest.mark.parametrize("dtype", [np.float16, np.uint16])
+@pytest.mark.parametrize("variant", [None, b"experts_unsorted", b"experts_tiled"])
+def test_a_routed_product_is_right_and_ids_of_no_expert_add_nothing(linear_c, example, dtype, variant):
+    a, b, bias = random((1, 1, 40, 128), dtype, 1), random((1, 6, 50, 128), dtype, 2), random((1, 6, 50), dtype, 3)
+    generator = np.random.default_rng(4)
+    ids = np.stack([generator.permutation(6)[:3] for _ in range(40)]).astype(np.int32)
+    ids[3], ids[17, 1], ids[20, 2] = [6, -1, 2**31 - 1], -(2**31), 6
+    routing = generator.random((40, 3), np.float32)
+    c = np.empty((1, 1, 40, 50), np.float32)
+    served = linear(linear_c, example, a, b, c, bias, ids, routing, activation="silu", variant=variant)
+    assert served == (variant or b"experts").decode()
+    of_expert = right_linear(np.broadcast_to(a, (1, 6, 40, 128)), b, bias, "silu")[0]
+    right = sum(np.where(((ids[:, s] >= 0) & (ids[:, s] < 6))[:, None], routing[:, s, None] * of_expert[ids[:, s] % 6, range(40)], 0) for s in range(3))
+    assert_product(c[0, 0], right)
+    assert (c[0, 0, 3] == 0).all()
+
+
+def test_a_linear_program_may_be_launched_for_arrays_elsewhere(linear_c, example):
+    a, b, bias, c = random((1, 1, 3, 64), np.float16, 1), random((1, 1, 9, 64), np.float16, 2), random((1, 1, 9), np.float16, 3), np.zeros((1, 1, 3, 9), np.float16)
+    program = linear_c.linear_prepare(None, ctypes.byref(linear_problem(example, a, b, c, bias)))
+    assert program, linear_c.linear_error()
+    others, made = [np.flip(x, -1).copy() for x in (a, b, bias)], np.empty_like(c)
+
+    def launch_on(*places):
+        at = [x if x is None or isinstance(x, int) else x.ctypes.data for x in places]
+        return linear_c.linear_launch_on(program, ctypes.byref(example._LinearAddresses(*at)), None, None)
+
+    assert launch_on(*others, made), linear_c.linear_error()
+    assert_product(made, right_linear(*others))
+    assert (c == 0).all()
+    assert linear_c.linear_launch(program, None, None)
+    assert_product(c, right_linear(a, b, bias))
+    assert linear_c.linear_operations(program) == 2 * 3 * 9 * 64
+    odd = np.empty(a.size + 1, np.float16)[1:].reshape(a.shape)
+    for places, reason in [
+        ((0, b, bias, c), b"a is null"),
+        ((a, b, bias, None), b"c is null"),
+        ((a, 4097, bias, c), b"b does not begin at a multiple of 2 bytes"),
+        ((a, b, None, c), b"bias is null, and the program was prepared with it"),
+        ((odd, b, bias, c), b"tuned_alone does not support rows of A that begin elsewhere than at multiples of 16 bytes"),
+        ((a, b, bias, c, 4096, None), b"expert_ids is given, and experts is 0"),
+    ]:
+        assert not launch_on(*places) and reason in linear_c.linear_error()
+    assert not linear_c.linear_launch(program, None, 16) and b"no streams" in linear_c.linear_error()
+    assert not linear_c.linear_launch_on(program, None, None, None) and linear_c.linear_error() == b"addresses is null"
+    assert not linear_c.linear_launch(None, None, None) and linear_c.linear_error() == b"program is null"
+    linear_c.linear_release(program)
+    linear_c.linear_release(None)
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"m": 17}, "tuned_alone does not support m 17; it supports fp16, bf16; tokens of that type or fp32; m up to 16"),
+        ({"m": 0}, "m is 0; it must be 1 or more"),
+        ({"weight_channels": 3}, "weight_channels is 3; it must divide channels, 4, without a rest"),
+        ({"dtype": b"fp32"}, "dtype is fp32; weights must be fp16 or bf16"),
+        ({"dtype": b"int8"}, "dtype is 'int8', which is none of fp32, fp16, bf16"),
+        ({"dtype_a": b"bf16"}, "dtype_a is bf16; tokens must be fp32 or of the weights' type, fp16"),
+        ({"activation": b"tanh"}, "activation is 'tanh', which is none of none, relu, gelu, silu"),
+        ({"device": 1}, "device is 1"),
+        ({"bias": 4097}, "bias does not begin at a multiple of 2 bytes"),
+        ({"top": 2}, "top is 2; without experts it must be 0"),
+        ({"routing": 4096}, "routing is given, and experts is 0"),
+        ({"a": (0, 1, 1, 1)}, "a is null"),
+        ({"b": (4096, -1, 1, 1)}, "b has a negative stride"),
+        ({"c": (4096, 1000, 1000, 7)}, "c has rows that overlap (a stride of 7 where 8 elements lie)"),
+        ({"a": (4096, 1 << 62, 1, 1)}, "a has strides beyond 2^62 bytes"),
+        ({"samples": 1, "channels": 1, "weight_samples": 1, "weight_channels": 4, "experts": 4, "top": 2}, "expert_ids is null"),
+    ],
+)
+def test_bad_linear_problems_are_refused_with_the_reason(linear_c, example, changes, reason):
+    a, b, c = np.zeros((2, 4, 3, 64), np.float16), np.zeros((2, 4, 8, 64), np.float16), np.zeros((2, 4, 3, 8), np.float16)
+    made = linear_problem(example, a, b, c)
+    for name, value in changes.items():
+        setattr(made, name, example._LinearTensor(*value) if isinstance(value, tuple) else value)
+    assert linear_c.linear_prepare(None, ctypes.byref(made)) is None and reason in linear_c.linear_error().decode()
+
+
+def test_variants_of_linear_layers_are_refused_by_name(linear_c, example):
+    a, b, c = np.zeros((1, 1, 3, 64), np.float16), np.zeros((1, 4, 8, 64), np.float16), np.zeros((1, 1, 3, 8), np.float16)
+    ids, routing = np.zeros((3, 2), np.int32), np.zeros((3, 2), np.float32)
+    routed = linear_problem(example, a, b, c, None, ids, routing)
+    for variant, made, reason in [
+        (b"ring", routed, "ring does not support experts 4"),
+        (b"experts", linear_problem(example, a, b[:, :1], c), "experts does not support a product without experts"),
+        (b"best", routed, "08_few_tokens has no variant 'best'"),
+        (None, linear_problem(example, a[..., :60], b[..., :60], c, None, ids, routing), "experts does not support k 60"),
+    ]:
+        assert linear_c.linear_prepare(variant, ctypes.byref(made)) is None and reason in linear_c.linear_error().decode()
+    assert linear_c.linear_prepare(None, None) is None and linear_c.linear_error() == b"problem is null"
+    described = json.loads(linear_c.linear_describe())
+    assert described["step"] == "08_few_tokens" and {"tuned_alone", "experts"} <= {v["name"] for v in described["variants"]}
+
+
+C_PROGRAM = r"""
+#include <stdio.h>
+#include "library/linear_library.h"
+
+int main(void) {
+  // [[1, 2, 3], [4, 5, 6]] · [[1, 0, 1], [0, 2, 0]]ᵀ − [[1, 0]] in fp32, with weights in bf16
+  float a[2][3] = {{1, 2, 3}, {4, 5, 6}}, c[2][2];
+  uint16_t b[2][3] = {{0x3f80, 0, 0x3f80}, {0, 0x4000, 0}}, bias[2] = {0xbf80, 0};
+  struct LinearProblem p = {.samples = 1, .channels = 1, .m = 2, .n = 2, .k = 3, .dtype = "bf16", .dtype_a = "fp32", .dtype_c = "fp32",
+                            .a = {a, 0, 0, 3}, .b = {b, 0, 0, 3}, .c = {c, 0, 0, 2}, .bias = bias};
+  struct LinearProgram* program = linear_prepare(NULL, &p);
+  if (!program || !linear_launch(program, NULL, NULL)) return printf("%s\n", linear_error()), 1;
+  printf("%s %g %g %g %g\n", linear_variant(program), c[0][0], c[0][1], c[1][0], c[1][1]);
+  linear_release(program);
+  return 0;
+}
+"""
+
+
+def test_a_program_in_c_calls_the_linear_library(libraries, tmp_path):
+    del libraries  # the simulator's
+    (tmp_path / "user.c").write_text(C_PROGRAM)
+    lib = BIN.parent / "lib"
+    subprocess.run([cxx(), "-xc", "-std=c99", "-Wall", "-Wextra", "-Werror", "-pedantic", "-I", ROOT, tmp_path / "user.c", "-o", tmp_path / "user",
+                    "-L", lib, "-llinear_08_few_tokens", f"-Wl,-rpath,{lib}"], check=True)  # fmt: skip
+    assert subprocess.run([tmp_path / "user"], capture_output=True, text=True, check=True).stdout == "warp_per_row 3 4 9 10\n"
+
+
+def test_a_c_compiler_reads_the_linear_header_as_the_example_does(example, tmp_path):
+    structures = {"LinearTensor": example._LinearTensor, "LinearProblem": example._LinearProblem, "LinearAddresses": example._LinearAddresses}
+    prints, expected = "", []
+    for name, structure in structures.items():
+        prints += "".join(f'printf("%zu ", offsetof(struct {name}, {field}));' for field, _ in structure._fields_) + f'printf("%zu ", sizeof(struct {name}));'
+        expected += [*(getattr(structure, field).offset for field, _ in structure._fields_), ctypes.sizeof(structure)]
+    (tmp_path / "offsets.c").write_text(f'#include <stdio.h>\n#include "library/linear_library.h"\nint main(void) {{ {prints} }}\n')
+    subprocess.run([cxx(), "-xc", "-std=c99", "-Wall", "-Wextra", "-Werror", "-pedantic", "-I", ROOT, tmp_path / "offsets.c", "-o", tmp_path / "offsets"], check=True)
+    found = subprocess.run([tmp_path / "offsets"], capture_output=True, text=True, check=False).stdout.split()
+    assert [int(x) for x in found] == expected
+
+
+def test_numbers_and_types_of_a_linear_problem_are_flags_of_the_command_line(example):
+    text = subprocess.run([BIN / "08_few_tokens", "--help"], capture_output=True, text=True, check=True).stdout
+    flags = {flag.replace("-", "_") for flag in re.findall(r"--([a-z-]+)", text)}
+    fields = {name for name, type_ in example._LinearProblem._fields_ if type_ in (ctypes.c_int, ctypes.c_char_p)}
+    assert fields - flags == {"device", "constant_weights"}
