@@ -314,7 +314,7 @@ class Contest {
       for (const run::LinearVariant* variant : variants_) add_variant(*variant);
       add_combine();
     }
-    add_route();
+    add_sort("route", [&](int* bounds, int* order) { few_tokens::launch_route(arrays_.routing(), bounds, order); });
     benchmarks::measure(contenders_, options_.turns);
     for (Contender& contender : contenders_) {  // of a launch, not of a graph
       for (double& ms : contender.burst_ms) ms /= arrays_.launches;
@@ -428,12 +428,14 @@ class Contest {
         [] { return std::string(); });
   }
 
-  void add_route() {
+  // A way to sort the pairs: sort(bounds, order).
+  template <class Sort>
+  void add_sort(const std::string& name, const Sort& sort) {
     const Device<int>&bounds = *lists_.emplace_back(std::make_unique<Device<int>>(arrays_.host.bounds.size())),
           &order = *lists_.emplace_back(std::make_unique<Device<int>>(arrays_.host.order.size()));
     add(
-        "route", 4.0 * static_cast<double>(arrays_.pairs), {order.get(), sizeof(int) * static_cast<std::size_t>(arrays_.pairs)},
-        [&](int) { few_tokens::launch_route(arrays_.routing(), bounds.get(), order.get()); },
+        name, 4.0 * static_cast<double>(arrays_.pairs), {order.get(), sizeof(int) * static_cast<std::size_t>(arrays_.pairs)},
+        [&](int) { sort(bounds.get(), order.get()); },
         [&] {
           const bool right = bounds.first(arrays_.host.bounds.size()) == arrays_.host.bounds &&
                              order.first(arrays_.host.order.size()) == arrays_.host.order;
