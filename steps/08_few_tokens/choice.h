@@ -10,11 +10,15 @@
 //   alone        else, with no launch before to overlap with: small blocks, two an SM, which end at different times
 #pragma once
 
+#include <utility>
+
 #include "common/run/family/linear.h"
 
 namespace few_tokens {
 
 enum class Tile { few_rows, many_rows, short_rows, alone };
+inline constexpr std::pair<Tile, const char*> tiles[] = {
+    {Tile::few_rows, "few_rows"}, {Tile::many_rows, "many_rows"}, {Tile::short_rows, "short_rows"}, {Tile::alone, "alone"}};
 
 // [doc: choose]
 inline Tile choose(const problem::Linear& g, bool dependent, int multiprocessors) {
@@ -25,5 +29,8 @@ inline Tile choose(const problem::Linear& g, bool dependent, int multiprocessors
   return dependent ? Tile::few_rows : Tile::alone;
 }
 // [/doc: choose]
+
+// A launch with this tile, whatever the choice (dependent.sm_90.cu): the benchmark measures all.
+void launch_tile(const run::LinearLaunch& l, Tile tile, bool dependent);
 
 }  // namespace few_tokens

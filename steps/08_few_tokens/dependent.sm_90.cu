@@ -46,7 +46,7 @@ auto with_tile(Tile tile, F f) {
 
 template <bool dependent>
 void launch_chosen(const run::LinearLaunch& l) {
-  with_tile(choose(l.shape, dependent, multiprocessors()), [&]<class T>(T) { launch_rows<T>(l, dependent); });
+  launch_tile(l, choose(l.shape, dependent, multiprocessors()), dependent);
 }
 template <bool dependent>
 std::size_t chosen_bytes(const problem::Linear& g) {
@@ -69,6 +69,10 @@ void launch_dependent_cluster(const run::LinearLaunch& l) {
 }
 
 }  // namespace
+
+void launch_tile(const run::LinearLaunch& l, Tile tile, bool dependent) {
+  with_tile(tile, [&]<class T>(T) { launch_rows<T>(l, dependent); });
+}
 
 Rung dependent() {
   return {[](const run::LinearLaunch& l) { launch_rows<FewRows>(l, true); }, rows_bytes<FewRows>};

@@ -1,7 +1,6 @@
 // Step 08, host side: the scratch memory and the launches of products that are routed to experts.
 #include <algorithm>
 
-#include "steps/08_few_tokens/10_route.cuh"
 #include "steps/08_few_tokens/12_experts_unsorted.cuh"
 #include "steps/08_few_tokens/13_experts_tiled.cuh"
 #include "steps/08_few_tokens/launches.h"
@@ -19,9 +18,17 @@ struct Sorted {
   int* order;
 };
 
+Sorted sorted_of(const LinearLaunch& l) { return {l.arrays.get<int>("bounds"), l.arrays.get<int>("order")}; }
+
 Sorted sort_pairs(const LinearLaunch& l) {
-  const Sorted sorted{l.arrays.get<int>("bounds"), l.arrays.get<int>("order")};
+  const Sorted sorted = sorted_of(l);
   launch_route(routing_of(l), sorted.bounds, sorted.order);
+  return sorted;
+}
+
+Sorted sort_many_pairs(const LinearLaunch& l) {
+  const Sorted sorted = sorted_of(l);
+  launch_count_scan_place(routing_of(l), l.arrays.get<int>("counts"), sorted.bounds, sorted.order);
   return sorted;
 }
 
@@ -77,8 +84,9 @@ void launch_unsorted(const LinearLaunch& l) {
   launch_combine(l);
 }
 
+template <Sorted (*sort)(const LinearLaunch&)>
 void launch_tiled(const LinearLaunch& l) {
-  const Sorted sorted = sort_pairs(l);
+  const Sorted sorted = sort(l);
   // As many tiles as there can be: each expert's last one may be cut.
   const auto pairs = static_cast<int>(l.shape.pairs());
   const auto pair_tiles = pairs / tiled_pairs + std::min(l.shape.experts, pairs);
@@ -95,12 +103,6 @@ void launch_tiled(const LinearLaunch& l) {
 
 }  // namespace
 
-void launch_route(const Routing& routing, int* bounds, int* order) {
-  runtime::launch(route,
-                  {.grid = static_cast<unsigned>(routing.count), .block = route_threads, .shared_bytes = sizeof(RouteSmem)},
-                  routing, bounds, order);
-}
-
 Rung experts() {
   return {launch_experts, [](const Linear& g) {
             return with_pairs(g, []<int pairs>(device::Constant<pairs>) { return sizeof(RowSmem<ExpertTile<pairs>, pairs>); });
@@ -113,13 +115,20 @@ Rung experts_unsorted() {
           }};
 }
 Rung experts_tiled() {
-  return {launch_tiled, [](const Linear&) { return sizeof(TiledSmem<__half>); }};
+  return {launch_tiled<sort_pairs>, [](const Linear&) { return sizeof(TiledSmem<__half>); }};
+}
+Rung experts_many() {
+  return {launch_tiled<sort_many_pairs>, [](const Linear&) { return sizeof(TiledSmem<__half>); }};
 }
 
 run::Arrays sums_array(const Linear& g) { return {run::scratch("sums", problem::Dtype::fp32, {g.pairs(), g.n})}; }
 run::Arrays sorted_arrays(const Linear& g) {
   return sums_array(g) + run::Arrays{run::scratch("bounds", run::Element::int32(), {g.experts + 1}),
                                      run::scratch("order", run::Element::int32(), {g.pairs()})};
+}
+run::Arrays counted_arrays(const Linear& g) {
+  const int parts = parts_of(static_cast<int>(g.pairs()));
+  return sorted_arrays(g) + run::Arrays{run::scratch("counts", run::Element::int32(), {g.experts, parts})};
 }
 
 }  // namespace few_tokens

@@ -35,14 +35,19 @@ inline int multiprocessors() {
 }
 
 // Sorts pairs by expert: bounds [experts + 1], order [pairs].
-void launch_route(const Routing& routing, int* bounds, int* order);  // experts.cu
+void launch_route(const Routing& routing, int* bounds, int* order);  // sort.cu
+// The same for many of them: counts [experts, parts_of(pairs)].
+void launch_count_scan_place(const Routing& routing, int* counts, int* bounds, int* order);
+int parts_of(int pairs);
 
 // Of products that are routed to experts, and the arrays that they need.
-Rung experts();
+Rung experts();  // experts.cu
 Rung experts_unsorted();
 Rung experts_tiled();
-run::Arrays sums_array(const problem::Linear& g);     // of all three
-run::Arrays sorted_arrays(const problem::Linear& g);  // and the permutation, of the sorted ones
+Rung experts_many();
+run::Arrays sums_array(const problem::Linear& g);      // of all four
+run::Arrays sorted_arrays(const problem::Linear& g);   // and the permutation, of the sorted ones
+run::Arrays counted_arrays(const problem::Linear& g);  // and the counts, of `experts_many`
 
 // How many blocks share a tile of rows in `split_k`, and the arrays of their sums.
 int splits_of(const problem::Linear& g);

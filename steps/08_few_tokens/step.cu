@@ -145,6 +145,16 @@ const std::vector<LinearVariant> variants = {
      .scratch = sorted_arrays,
      .cost = [](const Linear& g) { return experts_costs(g, {"route"}, "tiled_experts_product"); },
      .launch = experts_tiled().launch},
+    {.name = "experts_many",
+     .idea = "the same for many ids: blocks count parts of them, one block scans, blocks place their pairs",
+     .supports = routed_tiles,
+     .shared_bytes = experts_many().shared_bytes,
+     .scratch = counted_arrays,
+     .cost =
+         [](const Linear& g) {
+           return experts_costs(g, {"count_part", "scan_counts", "place_part"}, "tiled_experts_product");
+         },
+     .launch = experts_many().launch},
 };
 
 }  // namespace

@@ -73,6 +73,24 @@ std::vector<int> expected_order(const std::vector<int>& ids, int experts) {
   return order;
 }
 
+// Ids of all experts, and some that are nobody's.
+std::vector<int> scattered(int pairs, int experts) {
+  std::vector<int> ids(pairs);
+  for (int i = 0; i < pairs; ++i) ids[i] = static_cast<int>(i * 2654435761u >> 7) % (experts + 3) - 1;
+  return ids;
+}
+
+bool is_sorted(const std::vector<int>& ids, int experts, bool many) {
+  INFO(ids.size() << " pairs, " << experts << " experts");
+  const permutation::Sorted sorted = permutation::by_expert(ids, experts, many);
+  std::vector<int> bounds(experts + 1);
+  for (const int id : ids) {
+    if (id >= 0 && id < experts) ++bounds[id + 1];
+  }
+  std::partial_sum(bounds.begin(), bounds.end(), bounds.begin());
+  return sorted.bounds == bounds && sorted.order == expected_order(ids, experts);
+}
+
 }  // namespace
 
 TEST_CASE("routed products are right: some and all experts, one token and many, all types, bias and activations") {
@@ -154,15 +172,36 @@ TEST_CASE("NaN and infinity of a token reach its own row, those of an expert the
 
 TEST_CASE("pairs are sorted as std::stable_sort does it, whatever the ids") {
   for (const auto& [pairs, experts] : {std::pair{1, 1}, {33, 4}, {1025, 7}, {3000, 40}}) {
-    std::vector<int> ids(pairs);
-    for (int i = 0; i < pairs; ++i) ids[i] = static_cast<int>(i * 2654435761u >> 7) % (experts + 3) - 1;
-    INFO(pairs << " pairs, " << experts << " experts");
-    const permutation::Sorted sorted = permutation::by_expert(ids, experts);
-    CHECK(sorted.order == expected_order(ids, experts));
-    for (int e = 0; e <= experts; ++e) {
-      CHECK(sorted.bounds[e] == std::count_if(ids.begin(), ids.end(), [&](int id) { return id >= 0 && id < e; }));
-    }
+    CHECK(is_sorted(scattered(pairs, experts), experts, false));
   }
+}
+
+TEST_CASE("many pairs are sorted so, too: parts that are whole or cut, and more experts than a block counts") {
+  for (const auto& [pairs, experts] : {std::pair{1, 1}, {33, 4}, {4096, 7}, {4097, 64}, {9000, 512}, {5000, 1300}}) {
+    CHECK(is_sorted(scattered(pairs, experts), experts, true));
+  }
+}
+
+TEST_CASE("many pairs are sorted if all name one expert, if most experts have none, and if no pair names any") {
+  for (const int expert : {0, 37, 511, 512, 599}) CHECK(is_sorted(std::vector(4500, expert), 600, true));
+  for (const int nobody : {-1, 600, std::numeric_limits<int>::min(), std::numeric_limits<int>::max()}) {
+    CHECK(is_sorted(std::vector(4500, nobody), 600, true));
+  }
+  std::vector<int> few = scattered(4500, 600);
+  for (int& id : few) id = id / 100 * 100;  // of 600 experts 6 have pairs
+  CHECK(is_sorted(few, 600, true));
+}
+
+TEST_CASE("many pairs are sorted under any schedule") {
+  const std::vector<int> ids = scattered(5000, 530);
+  suite::under_schedules(suite::two_seeds, [&](std::uint64_t seed) {
+    INFO("seed " << seed);
+    CHECK(is_sorted(ids, 530, true));
+  });
+}
+
+TEST_CASE("… a million of them, for few and many experts", "[.long]") {
+  for (const int experts : {1, 64, 1024}) CHECK(is_sorted(scattered(1 << 20, experts), experts, true));
 }
 
 TEST_CASE("what a routed product cannot be is refused by name") {

@@ -1,4 +1,4 @@
-// What the kernel that sorts pairs by expert leaves in memory (permutation.cu).
+// What the kernels that sort pairs by expert leave in memory (permutation.cu).
 #pragma once
 
 #include <vector>
@@ -10,6 +10,7 @@ struct Sorted {
   std::vector<int> order;   // of the pairs that name an expert
 };
 
-Sorted by_expert(const std::vector<int>& ids, int experts);  // of ids [tokens, 1]: any numbers
+// Of ids [tokens, 1], any numbers; by `route`, or by the three launches that are for many.
+Sorted by_expert(const std::vector<int>& ids, int experts, bool many);
 
 }  // namespace permutation
