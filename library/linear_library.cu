@@ -1,8 +1,10 @@
-#include <functional>
+#include <array>
 #include <limits>
 #include <memory>
+#include <optional>
 #include <stdexcept>
 #include <string>
+#include <utility>
 
 #include "common/run/family/any_step.h"
 #include "common/run/harness/device.h"
@@ -139,8 +141,7 @@ const LinearVariant& chosen(const run::LinearStep& step, const char* name, const
       if (!reason_against(variant, operands, problem.device)) return variant;
     }
   }
-  refuse(wanted, reason);
-  throw std::logic_error("unreachable");
+  throw std::invalid_argument(wanted.name + " " + *reason);
 }
 
 }  // namespace

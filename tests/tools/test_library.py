@@ -880,7 +880,7 @@ def test_a_linear_program_may_be_launched_for_arrays_elsewhere(linear_c, example
 @pytest.mark.parametrize(
     ("changes", "reason"),
     [
-        ({"m": 17}, "tuned_alone does not support m 17; it supports fp16, bf16; tokens of that type or fp32; m up to 16"),
+        ({"m": 17, "samples": 1, "channels": 1, "weight_samples": 1, "weight_channels": 1}, "tuned_alone does not support m 17; it supports fp16, bf16; tokens of that type or fp32; m up to 16"),
         ({"m": 0}, "m is 0; it must be 1 or more"),
         ({"weight_channels": 3}, "weight_channels is 3; it must divide channels, 4, without a rest"),
         ({"dtype": b"fp32"}, "dtype is fp32; weights must be fp16 or bf16"),
