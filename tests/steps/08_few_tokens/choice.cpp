@@ -1,0 +1,79 @@
+// Step 08: is what choice.h takes near the best that was measured?
+#include "steps/08_few_tokens/choice.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <nlohmann/json.hpp>
+
+#include "tests/catch.h"
+
+namespace {
+
+constexpr double most_over_best = 1.05;
+constexpr int h100_multiprocessors = 132;
+
+const std::filesystem::path results = std::filesystem::path(__FILE__).parent_path() / "../../../results/h100";
+
+// Of a benchmark's report, {contender: ms of a launch}: those of step 08.
+std::map<std::string, double> times_of(const nlohmann::json& report) {
+  std::map<std::string, double> times;
+  for (const auto& one : report["contenders"]) {
+    const std::string name = one["name"];
+    if (name != "read only" && !name.starts_with("cuBLAS") && !name.starts_with("cublasLt") && !name.starts_with("02_")) {
+      times[name] = one["burst_ms"]["median"];
+    }
+  }
+  return times;
+}
+
+// Whether it may begin before the launch before has ended.
+bool is_dependent(const std::string& name) {
+  return name == "tuned" || name.starts_with("dependent") || (name.starts_with("tile ") && !name.ends_with(", alone"));
+}
+
+// The entry of what choice.h takes: its tile by name, as a sweep measures each; or the variant that took it.
+std::string chosen(const problem::Linear& g, bool dependent, const std::map<std::string, double>& times) {
+  const auto* tile = std::find_if(std::begin(few_tokens::tiles), std::end(few_tokens::tiles), [&](const auto& one) {
+    return one.first == few_tokens::choose(g, dependent, h100_multiprocessors);
+  });
+  const std::string name = std::string("tile ") + tile->second + (dependent ? "" : ", alone");
+  if (times.contains(name)) return name;
+  return dependent ? "tuned" : "tuned_alone";
+}
+
+// How many choices a file of reports holds; each is checked.
+int check_choices(const std::filesystem::path& file) {
+  int choices = 0;
+  std::ifstream stream(file);
+  const auto document = nlohmann::json::parse(stream);
+  for (const auto& [cell, report] : document["shapes"].items()) {
+    const auto& said = report["problem"];
+    problem::Linear g;
+    g.m = said["m"];
+    g.n = said["n"];
+    g.k = said["k"];
+    const auto times = times_of(report);
+    for (const bool dependent : {true, false}) {
+      const std::string name = chosen(problem::resolve(g), dependent, times);
+      if (!times.contains(name)) continue;  // more tokens than these variants take
+      ++choices;
+      auto best = times.find(name);
+      for (auto one = times.begin(); one != times.end(); ++one) {
+        if ((dependent || !is_dependent(one->first)) && one->second < best->second) best = one;
+      }
+      INFO(cell << ": " << name << " takes " << 1e3 * times.at(name) << " us, " << best->first << " " << 1e3 * best->second);
+      CHECK(times.at(name) <= most_over_best * best->second);
+    }
+  }
+  return choices;
+}
+
+}  // namespace
+
+TEST_CASE("the chosen tile is within 5 % of the fastest variant that was measured beside it, at each shape") {
+  CHECK(check_choices(results / "few_tokens_peers.json") >= 30);  // 15 cells, with and without a dependent launch
+  const auto sweep = results / "few_tokens_sweep.json";
+  if (std::filesystem::exists(sweep)) CHECK(check_choices(sweep) > 0);
+}
