@@ -1,11 +1,14 @@
-// few_tokens_peers [--m --n --k --dtype --variant …]: step 08 beside cuBLAS and beside a kernel that only reads as many bytes.
+// few_tokens_peers [--m --n --k --dtype --dtype-a --variant … --sweep]: step 08 beside cuBLAS and beside a kernel that only
+// reads as many bytes.
 //
 // All take turns (turns.h). A turn is a CUDA graph of 32 launches or more, and each launch finds the next copy of the weights.
-// All copies are 850 MB, because L2 would keep less for the next turn; but a graph has 160 launches at most, so of matrices
-// below 5.6 MB it reads less: 257 MB at 896 × 896. A launch that may begin before the one before has ended does so in a graph.
+// All copies are 850 MB, because L2 would keep less for the next turn; a graph has a launch for each, but 1,024 at most: of
+// matrices below 0.8 MB it reads less. A launch that may begin before the one before has ended does so in a graph.
 // All copies hold the same values; every launch writes a C of its own, and all of them are checked: the first against float64,
 // the others against the first, bit by bit. cuBLAS is called as frameworks do, by its default choice; and with each algorithm
-// that cublasLt's heuristic names, the fastest of which is reported. The clock beside a result is the SM's, right after the
+// that cublasLt's heuristic names, the fastest of which is reported. It takes no tokens of fp32: it gets them rounded. --sweep
+// adds each tile of choice.h, with and without a dependent launch, and step 02's `tuned`, which takes any number of tokens. The
+// clock beside a result is the SM's, right after the
 // turns.
 #include <cublasLt.h>
 #include <cublas_v2.h>
@@ -22,6 +25,11 @@
 #include "common/run/harness/rows_buffer.h"
 #include "common/run/harness/text.h"
 #include "common/runtime/launch.h"
+#include "steps/08_few_tokens/choice.h"
+
+namespace tiled_gemm {
+run::AnyStep step();  // step 02
+}
 
 namespace {
 
@@ -33,6 +41,7 @@ constexpr std::size_t workspace_bytes = std::size_t{64} << 20;
 
 struct Options {
   std::vector<std::string> variants;  // none: all that take the shape
+  bool sweep = false;
   benchmarks::TurnOptions turns;
 };
 
@@ -157,17 +166,19 @@ struct Arrays {
   Linear g;
   int copies, launches;
   std::size_t weights_bytes, c_bytes;
-  run::RowsBuffer a;
+  run::RowsBuffer a, rounded_a;  // of the tokens' type, and of the weights'
   unsigned char *weights = nullptr, *c = nullptr;
 
   Arrays(const Linear& shape, const problem::LinearInputs& inputs)
       : g(shape),
         weights_bytes(std::size_t{2} * g.n * g.k),
         c_bytes(std::size_t{2} * g.m * g.n),
-        a("a", {1, 1, g.m, g.k}, {}, g.dtype) {
+        a("a", {1, 1, g.m, g.k}, {}, *g.dtype_a),
+        rounded_a("rounded a", {1, 1, g.m, g.k}, {}, g.dtype) {
     copies = static_cast<int>(std::max<std::size_t>(4, rotating_bytes / weights_bytes));
-    launches = std::clamp(copies, 32, 160);
+    launches = std::clamp(copies, 32, 1024);
     a.upload(inputs.a);
+    rounded_a.upload(inputs.a);
     run::RowsBuffer b("b", {1, 1, g.n, g.k}, {}, g.dtype);
     b.upload(inputs.b);
     CUDA_CHECK(cudaMalloc(&weights, weights_bytes * static_cast<std::size_t>(copies)));
@@ -226,31 +237,55 @@ int compare(const run::LinearStep& step, const Linear& g, const Options& options
                     count, reinterpret_cast<std::uint32_t*>(arrays.c));
   });
   Cublas cublas(g);
-  add("cuBLAS", [&](int i) { cublas.gemm(arrays.a.data(), arrays.weights_of(i), arrays.c_of(i)); });
+  add("cuBLAS", [&](int i) { cublas.gemm(arrays.rounded_a.data(), arrays.weights_of(i), arrays.c_of(i)); });
   for (const Cublas::Algorithm& algorithm : cublas.algorithms()) {
     add("cublasLt " + std::to_string(contenders.size() - 2),
-        [&](int i) { cublas.matmul(algorithm, arrays.a.data(), arrays.weights_of(i), arrays.c_of(i)); });
+        [&](int i) { cublas.matmul(algorithm, arrays.rounded_a.data(), arrays.weights_of(i), arrays.c_of(i)); });
   }
   const std::size_t first_variant = contenders.size();
   std::vector<std::unique_ptr<run::DeviceArrays>> scratches;
+  const run::LinearStrides of_k{std::int64_t{g.m} * g.k, std::int64_t{g.m} * g.k, g.k};
+  const run::LinearStrides of_weights{std::int64_t{g.n} * g.k, std::int64_t{g.n} * g.k, g.k};
+  const run::LinearStrides of_c{std::int64_t{g.m} * g.n, std::int64_t{g.m} * g.n, g.n};
+  const auto launch_of = [&](int i, const run::DeviceArrays& scratch) {
+    return run::LinearLaunch{.shape = g,
+                             .a = arrays.a.data(),
+                             .b = arrays.weights_of(i),
+                             .bias = nullptr,
+                             .experts = nullptr,
+                             .routing = nullptr,
+                             .c = arrays.c_of(i),
+                             .a_strides = of_k,
+                             .b_strides = of_weights,
+                             .c_strides = of_c,
+                             .arrays = scratch};
+  };
   for (const run::LinearVariant* variant : chosen(step, g, options)) {
     const auto& scratch = *scratches.emplace_back(std::make_unique<run::DeviceArrays>(variant->scratch_of(g)));
-    const run::LinearStrides of_k{std::int64_t{g.m} * g.k, std::int64_t{g.m} * g.k, g.k};
-    const run::LinearStrides of_weights{std::int64_t{g.n} * g.k, std::int64_t{g.n} * g.k, g.k};
-    const run::LinearStrides of_c{std::int64_t{g.m} * g.n, std::int64_t{g.m} * g.n, g.n};
-    add(variant->name, [&](int i) {
-      variant->launch({.shape = g,
-                       .a = arrays.a.data(),
-                       .b = arrays.weights_of(i),
-                       .bias = nullptr,
-                       .experts = nullptr,
-                       .routing = nullptr,
-                       .c = arrays.c_of(i),
-                       .a_strides = of_k,
-                       .b_strides = of_weights,
-                       .c_strides = of_c,
-                       .arrays = scratch});
-    });
+    add(variant->name, [&](int i) { variant->launch(launch_of(i, scratch)); });
+  }
+  if (options.sweep) {
+    const auto& tuned =
+        *std::find_if(step.variants.begin(), step.variants.end(), [](const auto& v) { return v.name == "tuned"; });
+    if (!refusal(tuned.supports, g)) {
+      const auto& scratch = *scratches.emplace_back(std::make_unique<run::DeviceArrays>(tuned.scratch_of(g)));
+      for (const auto& [tile, name] : few_tokens::tiles) {
+        for (const bool dependent : {true, false}) {
+          add(std::string("tile ") + name + (dependent ? "" : ", alone"),
+              [&, tile = tile, dependent](int i) { few_tokens::launch_tile(launch_of(i, scratch), tile, dependent); });
+        }
+      }
+    }
+    const auto& tiled = *std::get<const run::GemmStep*>(tiled_gemm::step());
+    const problem::Gemm gemm = problem::resolve(problem::Gemm{.m = g.m, .n = g.n, .k = g.k, .dtype = g.dtype});
+    for (const run::GemmVariant& variant : tiled.variants) {
+      if (variant.name != "tuned" || g.dtype_a != g.dtype || refusal(variant.supports, gemm)) continue;
+      const auto& scratch = *scratches.emplace_back(std::make_unique<run::DeviceArrays>(variant.scratch_of(gemm)));
+      add("02_tiled_gemm, tuned", [&, gemm](int i) {
+        variant.launch({gemm, arrays.a.data(), arrays.weights_of(i), arrays.c_of(i), of_k.sample, of_weights.sample,
+                        of_c.sample, scratch});
+      });
+    }
   }
 
   bool right = true;
@@ -278,6 +313,7 @@ int compare(const run::LinearStep& step, const Linear& g, const Options& options
                        {"n", g.n},
                        {"k", g.k},
                        {"dtype", problem::name(g.dtype)},
+                       {"dtype_a", problem::name(*g.dtype_a)},
                        {"copies", arrays.copies},
                        {"launches_of_a_graph", arrays.launches}},
                       "bytes",
@@ -291,14 +327,16 @@ int compare(const run::LinearStep& step, const Linear& g, const Options& options
 int main(int argc, char** argv) {
   CLI::App app("Step 08 beside cuBLAS and a kernel that only reads", "few_tokens_peers");
   std::optional<int> m, n, k;
-  std::optional<problem::Dtype> dtype;
+  std::optional<problem::Dtype> dtype, dtype_a;
   Options options;
   options.turns.sustained_ms = 40;
   run::add_whole_number(app, "--m", m, 1, "tokens (default 1)");
   run::add_whole_number(app, "--n", n, 1, "rows of the weights (default 4096)");
   run::add_whole_number(app, "--k", k, 1, "columns of the weights (default 4096)");
   run::add_dtype(app, dtype);
+  run::add_dtype(app, dtype_a, "--dtype-a", "of the tokens: fp32, or the weights' type (default)");
   app.add_option("--variant", options.variants, "of step 08; may be repeated (default: all that take the shape)");
+  app.add_flag("--sweep", options.sweep, "also each tile that the step chooses among, and step 02");
   benchmarks::add_turn_options(app, options.turns);
   return run::run_command_line(app, argc, argv, [&] {
     Linear g;
@@ -306,6 +344,7 @@ int main(int argc, char** argv) {
     g.n = n.value_or(4096);
     g.k = k.value_or(4096);
     g.dtype = dtype.value_or(problem::Dtype::fp16);
+    g.dtype_a = dtype_a;
     if (g.dtype == problem::Dtype::fp32) throw run::InputError("--dtype: fp16 or bf16");
     return compare(run::this_step_as<run::LinearStep>(), problem::resolve(g), options);
   });
