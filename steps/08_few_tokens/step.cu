@@ -76,12 +76,15 @@ std::vector<problem::KernelCost> experts_costs(const Linear& g, std::initializer
 }
 
 // Where a GPU counts otherwise than the simulator.
-std::vector<run::Estimate> estimates(const Linear&) {
+std::vector<run::Estimate> estimates(const Linear& g) {
   const std::string window = "a block's stores to its own part of the cluster's shared memory count there, and not here";
-  return {{"cluster_product", runtime::Space::shared, runtime::Op::store, window},
-          {"dependent_cluster", runtime::Space::shared, runtime::Op::store, window},
-          {"warp_per_row", runtime::Space::global, runtime::Op::load,
-           "with tokens of fp32 an H100 counts 4 of 9,550 sectors more; we do not know of which load"}};
+  std::vector<run::Estimate> all = {{"cluster_product", runtime::Space::shared, runtime::Op::store, window},
+                                    {"dependent_cluster", runtime::Space::shared, runtime::Op::store, window}};
+  if (g.dtype_a == Dtype::fp32) {
+    all.push_back({"warp_per_row", runtime::Space::global, runtime::Op::load,
+                   "with tokens of fp32 an H100 counts 4 of 9,550 sectors more; we do not know of which load"});
+  }
+  return all;
 }
 
 const std::vector<LinearVariant> variants = {
