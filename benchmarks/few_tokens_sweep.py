@@ -3,7 +3,8 @@
     python benchmarks/few_tokens_sweep.py --json results/h100/few_tokens_sweep.json
 
 One call of few_tokens_peers --sweep for each cell. The file is written again after each of them; a cell that is there is not measured
-again. tests/steps/08_few_tokens/choice.cpp reads it. Exit status 1: a cell could not be measured, or a result was wrong.
+again, so a sweep can go on in a second call. A file of another GPU or of other sources is refused. tests/steps/08_few_tokens/choice.cpp
+reads it. Exit status 1: a cell could not be measured, or a result was wrong.
 """
 
 import argparse
@@ -41,7 +42,11 @@ def main():
     args = parser.parse_args()
     report = {"machine": {**machine(args.commit), "command": "benchmarks/few_tokens_sweep.py"}, "shapes": {}}
     if args.json.exists():
-        report["shapes"] = json.loads(args.json.read_text())["shapes"]
+        begun = json.loads(args.json.read_text())
+        for field in ("name", "commit"):
+            if begun["machine"][field] != report["machine"][field]:
+                parser.error(f"{args.json} has {field} {begun['machine'][field]}, this is {report['machine'][field]}: name another file")
+        report["shapes"] = begun["shapes"]
     failed, one = [], args.json.with_suffix(".one")
     for name, flags in cells().items():
         if name in report["shapes"]:

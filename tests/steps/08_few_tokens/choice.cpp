@@ -72,6 +72,31 @@ int check_choices(const std::filesystem::path& file) {
 
 }  // namespace
 
+// few_tokens_peers.json has times of `tuned` and `tuned_alone`, and none of a tile by its name. So they say nothing of any
+// other choice than that of the run, which is this.
+TEST_CASE("the chosen tile is that with which the committed times were measured") {
+  using few_tokens::Tile;
+  struct Taken {
+    int n, k;
+    Tile dependent, alone;
+  };
+  for (const Taken& taken : {Taken{4096, 4096, Tile::few_rows, Tile::alone},
+                             {14336, 4096, Tile::many_rows, Tile::many_rows},
+                             {4096, 14336, Tile::few_rows, Tile::alone},
+                             {896, 896, Tile::few_rows, Tile::alone},
+                             {4864, 896, Tile::short_rows, Tile::many_rows}}) {
+    for (const int m : {1, 8, 16}) {
+      problem::Linear g;
+      g.m = m;
+      g.n = taken.n;
+      g.k = taken.k;
+      INFO(taken.n << " x " << taken.k << ", " << m << " tokens");
+      CHECK(few_tokens::choose(problem::resolve(g), true, h100_multiprocessors) == taken.dependent);
+      CHECK(few_tokens::choose(problem::resolve(g), false, h100_multiprocessors) == taken.alone);
+    }
+  }
+}
+
 TEST_CASE("the chosen tile is within 5 % of the fastest variant that was measured beside it, at each shape") {
   CHECK(check_choices(results / "few_tokens_peers.json") >= 30);  // 15 cells, with and without a dependent launch
   const auto sweep = results / "few_tokens_sweep.json";

@@ -88,6 +88,7 @@ bool is_sorted(const std::vector<int>& ids, int experts, bool many) {
     if (id >= 0 && id < experts) ++bounds[id + 1];
   }
   std::partial_sum(bounds.begin(), bounds.end(), bounds.begin());
+  CHECK(runtime::take_findings().empty());
   return sorted.bounds == bounds && sorted.order == expected_order(ids, experts);
 }
 

@@ -18,7 +18,7 @@ Sorted by_expert(const std::vector<int>& ids, int experts, bool many) {
     runtime::Buffer counts("counts", sizeof(int) * static_cast<std::size_t>(experts) * parts_of(routing.pairs()));
     counts.poison();
     launch_count_scan_place(routing, counts.as<int>(), bounds.as<int>(), order.as<int>());
-    runtime::synchronize();
+    runtime::synchronize();  // before the counts are freed
   } else {
     launch_route(routing, bounds.as<int>(), order.as<int>());
   }
