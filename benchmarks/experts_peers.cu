@@ -5,10 +5,10 @@
 // of those that are named, all copies have 850 MB at least, because L2 would keep less for the next turn. cuBLAS is called as
 // others do, once for each expert that is named, and once for all of them (cublasGemmGroupedBatchedEx). It gets its tokens
 // gathered, and leaves a row for each pair: neither routing nor the sum over slots is in its times. Step 08's variants have
-// both in theirs. The first kernel of the sorted variants and the last one of all, `route` and `combine`, are measured alone,
-// too; with --sort-only nothing else is.
+// both in theirs. The last kernel, `combine`, and both ways to sort pairs by expert are measured alone, too; with --sort-only
+// nothing else is.
 //
-// A variant's C is right if it is what cuBLAS's rows add up to; `route` is, if its permutation is that of std::stable_sort.
+// A variant's C is right if it is what cuBLAS's rows add up to; a sort is, if its permutation is that of std::stable_sort.
 #include <cublas_v2.h>
 #include <cuda_runtime.h>
 
@@ -315,6 +315,10 @@ class Contest {
       add_combine();
     }
     add_sort("route", [&](int* bounds, int* order) { few_tokens::launch_route(arrays_.routing(), bounds, order); });
+    const auto parts = static_cast<std::size_t>(few_tokens::parts_of(static_cast<int>(arrays_.pairs)));
+    const Device<int> counts(parts * arrays_.g.experts);
+    add_sort("count, scan, place",
+             [&](int* bounds, int* order) { few_tokens::launch_count_scan_place(arrays_.routing(), counts.get(), bounds, order); });
     benchmarks::measure(contenders_, options_.turns);
     for (Contender& contender : contenders_) {  // of a launch, not of a graph
       for (double& ms : contender.burst_ms) ms /= arrays_.launches;

@@ -178,7 +178,9 @@ struct Arrays {
     copies = static_cast<int>(std::max<std::size_t>(4, rotating_bytes / weights_bytes));
     launches = std::clamp(copies, 32, 1024);
     a.upload(inputs.a);
-    rounded_a.upload(inputs.a);
+    problem::Tensor rounded = inputs.a;
+    for (float& x : rounded.values) x = problem::round_to(g.dtype, x);
+    rounded_a.upload(rounded);
     run::RowsBuffer b("b", {1, 1, g.n, g.k}, {}, g.dtype);
     b.upload(inputs.b);
     CUDA_CHECK(cudaMalloc(&weights, weights_bytes * static_cast<std::size_t>(copies)));

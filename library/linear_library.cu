@@ -125,14 +125,15 @@ std::optional<std::string> reason_against(const LinearVariant& variant, const Op
 
 // `tuned`, the step's default, requests weights before the launch before has ended. A library cannot know whether that launch
 // writes them: a cast, or a copy. `tuned_alone` has the same tiles, and waits.
-const LinearVariant& default_of(const run::LinearStep& step, const Linear& shape, bool constant_weights) {
+std::string default_name(const run::LinearStep& step, const Linear& shape, bool constant_weights) {
   const std::string name = step.default_for(shape);
-  return run::variant_named(step, name == "tuned" && !constant_weights ? "tuned_alone" : name);
+  return name == "tuned" && !constant_weights ? "tuned_alone" : name;
 }
 
 const LinearVariant& chosen(const run::LinearStep& step, const char* name, const LinearProblem& problem,
                             const Operands& operands) {
-  const auto& wanted = name ? run::variant_named(step, name) : default_of(step, operands.shape, problem.constant_weights != 0);
+  const std::string wanted_name = name ? name : default_name(step, operands.shape, problem.constant_weights != 0);
+  const LinearVariant& wanted = run::variant_named(step, wanted_name);
   const std::optional<std::string> reason = reason_against(wanted, operands, problem.device);
   if (!reason) return wanted;
   if (name == nullptr) {

@@ -1,8 +1,8 @@
 // Step 08, host side: which tile of `row_groups` the default variant takes for a problem.
 //
-// A table made by hand from what was fastest on an H100, in fp16, at the five shapes of benchmarks/few_tokens_peers.cu with 1,
-// 8 and 16 tokens. Other shapes, bf16 and tokens of fp32 were not measured, so there the choice may be far from the best. Rows
-// and k decide; the type and the number of tokens do not:
+// A table made by hand from what was fastest on an H100 and an H200, at five sizes with 1 to 16 tokens, in fp16, in bf16 and with
+// tokens of fp32 (benchmarks/few_tokens_sweep.py). Rows and k decide, and more than 8 tokens of fp32, whose fragments fill the
+// registers that other tiles have for weights:
 //
 //   many_rows    64 rows an SM or more, and few k without a dependent launch: two blocks an SM, each with 32 KB in flight
 //   short_rows   few k, with a dependent launch: all weights of a block are requested before the launch before has ended
@@ -22,11 +22,12 @@ inline constexpr std::pair<Tile, const char*> tiles[] = {
 
 // [doc: choose]
 inline Tile choose(const problem::Linear& g, bool dependent, int multiprocessors) {
-  constexpr int short_k = 1024;  // 16 lines
   const std::int64_t rows = g.entries() * g.n, rows_of_sm = rows / multiprocessors;
+  const bool short_k = g.k <= 1024;  // 16 lines
+  const bool wide_tokens = g.dtype_a == problem::Dtype::fp32 && g.m > 8;
   if (rows_of_sm >= 64) return Tile::many_rows;
-  if (g.k <= short_k && rows_of_sm >= 16) return dependent ? Tile::short_rows : Tile::many_rows;
-  return dependent ? Tile::few_rows : Tile::alone;
+  if (short_k && rows_of_sm >= 16) return dependent && !wide_tokens ? Tile::short_rows : Tile::many_rows;
+  return dependent || (wide_tokens && !short_k) ? Tile::few_rows : Tile::alone;
 }
 // [/doc: choose]
 

@@ -54,7 +54,8 @@ WHOLE = ["ceilings", "calibration"]  # which belong to no step
 HOST_ONLY = {"test_problem", "test_attention_options", "test_packed", "test_dropout", "test_reference", "test_check", "test_backward_reference", "test_check_backward", "test_check_sparse"}  # they call no kernel: make test has run them
 TIMED = ["test_measure"]  # these need the GPU for themselves
 PLAIN_CUDA = ["00_first_kernel", "first_flash"]  # programs of one file, which check themselves
-SANITIZERS = ["memcheck", "racecheck", "synccheck", "initcheck"]
+# With its flags. Bytes behind each allocation, so that an access past the end does not fall into the next one.
+SANITIZERS = {"memcheck": ["--padding", "65536"], "racecheck": [], "synccheck": [], "initcheck": []}
 
 
 class Check:
@@ -97,6 +98,8 @@ class Check:
             output, ok = done.stdout, done.returncode == 0
         except subprocess.TimeoutExpired as late:
             output, ok = f"{late.stdout or ''}\nstopped after {timeout} s", False
+        except FileNotFoundError as missing:
+            output, ok = f"{missing.filename} is missing: run make gpu first", False
         seconds = time.monotonic() - begin
         with self.lock:
             self.passed[name] = ok
@@ -165,8 +168,8 @@ def run_sanitizers(check, steps, tests=("conformance", "ceilings"), plain=PLAIN_
         programs[f"{step} layer"] = [check.build / "bin" / step, "--layer", "data/minilm_layer"]
     check.run_together(
         {
-            f"{tool} {name}": (["compute-sanitizer", "--tool", tool, "--error-exitcode", "99", *program], None)
-            for tool in SANITIZERS
+            f"{tool} {name}": (["compute-sanitizer", "--tool", tool, *flags, "--error-exitcode", "99", *program], None)
+            for tool, flags in SANITIZERS.items()
             for name, program in programs.items()
         }
     )

@@ -1,5 +1,6 @@
 // Step 08 under many schedules and all completion modes.
 #include "tests/catch.h"
+#include "tests/steps/08_few_tokens/permutation.h"
 #include "tests/suites/linear_suite.h"
 #include "tests/suites/tiers.h"
 
@@ -31,4 +32,18 @@ TEST_CASE("routed products are right under schedules in every completion mode") 
       CHECK(suite::passes(variant, {{shape}}, seed) == 1);
     });
   }
+}
+
+TEST_CASE("many pairs have the same order under any schedule") {
+  constexpr int experts = 530;
+  std::vector<int> ids(5000);
+  for (std::size_t i = 0; i < ids.size(); ++i) ids[i] = static_cast<int>(i * 2654435761u >> 7) % (experts + 3) - 1;
+  const permutation::Sorted first = permutation::by_expert(ids, experts, true);  // experts.cpp compares others with std::stable_sort
+  suite::under_schedules(suite::two_seeds, [&](std::uint64_t seed) {
+    INFO("seed " << seed);
+    const permutation::Sorted sorted = permutation::by_expert(ids, experts, true);
+    CHECK(sorted.order == first.order);
+    CHECK(sorted.bounds == first.bounds);
+    CHECK(runtime::take_findings().empty());
+  });
 }

@@ -71,7 +71,7 @@ def beside_cublas(n, k, m):
     return [*variants, *IN_FLIGHT] if m == 1 and n * k >= 4096 * 4096 else variants
 
 
-ROUTED = [(8, 2, 8), (64, 8, 1), (64, 8, 16), (64, 8, 512), (64, 8, 4096)]  # experts, top, tokens; each expert has 4096 × 4096 weights
+ROUTED = [(8, 2, 8), (64, 8, 1), (64, 8, 16), (64, 8, 128), (64, 8, 256), (64, 8, 512), (64, 8, 4096)]  # experts, top, tokens; each expert has 4096 × 4096 weights
 SORTED = [(8, 2, 64), (8, 2, 512), (64, 8, 512), (64, 8, 1024), (64, 8, 2048), (64, 8, 4096), (256, 8, 4096), (256, 8, 32768)]
 
 
