@@ -317,8 +317,9 @@ class Contest {
     add_sort("route", [&](int* bounds, int* order) { few_tokens::launch_route(arrays_.routing(), bounds, order); });
     const auto parts = static_cast<std::size_t>(few_tokens::parts_of(static_cast<int>(arrays_.pairs)));
     const Device<int> counts(parts * arrays_.g.experts);
-    add_sort("count, scan, place",
-             [&](int* bounds, int* order) { few_tokens::launch_count_scan_place(arrays_.routing(), counts.get(), bounds, order); });
+    add_sort("count, scan, place", [&](int* bounds, int* order) {
+      few_tokens::launch_count_scan_place(arrays_.routing(), counts.get(), bounds, order);
+    });
     benchmarks::measure(contenders_, options_.turns);
     for (Contender& contender : contenders_) {  // of a launch, not of a graph
       for (double& ms : contender.burst_ms) ms /= arrays_.launches;

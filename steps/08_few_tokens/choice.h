@@ -1,8 +1,8 @@
 // Step 08, host side: which tile of `row_groups` the default variant takes for a problem.
 //
-// A table made by hand from what was fastest on an H100 and an H200, at five sizes with 1 to 16 tokens, in fp16, in bf16 and with
-// tokens of fp32 (benchmarks/few_tokens_sweep.py). Rows and k decide, and more than 8 tokens of fp32, whose fragments fill the
-// registers that other tiles have for weights:
+// A table made by hand from what was fastest on an H100 and an H200, at five sizes with 1 to 16 tokens, in fp16, in bf16 and
+// with tokens of fp32 (benchmarks/few_tokens_sweep.py). Rows and k decide, and more than 8 tokens of fp32, whose fragments fill
+// the registers that other tiles have for weights:
 //
 //   many_rows    64 rows an SM or more, and few k without a dependent launch: two blocks an SM, each with 32 KB in flight
 //   short_rows   few k, with a dependent launch: all weights of a block are requested before the launch before has ended

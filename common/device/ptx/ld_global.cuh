@@ -22,8 +22,8 @@ __device__ inline uint4 ld_global_nc_16_if(bool condition, const uint4* address)
   uint4 words = {};
   if (condition) {
     asm volatile("ld.global.nc.L1::no_allocate.L2::128B.v4.u32 {%0, %1, %2, %3}, [%4];"
-        : "=r"(words.x), "=r"(words.y), "=r"(words.z), "=r"(words.w)
-        : "l"(address));
+                 : "=r"(words.x), "=r"(words.y), "=r"(words.z), "=r"(words.w)
+                 : "l"(address));
   }
   return words;
 }

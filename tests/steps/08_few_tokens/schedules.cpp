@@ -38,7 +38,8 @@ TEST_CASE("many pairs have the same order under any schedule") {
   constexpr int experts = 530;
   std::vector<int> ids(5000);
   for (std::size_t i = 0; i < ids.size(); ++i) ids[i] = static_cast<int>(i * 2654435761u >> 7) % (experts + 3) - 1;
-  const permutation::Sorted first = permutation::by_expert(ids, experts, true);  // experts.cpp compares others with std::stable_sort
+  const permutation::Sorted first =
+      permutation::by_expert(ids, experts, true);  // experts.cpp compares others with std::stable_sort
   suite::under_schedules(suite::two_seeds, [&](std::uint64_t seed) {
     INFO("seed " << seed);
     const permutation::Sorted sorted = permutation::by_expert(ids, experts, true);
