@@ -99,7 +99,7 @@ class Check:
         except subprocess.TimeoutExpired as late:
             output, ok = f"{late.stdout or ''}\nstopped after {timeout} s", False
         except FileNotFoundError as missing:
-            output, ok = f"{missing.filename} is missing: run make gpu first", False
+            output, ok = f"{missing.filename} is missing", False
         seconds = time.monotonic() - begin
         with self.lock:
             self.passed[name] = ok

@@ -12,7 +12,7 @@
 namespace {
 
 constexpr double most_over_best = 1.05;
-constexpr int h100_multiprocessors = 132;
+constexpr int multiprocessors = 132;  // of an H100 and of an H200
 
 const std::filesystem::path results = std::filesystem::path(__FILE__).parent_path() / "../../../results";
 
@@ -43,7 +43,7 @@ bool is_dependent(const std::string& name) {
 // The entry of what choice.h takes: its tile by name, as a sweep measures each; or the variant that took it.
 std::string chosen(const problem::Linear& g, bool dependent, const std::map<std::string, double>& times) {
   const auto* tile = std::find_if(std::begin(few_tokens::tiles), std::end(few_tokens::tiles), [&](const auto& one) {
-    return one.first == few_tokens::choose(g, dependent, h100_multiprocessors);
+    return one.first == few_tokens::choose(g, dependent, multiprocessors);
   });
   const std::string name = std::string("tile ") + tile->second + (dependent ? "" : ", alone");
   if (times.contains(name)) return name;
@@ -101,8 +101,8 @@ TEST_CASE("the chosen tile is that with which the committed times were measured"
       g.n = taken.n;
       g.k = taken.k;
       INFO(taken.n << " x " << taken.k << ", " << m << " tokens");
-      CHECK(few_tokens::choose(problem::resolve(g), true, h100_multiprocessors) == taken.dependent);
-      CHECK(few_tokens::choose(problem::resolve(g), false, h100_multiprocessors) == taken.alone);
+      CHECK(few_tokens::choose(problem::resolve(g), true, multiprocessors) == taken.dependent);
+      CHECK(few_tokens::choose(problem::resolve(g), false, multiprocessors) == taken.alone);
     }
   }
 }

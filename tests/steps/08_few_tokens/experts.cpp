@@ -2,7 +2,6 @@
 #include <algorithm>
 #include <filesystem>
 #include <limits>
-#include <numeric>
 
 #include "common/run/family/linear_request.h"
 #include "tests/catch.h"
@@ -64,32 +63,11 @@ bool is_row_equal(const Tensor& x, std::int64_t i, const Tensor& y, std::int64_t
   return std::equal(x.values.begin() + i * row, x.values.begin() + (i + 1) * row, y.values.begin() + j * row);
 }
 
-// Pairs in the order of a stable sort, without those that name no expert.
-std::vector<int> expected_order(const std::vector<int>& ids, int experts) {
-  std::vector<int> order(ids.size());
-  std::iota(order.begin(), order.end(), 0);
-  std::erase_if(order, [&](int pair) { return ids[pair] < 0 || ids[pair] >= experts; });
-  std::stable_sort(order.begin(), order.end(), [&](int x, int y) { return ids[x] < ids[y]; });
-  return order;
-}
-
-// Ids of all experts, and some that are nobody's.
-std::vector<int> scattered(int pairs, int experts) {
-  std::vector<int> ids(pairs);
-  for (int i = 0; i < pairs; ++i) ids[i] = static_cast<int>(i * 2654435761u >> 7) % (experts + 3) - 1;
-  return ids;
-}
-
 bool is_sorted(const std::vector<int>& ids, int experts, bool many) {
   INFO(ids.size() << " pairs, " << experts << " experts");
   const permutation::Sorted sorted = permutation::by_expert(ids, experts, many);
-  std::vector<int> bounds(experts + 1);
-  for (const int id : ids) {
-    if (id >= 0 && id < experts) ++bounds[id + 1];
-  }
-  std::partial_sum(bounds.begin(), bounds.end(), bounds.begin());
   CHECK(runtime::take_findings().empty());
-  return sorted.bounds == bounds && sorted.order == expected_order(ids, experts);
+  return sorted == permutation::by_stable_sort(ids, experts);
 }
 
 }  // namespace
@@ -173,13 +151,13 @@ TEST_CASE("NaN and infinity of a token reach its own row, those of an expert the
 
 TEST_CASE("pairs are sorted as std::stable_sort does it, whatever the ids") {
   for (const auto& [pairs, experts] : {std::pair{1, 1}, {33, 4}, {1025, 7}, {3000, 40}}) {
-    CHECK(is_sorted(scattered(pairs, experts), experts, false));
+    CHECK(is_sorted(permutation::scattered(pairs, experts), experts, false));
   }
 }
 
 TEST_CASE("many pairs are sorted so, too: parts that are whole or cut, and more experts than a block counts") {
   for (const auto& [pairs, experts] : {std::pair{1, 1}, {33, 4}, {4096, 7}, {4097, 64}, {9000, 512}, {5000, 1300}}) {
-    CHECK(is_sorted(scattered(pairs, experts), experts, true));
+    CHECK(is_sorted(permutation::scattered(pairs, experts), experts, true));
   }
 }
 
@@ -188,13 +166,13 @@ TEST_CASE("many pairs are sorted if all name one expert, if most experts have no
   for (const int nobody : {-1, 600, std::numeric_limits<int>::min(), std::numeric_limits<int>::max()}) {
     CHECK(is_sorted(std::vector(4500, nobody), 600, true));
   }
-  std::vector<int> few = scattered(4500, 600);
+  std::vector<int> few = permutation::scattered(4500, 600);
   for (int& id : few) id = id / 100 * 100;  // of 600 experts 6 have pairs
   CHECK(is_sorted(few, 600, true));
 }
 
 TEST_CASE("… a million of them, for few and many experts", "[.long]") {
-  for (const int experts : {1, 64, 1024}) CHECK(is_sorted(scattered(1 << 20, experts), experts, true));
+  for (const int experts : {1, 64, 1024}) CHECK(is_sorted(permutation::scattered(1 << 20, experts), experts, true));
 }
 
 TEST_CASE("what a routed product cannot be is refused by name") {
