@@ -299,11 +299,14 @@ def due(entries, seed):
         print(f"proofs: {name} {states[name]}", file=sys.stderr)
     held = [name for name in states if not states[name]]
     seconds = {name: json.loads((RECORDS / f"{name}.json").read_text())["seconds"] for name in held}
-    random.Random(seed).shuffle(held)
-    chosen, taken = [], 0
-    while held and taken < sum(seconds.values()) / 10:
-        chosen.append(held.pop())
-        taken += seconds[chosen[-1]]
+    chance = random.Random(seed)
+    chance.shuffle(held)
+    chosen, left = [], sum(seconds.values()) / 10
+    for name in held:
+        if chance.random() * seconds[name] < left:  # one that takes longer than what is left is chosen less often, so that a tenth is the mean
+            chosen.append(name)
+            left -= seconds[name]
+    chosen = chosen or held[:1]
     print(f"proofs: {len(seconds)} of {len(entries)} tests have a valid record; again, by chance (--seed {seed}): {', '.join(chosen) or 'none'}", file=sys.stderr)
     return sorted(wanted + chosen)
 
