@@ -237,6 +237,7 @@ def test_what_has_no_record_runs_and_a_tenth_of_the_rest(records, capsys):
 def test_with_records_alone_something_is_proved_again(records):
     records("only")
     assert proofs.due({"only": ENTRY}, 1) == ["only"]
+    assert proofs.due({"only": ENTRY}, 1, again=0) == []
 
 
 def test_every_record_is_a_tests():

@@ -1,6 +1,6 @@
 """Records of long proofs: a long test that passed need not run again before a file changes that it read.
 
-    proofs.py due [--sass] [--seed N]    names the tests that have no valid record, and a random tenth of the others: what CI runs
+    proofs.py due [--sass] [--seed N]    names the tests that have no valid record, and a random tenth of the others (--again X): what CI runs
     proofs.py record [NAME…]             runs the tests without a valid record (or those named), and writes the records of those that pass
     proofs.py check                      says of each test whether its record is valid; if not, which file changed
 
@@ -291,8 +291,8 @@ def since(commit, path):
 # ---- commands ----
 
 
-def due(entries, seed):
-    """The tests that must run: those without a valid record and, of the others, a random choice of a tenth of their seconds."""
+def due(entries, seed, again=0.1):
+    """The tests that must run: those without a valid record and, of the others, a random choice, of a tenth of their seconds."""
     states = {name: state_of(name, entry) for name, entry in entries.items()}
     wanted = [name for name, state in states.items() if state]
     for name in wanted:
@@ -301,12 +301,12 @@ def due(entries, seed):
     seconds = {name: json.loads((RECORDS / f"{name}.json").read_text())["seconds"] for name in held}
     chance = random.Random(seed)
     chance.shuffle(held)
-    chosen, left = [], sum(seconds.values()) / 10
+    chosen, left = [], sum(seconds.values()) * again
     for name in held:
         if chance.random() * seconds[name] < left:  # one that takes longer than what is left is chosen less often, so that a tenth is the mean
             chosen.append(name)
             left -= seconds[name]
-    chosen = chosen or held[:1]
+    chosen = chosen or held[: again > 0]
     print(f"proofs: {len(seconds)} of {len(entries)} tests have a valid record; again, by chance (--seed {seed}): {', '.join(chosen) or 'none'}", file=sys.stderr)
     return sorted(wanted + chosen)
 
@@ -383,12 +383,13 @@ def main():
     parser.add_argument("names", nargs="*")
     parser.add_argument("--sass", action="store_true", help="make sass, a test of each step, instead of the tests with the label long")
     parser.add_argument("--seed", type=int, default=random.randrange(10**6))
+    parser.add_argument("--again", type=float, default=0.1, help="which share of the seconds of tests with a valid record runs again")
     arguments = parser.parse_intermixed_args()
     entries = sass() if arguments.sass else tests()
     if unknown := sorted(set(arguments.names) - set(entries)):
         sys.exit(f"proofs: there is no long test {', '.join(unknown)}")
     if arguments.what == "due":
-        print("\n".join(due(entries, arguments.seed)))
+        print("\n".join(due(entries, arguments.seed, arguments.again)))
     elif arguments.what == "check":
         for name, entry in entries.items():
             print(f"{name}: {state_of(name, entry) or 'valid'}")
