@@ -240,6 +240,17 @@ def test_with_records_alone_something_is_proved_again(records):
     assert proofs.due({"only": ENTRY}, 1, again=0) == []
 
 
+def test_what_is_proved_again_takes_a_tenth_of_the_seconds_on_average_and_may_be_any_test(records):
+    seconds = {f"test_{i}": 10 * i for i in range(1, 31)} | {"long": 1000}  # which has more than a tenth of all
+    for name, each in seconds.items():
+        records(name, seconds=each)
+    entries = dict.fromkeys(seconds, ENTRY)
+    chosen = [proofs.due(entries, seed) for seed in range(400)]
+    assert {name for names in chosen for name in names} == set(seconds)
+    mean = sum(seconds[name] for names in chosen for name in names) / len(chosen)
+    assert mean == pytest.approx(sum(seconds.values()) / 10, rel=0.1)
+
+
 def test_every_record_is_a_tests():
     known = {**proofs.tests(), **proofs.sass()}
     for file in (ROOT / "results" / "proofs").glob("*.json"):

@@ -292,7 +292,8 @@ def since(commit, path):
 
 
 def due(entries, seed, again=0.1):
-    """The tests that must run: those without a valid record and, of the others, a random choice, of a tenth of their seconds."""
+    """The tests that must run: those without a valid record and, of the others, a random choice, with the share `again` of their seconds on
+    average."""
     states = {name: state_of(name, entry) for name, entry in entries.items()}
     wanted = [name for name, state in states.items() if state]
     for name in wanted:
@@ -303,10 +304,12 @@ def due(entries, seed, again=0.1):
     chance.shuffle(held)
     chosen, left = [], sum(seconds.values()) * again
     for name in held:
-        if chance.random() * seconds[name] < left:  # one that takes longer than what is left is chosen less often, so that a tenth is the mean
-            chosen.append(name)
-            left -= seconds[name]
-    chosen = chosen or held[: again > 0]
+        if chance.random() * seconds[name] >= left:  # where more seconds than are left would run, chance decides: then they are the mean
+            break
+        chosen.append(name)
+        left -= seconds[name]
+    if again > 0 and held and not chosen:
+        chosen = [min(held, key=seconds.get)]
     print(f"proofs: {len(seconds)} of {len(entries)} tests have a valid record; again, by chance (--seed {seed}): {', '.join(chosen) or 'none'}", file=sys.stderr)
     return sorted(wanted + chosen)
 
@@ -385,6 +388,8 @@ def main():
     parser.add_argument("--seed", type=int, default=random.randrange(10**6))
     parser.add_argument("--again", type=float, default=0.1, help="which share of the seconds of tests with a valid record runs again")
     arguments = parser.parse_intermixed_args()
+    if not 0 <= arguments.again <= 1:
+        sys.exit(f"proofs: --again is {arguments.again}; it must be a number from 0 to 1")
     entries = sass() if arguments.sass else tests()
     if unknown := sorted(set(arguments.names) - set(entries)):
         sys.exit(f"proofs: there is no long test {', '.join(unknown)}")
