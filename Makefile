@@ -1,6 +1,6 @@
 # The front door. Every target installs what is missing first, and shows what it does.
 #
-#   make tour               build for this machine, run every step on real input, show the ladder
+#   make tour               build the steps for this machine, run every step on real input, show the ladder
 #   make test [STEP=01]     build, run a test of every promise (or one step's, its parity and its exercises)
 #   make test-all [STEP=01] what make test leaves out, too: whole shape lists in every type, more seeds, parity at the tour's
 #                           shapes, the book in a browser
@@ -26,7 +26,7 @@ PYTHON := .venv/bin/python
 .PHONY: tour test test-all proofs exercise handout single mutate docs notebooks lint sass profile gpu-check sim sim-debug gpu gpu-debug
 
 tour:
-	@tools/build $(PRESET) && $(PYTHON) tools/measure/tour.py $(PRESET)
+	@tools/build $(PRESET) $(STEPS) && $(PYTHON) tools/measure/tour.py $(PRESET)
 
 # The tests of STEP bear its name as a label.
 STEPS := $(notdir $(sort $(wildcard steps/[0-9][0-9]_*)))

@@ -18,8 +18,8 @@
 #include <algorithm>
 #include <memory>
 
+#include "benchmarks/read_only.cuh"
 #include "benchmarks/turns.h"
-#include "common/device/memory.cuh"
 #include "common/run/family/any_step.h"
 #include "common/run/family/linear_request.h"
 #include "common/run/harness/rows_buffer.h"
@@ -47,25 +47,6 @@ struct Options {
 
 void require(cublasStatus_t status, const char* call) {
   if (status != CUBLAS_STATUS_SUCCESS) throw runtime::Error(std::string(call) + ": " + cublasGetStatusString(status));
-}
-
-// ---- a kernel that only reads ----
-
-constexpr int reader_threads = 512, reader_blocks = 2;  // of an SM
-constexpr int reads_in_flight = 8;                      // of a thread, 16 bytes each
-
-__global__ void __launch_bounds__(reader_threads) read_only(const uint4* words, std::int64_t count, std::uint32_t* found) {
-  std::uint32_t all = 0;
-  const std::int64_t step = std::int64_t{gridDim.x} * reader_threads * reads_in_flight;
-  for (std::int64_t i = std::int64_t{blockIdx.x} * reader_threads * reads_in_flight + threadIdx.x; i < count; i += step) {
-    uint4 x[reads_in_flight];
-#pragma unroll
-    for (int j = 0; j < reads_in_flight; ++j)
-      x[j] = device::load_if(i + j * reader_threads < count, &words[i + j * reader_threads]);
-#pragma unroll
-    for (int j = 0; j < reads_in_flight; ++j) all ^= x[j].x ^ x[j].y ^ x[j].z ^ x[j].w;
-  }
-  if (all == 0x12345678) *found = all;  // so that nvcc keeps the loads
 }
 
 // ---- cuBLAS ----
@@ -232,11 +213,9 @@ int compare(const run::LinearStep& step, const Linear& g, const Options& options
     contenders.push_back({name, static_cast<double>(arrays.weights_bytes), [&graph = *graph] { graph.launch(); }});
   };
 
-  const auto count = static_cast<std::int64_t>(arrays.weights_bytes / sizeof(uint4));
-  const unsigned blocks = static_cast<unsigned>(reader_blocks * runtime::properties().multiprocessors);
   add("read only", [&](int i) {
-    runtime::launch(read_only, {.grid = blocks, .block = reader_threads}, reinterpret_cast<const uint4*>(arrays.weights_of(i)),
-                    count, reinterpret_cast<std::uint32_t*>(arrays.c));
+    benchmarks::launch_read_only(arrays.weights_of(i), static_cast<std::int64_t>(arrays.weights_bytes),
+                                 reinterpret_cast<std::uint32_t*>(arrays.c));
   });
   Cublas cublas(g);
   add("cuBLAS", [&](int i) { cublas.gemm(arrays.rounded_a.data(), arrays.weights_of(i), arrays.c_of(i)); });

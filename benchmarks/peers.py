@@ -1,7 +1,7 @@
 """What the benchmarks of attention beside other people's kernels share: problems, our kernels as a library, the GPU's clock, what is
 printed and written, the command line (attention_peers.py: the forward pass; backward_peers.py: the backward pass; packed_peers.py:
-packed sequences, both passes; dropout_peers.py: dropout, both passes; sparse_peers.py: sparse masks, both passes; cliffs.py: what takes
-far longer than a neighbour).
+packed sequences, both passes; dropout_peers.py: dropout, both passes; sparse_peers.py: sparse masks, both passes; decoding_peers.py: few
+queries and many keys; cliffs.py: what takes far longer than a neighbour).
 
 All need an NVIDIA GPU, a Python with PyTorch, and the step as a library (make gpu builds build/gpu/lib/libattention_STEP.so). All
 contenders work on the same [batch, heads, seq, dim] tensors and take turns (benchmarks/turns.py). The results of each are checked in
@@ -100,7 +100,7 @@ def _structures():
     return types
 
 
-Tensor, Sparse, Problem, Gradients = map(_structures().get, ("Tensor", "Sparse", "Problem", "Gradients"))
+Tensor, Sparse, Problem, Gradients, Addresses = map(_structures().get, ("Tensor", "Sparse", "Problem", "Gradients", "Addresses"))
 
 
 class Refused(Exception):
@@ -121,6 +121,8 @@ class Library:
             ("scratch_bytes", ctypes.c_size_t, [pointer]),
             ("operations", ctypes.c_double, [pointer]),
             ("launch", ctypes.c_bool, [pointer, pointer, pointer]),
+            ("launch_on", ctypes.c_bool, [pointer, ctypes.POINTER(Addresses), pointer, pointer]),
+            ("read_only", ctypes.c_bool, [pointer, ctypes.c_size_t, pointer, pointer]),
             ("plan_bytes", ctypes.c_size_t, [pointer]),
             ("plan", ctypes.c_bool, [pointer, pointer, pointer, pointer]),
             ("planned_scratch_bytes", ctypes.c_size_t, [pointer]),
@@ -130,7 +132,7 @@ class Library:
         ]:
             function = getattr(self._c, f"attention_{name}", None)
             if function is None:
-                continue  # the simulator's libraries have no roof
+                continue  # the simulator's libraries have no roof, and no kernel that only reads
             function.restype, function.argtypes = result, arguments
         self._on_gpu = hasattr(self._c, "attention_prepare_roof")
 
@@ -173,6 +175,32 @@ class Library:
             yield launch, self._c.attention_operations(handle)
         finally:
             self._c.attention_release(handle)
+
+    @contextlib.contextmanager
+    def variant_elsewhere(self, name, problem):
+        """launch(addresses) of a variant of the forward pass: for tensors there, in PyTorch's current stream."""
+        handle = self._c.attention_prepare(name.encode(), ctypes.byref(problem))
+        if not handle:
+            raise Refused(self._error())
+        held, scratch = self._memory(self._c.attention_scratch_bytes(handle))
+
+        def launch(addresses):
+            if not self._c.attention_launch_on(handle, ctypes.byref(addresses), scratch, self._stream()):
+                raise RuntimeError(self._error())
+
+        try:
+            yield launch
+        finally:
+            del held
+            self._c.attention_release(handle)
+
+    def read_only(self, data, size, found):
+        """Launches a kernel that reads so many bytes, in PyTorch's current stream. `data`, `found`: addresses; it may leave 4 bytes there."""
+        if not self._c.attention_read_only(data, size, found, self._stream()):
+            raise RuntimeError(self._error())
+
+    def _stream(self):
+        return import_torch().cuda.current_stream().cuda_stream if self._on_gpu else None
 
     def _error(self):
         return self._c.attention_error().decode()

@@ -1,9 +1,13 @@
 """By what CI tests the graders: faults to put into the solutions, half mends of the tasks, and kernels that are right, but lazy.
 
 Each is a piece of a solution or a task, and what stands in its place. Read it when you have solved the exercises: it tells the answers.
+
+These are steps 00 to 07. From step 08 on, solutions/NN_name/faults.py adds those of its step to the tables that TABLES names.
 """
 
 from dataclasses import dataclass
+
+TABLES = ("GIVE_AWAYS", "TASK_SAYS", "FROM_SCRATCH", "RIGHT_FROM_SCRATCH", "LAZY", "WRONG_NUMBERS")
 
 # ---- step 00: plain CUDA that is right, but not what was asked for, or wrong ----
 
@@ -73,9 +77,11 @@ GIVE_AWAYS = {  # {exercise: what tells its answer}
     "07_block_sparse/1_build_the_list": ["__popc", "& -full_lanes"],
     "07_block_sparse/2_a_fault_at_a_lists_end": ["left > 2", "next, left > 1"],
     "07_block_sparse/4_balance_a_bad_mask": ["ceil_div(4 * tiles", "ceil_div(count"],
-    "08_few_tokens/2_the_permuted_k": ["words.x, words.z", "words.y, words.w", "threadIdx.x % 4 * chunk"],
-    "08_few_tokens/3_a_token_is_lost": ["list_pairs - 32", "smem.next"],
 }
+
+# ---- what a task that is not mended says ----
+
+TASK_SAYS = {}  # {exercise: [(flags, what it says and fails; None: it does not fail)]}
 
 # ---- exercise 4 of step 01: each of its five faults alone ----
 
@@ -323,40 +329,8 @@ FROM_SCRATCH = {  # {(exercise, name): (what the grader says, [(what stands in t
     ),
     ("05_flash_v2/4_turn_the_loops", "row_without_keys"): ("nan", [("device::inverse_sum(states[r].l)", "1.0f / states[r].l")]),
     ("05_flash_v2/4_turn_the_loops", "lse_in_base_2"): ("LSE: row", [("device::log_sum_exp(states[r])", "states[r].m + log2f(states[r].l)")]),
-    **{
-        ("08_few_tokens/2_the_permuted_k", name): (reason, [(right, wrong)])
-        for name, reason, right, wrong in (
-            ("pairs_of_the_lesson", "C: row", "{{{words.x, words.z}, {words.y, words.w}}}", "{{{words.x, words.y}, {words.z, words.w}}}"),
-            ("mma_exchanged", "C: row", "{{{words.x, words.z}, {words.y, words.w}}}", "{{{words.y, words.w}, {words.x, words.z}}}"),
-            ("words_exchanged", "C: row", "{{{words.x, words.z}, {words.y, words.w}}}", "{{{words.z, words.x}, {words.w, words.y}}}"),
-            ("chunks_of_other_lanes", "C: row", "threadIdx.x % 4 * chunk", "threadIdx.x / 4 % 4 * chunk"),
-            ("k_past_the_end", "out-of-bounds read", "is_there && at < k_end", "is_there && k < k_end"),
-            ("tokens_past_the_end", "out-of-bounds read", "is_there && at < k_end", "(is_there || true) && at < k_end"),
-        )
-    },
-    **{
-        ("08_few_tokens/3_a_token_is_lost", name): (reason, [(right, wrong)])
-        for name, reason, right, wrong in (
-            ("first_list_alone", "uninitialised read: .* of 'sums'", "next = after;", "next = max(after, routing.pairs());"),
-            ("loses_a_round", "uninitialised read: .* of 'sums'", "smem.next = next;", "smem.next = next + 32;"),
-            ("a_round_too_many", "out-of-bounds write|race: ", "count <= list_pairs - 32;", "count <= list_pairs;"),
-            ("no_barrier_behind_the_list", "race: |uninitialised read: ", "    __syncthreads();  // the list is complete\n", ""),
-            ("no_barrier_before_the_next_list", "race: ", "    __syncthreads();  // everyone has read the list and the sums before they are overwritten\n", ""),
-        )
-    },
 }
 RIGHT_FROM_SCRATCH = {  # other solutions, which the grader must accept
-    ("08_few_tokens/3_a_token_is_lost", "looks_from_the_start"): [
-        ("  for (int next = 0; next < routing.pairs();) {\n", "  for (int skipped = 0, found_all = 1; skipped < found_all; skipped += list_pairs) {\n"),
-        ("for (; next < routing.pairs() && count <= list_pairs - 32; next += 32) {", "for (int next = 0; next < routing.pairs(); next += 32) {"),
-        (
-            "        if (here) smem.pairs[count + __popc(found & lanes_before())] = pair;\n",
-            "        const int place = count + __popc(found & lanes_before()) - skipped;\n        if (here && place >= 0 && place < list_pairs) smem.pairs[place] = pair;\n",
-        ),
-        ("smem.count = count;", "smem.count = min(count - skipped, list_pairs);"),
-        ("smem.next = next;", "smem.next = count;"),
-        ("next = after;", "found_all = after;"),
-    ],
     ("03_online_softmax/4_split_a_row", "empty_parts_not_stored"): [
         ("for (int t = lane; t < shape.dim; t += 32) {\n    float o = 0.0f;", "for (int t = lane; t < shape.dim && keys > 0; t += 32) {\n    float o = 0.0f;"),
         ("      state = merge(", "      if (part.y > 0.0f) state = merge("),
@@ -533,20 +507,6 @@ WHOLE_ROW = [  # the block of part 0 takes the whole row, and the others have no
     ("p < parts; ++p", "p < min(parts, 1); ++p"),
 ]
 LAZY = {  # {(exercise, name): (what it starts from, what the grader says, [(what stands there, what is put there)])}
-    ("08_few_tokens/2_the_permuted_k", "word_by_word"): (
-        "solution",
-        "how many neighbouring k",
-        [
-            (
-                "const uint4 words = load_if(is_there && at < k_end, reinterpret_cast<const uint4*>(token + at));",
-                """const auto* from = reinterpret_cast<const std::uint32_t*>(token + at);
-  const bool inside = is_there && at < k_end;
-  const uint4 words = {load_if(inside, from), load_if(inside, from + 1), load_if(inside, from + 2), load_if(inside, from + 3)};""",
-            )
-        ],
-    ),
-    ("08_few_tokens/3_a_token_is_lost", "a_longer_list"): ("task", "64 places", [("list_pairs = 64;", "list_pairs = 512;")]),
-    ("08_few_tokens/3_a_token_is_lost", "a_list_of_32_ids"): ("solution", "how many pairs does the block have", [("count <= list_pairs - 32;", "count == 0;")]),
     ("01_naive_mha/2_find_the_fault", "chain"): ("solution", "a tree of halves is enough", [(ROW_TREE, ROW_CHAIN)]),
     ("01_naive_mha/2_find_the_fault", "whole_row"): (
         "solution",
@@ -685,7 +645,7 @@ LAZY = {  # {(exercise, name): (what it starts from, what the grader says, [(wha
 
 # ---- numbers that forget something ----
 
-WRONG_BYTES = {
+WRONG_NUMBERS = {  # {exercise: {answer: [what is wrong there]}}
     "06_backward/3_predict_bytes": {
         "standard_written_bytes": [2 * 12 * 136 * 184 // 2, 600576 // 2, 600576 / 3],  # one head; fp16; one matrix
         "standard_read_bytes": [5 * 200192, 4 * 200192],  # without the mask; a read of dP left out
@@ -695,16 +655,6 @@ WRONG_BYTES = {
         "fragment_order_red": [1024],
         "keys_32_added_bytes": [16 * 64 * 32 * 4, 12 * 64 * 32 * 4],  # tiles of 64 keys; without the mask
         "two_kernels_mma": [16 * 4 * 80, 7168 / 4],  # five products; one warp
-    },
-    "08_few_tokens/1_predict_bytes": {
-        "thread_per_row_sectors": [200 * 336, (200 + 7) * 336, (200 + 8 * 3) * 336],  # B alone; one token; an idle warp, too
-        "warp_per_row_sectors": [200 * 21, 2 * 200 * 21, 200 * 22 * 4],  # B alone; one token; the half turn as a whole one
-        "wide_loads_sectors": [200 * 21, 2 * 200 * 21, 74256],  # B alone; one token; those of thread_per_row
-        "warp_per_row_requests": [200 * 11, 200 * 10 * 4, 16800],  # B alone; without the half turn; sectors
-        "wide_loads_requests": [200 * 2, 200 * 4 * 4, 200 * 4],  # B alone; slots without a lane; one turn
-        "wide_loads_bytes": [2 * 8 * 3 * 512, 3 * 8 * 512, 3 * 8 * 3 * 16],  # two blocks; one slot; of a lane
-        "tile_bytes": [12 * 2 * 1024, 3 * 12 * 1024, 3 * 12 * 2 * 64],  # one group; one slot; one row
-        "fewest_slots": [5, 3, 11],  # rounded down; two groups; one warp
     },
 }
 WRONG_TILES = {  # of exercise 3 of step 07

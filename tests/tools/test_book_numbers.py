@@ -2,6 +2,7 @@
 computed again here. A test that fails names the page and what it should say."""
 
 import json
+import math
 import re
 import statistics
 import subprocess
@@ -350,6 +351,59 @@ def page_08c():
     yield f"`experts_tiled` takes {over_cublas(most):.1f} times as long as cuBLAS"
 
 
+def counts_of_decoding(variant, step="09_decoding"):
+    """[a kernel's counters, …] of a variant at the shape of the pages of step 09."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "counted.json"
+        shape = ["--batch", "1", "--heads", "8", "--kv-heads", "2", "--seq-q", "1", "--seq-k", "1024", "--dim", "128"]
+        command = [BIN / step, "--variant", variant, *shape, "--no-check", "--counters", "--json", path]
+        subprocess.run([str(part) for part in command], capture_output=True, check=True)
+        (result,) = json.loads(path.read_text())["results"]
+        return [kernel["exact"] for kernel in result["counters"]]
+
+
+LOADED, STORED = (f"l1tex__t_sectors_pipe_lsu_mem_global_op_{way}.sum" for way in ("ld", "st"))
+OF_SM = lambda machine: machine["read_bytes_per_second"]["l2"] / machine["multiprocessors"]
+
+
+def page_09():
+    rate, group, dim, kv_heads = CEILINGS["read_bytes_per_second"], 4, 128, 8
+    yield f"An H200 reads {rate / 1e12:.2f} TB/s."
+    size = lambda batch, keys: 4 * batch * kv_heads * keys * dim
+    for batch, keys in ((16, 4096), (64, 1000), (1, 32768), (1, 4096)):
+        yield f"| {batch} × {keys:,} | {size(batch, keys) / 1e6:.3g} MB | {size(batch, keys) / rate * 1e6:.1f} µs |"
+    yield f"gets at most its share of what L2 delivers, {OF_SM(H200) / 1e9:.0f} GB/s. So 8 SMs need at least {size(1, 32768) / (8 * OF_SM(H200)) * 1e6:.0f} µs"
+    yield f"{math.ceil(rate / OF_SM(H200))} SMs are enough on an H200"
+    (alone,) = counts_of_decoding("tuned", "05_flash_v2")
+    (packed,), (rings,), (split, combine), (cluster,) = map(counts_of_decoding, ("packed_heads", "warp_rings", "split_kv", "cluster"))
+    mma, barriers = "sm__inst_executed_pipe_tensor_op_hmma.sum", "sass__inst_executed_per_opcode.BAR"
+    yield f"{packed[LOADED]:,} sectors instead of {alone[LOADED]:,}, and {packed[mma]:,} `mma` instead of {alone[mma]:,}"
+    yield f"The keys and values are {4 * 2 * 1024 * dim // 32:,} of these sectors"
+    yield f"{rings[barriers]} `BAR` instead of {packed[barriers]}"
+    yield f"{split[STORED]:,} sectors are stored"
+    yield f"{cluster[STORED]} sectors are stored instead of the {split[STORED] + combine[STORED]:,} of `split_kv` and `combine`"
+    assert alone[mma] == group * 128 // 16 * packed[mma]
+
+
+def page_09b():
+    (_, last), (split, combine), (any_dim, _) = map(counts_of_decoding, ("last_block", "split_kv", "any_dim"))
+    yield f"{last[LOADED]:,} sectors are loaded"
+    yield f"the {split[LOADED]:,} of `split_kv` and the {combine[LOADED]:,} of `combine`"
+    assert last[LOADED] == split[LOADED] + combine[LOADED]
+    yield f"the kernel asks for {any_dim[LOADED]:,} sectors: {4 * 4 * 2 * 1024 * 128 // 32:,} of K and V"
+    yield f"132 SMs ask for {SMS * CLOCK * 64 / 1e12:.1f} TB/s at most, where 4 heads at the memory's rate need {4 * CEILINGS['read_bytes_per_second'] / 1e12:.1f} TB/s"
+    yield f"have {100 * 2 * 33 * 4 / 32768:.1f} % more bytes"
+    for name in ("h100", "h200"):
+        machine = json.loads((ROOT / "docs" / "machine" / f"{name}.json").read_text())
+        rate = machine["ceilings"]["read_bytes_per_second"]["value"]
+        yield f"| {name.upper()} | {rate / 1e12:.2f} TB/s | {OF_SM(machine) / 1e9:.0f} GB/s | {math.ceil(rate / OF_SM(machine))} |"
+    for items in (8, 128, 160):
+        bounds = [32 * items * block // 132 for block in range(133)]
+        within = [bound for bound in bounds if bound % 32]
+        cut = {bound // 32 for bound in within}
+        yield f"| {items} | {len(cut)} | {len(cut) + len(within)} |"
+
+
 def page_ladder():
     cell = few_tokens()["4096 × 4096"][1]
     yield f"it takes {cell['tuned']:.1f} µs for one token at 4096 × 4096, where cuBLAS takes {cell['cuBLAS']:.1f} µs"
@@ -368,6 +422,8 @@ DERIVED = {
     "08_few_tokens.md": page_08,
     "08b_rings_and_clusters.md": page_08b,
     "08c_experts.md": page_08c,
+    "09_decoding.md": page_09,
+    "09b_sharing_keys.md": page_09b,
     "ladder.md": page_ladder,
 }
 

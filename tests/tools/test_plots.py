@@ -14,6 +14,7 @@ from tools.book.plots import (
     barrier_race,
     bytes_in_flight,
     chip,
+    decoding_ways,
     dependent_launch,
     few_tokens_by_m,
     flash_loops,
@@ -111,6 +112,21 @@ def test_a_dependent_launch_requests_weights_before_the_launch_before_has_ended_
     assert ends["dependent"] < ends["row_groups"]
 
 
+def test_each_tile_of_keys_is_read_once_and_no_sm_reads_two_at_a_time():
+    for items in decoding_ways.ITEMS:
+        for way, pieces_of in decoding_ways.WAYS.items():
+            pieces = pieces_of(items)
+            read = sorted((piece.item, tile) for piece in pieces for tile in range(piece.first, piece.last))
+            assert read == [(item, tile) for item in range(items) for tile in range(decoding_ways.TILES)], way
+            for sm in range(decoding_ways.SMS):
+                own = sorted((piece for piece in pieces if piece.sm == sm), key=lambda piece: piece.begin)
+                assert all(before.end + before.merge <= after.begin for before, after in pairwise(own)), way
+    ends = {items: {way: decoding_ways.ends(way, items)[1] for way in decoding_ways.WAYS} for items in decoding_ways.ITEMS}
+    assert min(ends[3], key=ends[3].get) == "cluster" and min(ends[10], key=ends[10].get) == "stream_k"
+    waves = {piece.begin for piece in decoding_ways.split_kv(10)}
+    assert len(waves) == 3 and sum(piece.begin == max(waves) for piece in decoding_ways.split_kv(10)) == 4  # as page 09 says
+
+
 def few_tokens(shape, **rates):
     """A cell of few_tokens_peers.json: contenders that read 34 MB at so many TB/s."""
     contenders = [{"name": name, "verdict": "ok", "bytes": 34e6, "burst_ms": {"median": 34e6 / rate * 1e-9}} for name, rate in rates.items()]
@@ -203,7 +219,7 @@ def test_no_measured_point_lies_above_the_roofline_and_the_roofs_are_those_of_th
 
 
 PICTURES = [
-    "attention_speed", "backward_speed", "barrier_race", "chip", "dependent_launch", "flash_loops", "flash_order", "gemm_tiles", "model", "naive_matrices", "roofline_path", "sectors",
+    "attention_speed", "backward_speed", "barrier_race", "chip", "decoding_ways", "dependent_launch", "flash_loops", "flash_order", "gemm_tiles", "model", "naive_matrices", "roofline_path", "sectors",
 ]  # fmt: skip
 
 

@@ -30,13 +30,16 @@ def test_the_truth_of_the_attention_gives_the_models_own_output(layer):
 
 def test_each_step_of_the_ladder_is_a_stop_with_inputs_that_give_its_truth(layer):
     stops = {stop.step: stop for stop in tour.stops(layer) if stop.inputs}
-    assert [name[:2] for name in stops] == ["01", "02", "03", "04", "05", "06", "07", "08"]
+    assert [name[:2] for name in stops] == ["01", "02", "03", "04", "05", "06", "07", "08", "09"]
     product = stops["02_tiled_gemm"]
     np.testing.assert_allclose(product.inputs["a"] @ product.inputs["b"].T, product.truth["c"])
     few = [stop for stop in tour.stops(layer) if stop.step == "08_few_tokens"]
     assert [stop.tokens(layer) for stop in few] == [1, 7, 16] and len({tour.folder_of(stop) for stop in few}) == 3
     for stop in few:
         np.testing.assert_allclose(stop.inputs["a"] @ stop.inputs["b"].T + stop.inputs["bias"], stop.truth["c"])
+    last = stops["09_decoding"]
+    np.testing.assert_allclose(last.truth["o"][:, -1], layer.o[:, -1], atol=1e-14)  # the last token sees all
+    assert last.inputs["q"].shape[1] == 7 and np.abs(last.truth["o"] - layer.o[:, -7:]).max() > 1e-4
     softmax = stops["03_online_softmax"]
     powers = np.exp(softmax.inputs["x"])
     np.testing.assert_allclose(powers / powers.sum(-1, keepdims=True), softmax.truth["y"], atol=1e-14)

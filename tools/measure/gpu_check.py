@@ -11,6 +11,7 @@ Runs what is built in build/gpu and writes into --out:
     attention_peers.json, backward_peers.json, packed_peers.json, dropout_peers.json   steps 05 and 06 beside PyTorch's kernels
                     (benchmarks/attention_peers.py, backward_peers.py, packed_peers.py, dropout_peers.py), where a Python has PyTorch
     sparse_peers.json   step 07 beside dense attention and FlexAttention (benchmarks/sparse_peers.py), where a Python has PyTorch
+    decoding_peers.json step 09 beside PyTorch's kernels and a kernel that only reads (benchmarks/decoding_peers.py), where a Python has PyTorch
     cliffs.json     problems of steps 05, 06 and 07 that take far longer than a neighbour (benchmarks/cliffs.py), where a Python has PyTorch
     training.json   a transformer block trained with steps 05 and 06, and with PyTorch's attention (benchmarks/training.py), where a Python has PyTorch
     ncu_STEP.csv    Nsight Compute's raw page for every kernel of the step, at its fixed shapes and large ones

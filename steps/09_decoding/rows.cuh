@@ -1,0 +1,136 @@
+// Step 09: what a warp does with 16 keys, for the 16 rows of an item: S = Q Kᵀ, softmax, O += P V.
+#pragma once
+
+#include "common/device/elements.cuh"
+#include "common/device/flash_v2/warp_tile.cuh"
+#include "common/device/ptx/mma.cuh"
+#include "common/device/ptx/shared_memory.cuh"
+#include "steps/09_decoding/items.h"
+
+namespace decoding {
+
+using device::Heads;
+using device::load;
+using device::load_if;
+using device::SoftmaxState;
+using device::store;
+using flash_v2::all_lanes;
+using flash_v2::chunk;
+using flash_v2::RowKeys;
+using flash_v2::swizzled;
+
+// 16 keys of K or V. Chunks of a row are swizzled, so that ldmatrix meets no bank conflicts.
+template <class T, int dim>
+using KeyRows = T[warp_keys][dim];
+
+template <class T>
+__device__ void mma_two(float (&first)[4], float (&second)[4], const std::uint32_t (&a)[4], const std::uint32_t (&b)[4]) {
+  const std::uint32_t b_first[2] = {b[0], b[1]}, b_second[2] = {b[2], b[3]};
+  ptx::mma_m16n8k16<T>(first, a, b_first);
+  ptx::mma_m16n8k16<T>(second, a, b_second);
+}
+
+// A warp's rows: of a lane rows g and g + 8, with g = lane / 4, and columns 2t and 2t + 1 of each 8, with t = lane % 4.
+template <class T, int dim>
+struct WarpRows {
+  std::uint32_t q[dim / 16][4];  // fragments
+  RowKeys keys[2];               // that the lane's two rows see
+  float acc[dim / 8][4];         // O, not yet divided
+  SoftmaxState states[2];        // l is the lane's share
+
+  // Takes the rows of an item: Q from global memory, zeros for rows that are not there. Nothing is summed yet.
+  __device__ void begin(const AttentionShape& shape, const Work& work, const Item& item, const Heads<const T>& from) {
+    const int g = threadIdx.x % 32 / 4, t = threadIdx.x % 4;
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+      const bool there = g + 8 * r < item.rows;
+      const Query query = query_of(work, item, there ? g + 8 * r : 0);
+      keys[r] = flash_v2::keys_of(shape, query.i);
+      const auto* pairs = reinterpret_cast<const std::uint32_t*>(from.row(item.batch, query.head, query.i));
+#pragma unroll
+      for (int step = 0; step < dim / 16; ++step) {
+        q[step][r] = load_if(there, &pairs[8 * step + t]);
+        q[step][r + 2] = load_if(there, &pairs[8 * step + 4 + t]);
+      }
+      states[r] = {};
+    }
+#pragma unroll
+    for (int p = 0; p < dim / 8; ++p) {
+#pragma unroll
+      for (float& x : acc[p]) x = 0.0f;
+    }
+  }
+
+  // Takes in 16 keys, from `key` on.
+  // [doc: attend]
+  __device__ void attend(const Work& work, float scale_log2, const KeyRows<T, dim>& k, KeyRows<T, dim>& v, int key) {
+    // S = Q K^T
+    float s[2][4] = {};
+    scores(s, k);
+    flash_v2::multiply_scores(s, scale_log2);
+    const bool masked = key < work.seen_by_all.first || key + warp_keys > work.seen_by_all.end;
+    if (masked) {
+      flash_v2::mask_scores(s, keys, key);
+      if (work.rows_differ()) take_out_non_finite(v, key);
+    }
+    // row maximum, P = exp2(S - m), rescale
+    flash_v2::softmax_tile(s, states, acc);
+    // O += P V
+    accumulate(s, v);
+  }
+  // [/doc: attend]
+
+ private:
+  __device__ void scores(float (&s)[2][4], const KeyRows<T, dim>& k) const {
+    const int lane = threadIdx.x % 32, row = lane / 16 * 8 + lane % 8;
+#pragma unroll
+    for (int step = 0; step < dim / 16; ++step) {
+      std::uint32_t k_frag[4];  // words 0 and 1 are of the first 8 keys
+      ptx::ldmatrix_x4(k_frag, &k[row][swizzled<dim>(row, 16 * step + lane / 8 % 2 * chunk)]);
+      mma_two<T>(s[0], s[1], q[step], k_frag);
+    }
+  }
+
+  __device__ void accumulate(const float (&s)[2][4], const KeyRows<T, dim>& v) {
+    const int lane = threadIdx.x % 32, row = lane % 16;
+    std::uint32_t p_frag[4];
+    flash_v2::as_operand<T>(p_frag, s, 0);
+#pragma unroll
+    for (int p = 0; p < dim / 8; p += 2) {
+      std::uint32_t v_frag[4];  // words 0 and 1 are of the first 8 columns
+      ptx::ldmatrix_x4_trans(v_frag, &v[row][swizzled<dim>(row, 8 * p + lane / 16 * chunk)]);
+      mma_two<T>(acc[p], acc[p + 1], p_frag, v_frag);
+    }
+  }
+
+  // 0 · NaN is NaN: through P · V an infinity or a NaN of V would reach rows that do not see its key. If there is one, which is
+  // rare, it is added to the rows that see it, and becomes 0 in shared memory.
+  __device__ void take_out_non_finite(KeyRows<T, dim>& v, int key) {
+    uint4* chunks = reinterpret_cast<uint4*>(&v[0][0]);
+    bool found = false;
+    for (int i = threadIdx.x % 32; i < warp_keys * dim / chunk; i += 32) found |= flash_v2::any_non_finite<T>(load(&chunks[i]));
+    if (!__any_sync(all_lanes, found)) return;
+#pragma unroll 1
+    for (int j = 0; j < warp_keys; ++j) {
+#pragma unroll
+      for (int p = 0; p < dim / 8; ++p) {
+#pragma unroll
+        for (int e = 0; e < 2; ++e) {
+          const float x = device::to_float(load(&v[j][swizzled<dim>(j, 8 * p) + threadIdx.x % 4 * 2 + e]));
+          const bool finite = fabsf(x) < INFINITY;
+#pragma unroll
+          for (int r = 0; r < 2; ++r) acc[p][2 * r + e] += !finite && keys[r].has(key + j) ? x : 0.0f;
+        }
+      }
+    }
+    __syncwarp();  // all lanes have read the tile before anyone clears it
+    const auto cleared = [](std::uint32_t word) { return word & ~((flash_v2::non_finite<T>(word) >> 15) * 0xffffu); };
+    for (int i = threadIdx.x % 32; i < warp_keys * dim / chunk; i += 32) {
+      const uint4 old = load(&chunks[i]);
+      store(&chunks[i], make_uint4(cleared(old.x), cleared(old.y), cleared(old.z), cleared(old.w)));
+    }
+    __syncwarp();  // all have cleared their chunks before anyone reads the tile again
+  }
+};
+
+}  // namespace decoding
