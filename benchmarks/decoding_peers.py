@@ -54,7 +54,7 @@ KV_HEADS, GROUP = 8, 4  # a key/value head has so many query heads
 ROTATING, LAUNCHES = 850_000_000, 32  # bytes of all copies of K and V; launches of a graph: at least
 READ_ONLY, BEST = "read only", "best of PyTorch's"
 FA2, CUDNN, FLEX, AS_ROWS = "FlashAttention-2", "cuDNN", "FlexAttention", "as rows"
-TUNED = ("tuned", "tuned_alone")
+TUNED = ("tuned", "tuned_dependent")
 SLOW = ("any_dim", "packed_heads")  # left out where one copy of K and V is as large as all should be
 
 

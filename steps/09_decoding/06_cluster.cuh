@@ -44,12 +44,9 @@ struct ClusterSmem : RingSmem<T, Tile> {
     const int blocks = ptx::cluster_size(), share = item.rows * (Tile::dim / 4) / blocks;
     for (int j = threadIdx.x; j < share; j += Tile::threads) {
       const int i = ptx::cluster_rank() * share + j, row = i / (Tile::dim / 4), column = i % (Tile::dim / 4) * 4;
-      const SoftmaxState state = merged_state(blocks, [&](int block) { return &block_states[block][row]; });
-      float4 sum = {};
-      for (int block = 0; block < blocks; ++block) {
-        add_scaled(sum, device::rescale_factor(load(&block_states[block][row]).m, state.m), load(&parts[block * share + j]));
-      }
-      outputs.store_row(shape, work, item, row, column, state, sum);
+      const Merged all = merged(
+          blocks, [&](int block) { return &block_states[block][row]; }, [&](int block) { return &parts[block * share + j]; });
+      outputs.store_row(shape, work, item, row, column, all.state, all.o);
     }
   }
   // [/doc: cluster_merge]

@@ -1,12 +1,14 @@
 // 09_decoding, dependent: keys and values are requested before the launch before has ended.
 // Predecessor: 06_cluster.cuh
 //
-// Before attention a model computes Q, and appends a key and a value to the cache. Between that launch and this one nothing
-// reads memory for one to two microseconds (step 08, dependent). The old keys and values are there already: a dependent launch
-// requests them, and then waits for the launch before, which may write Q.
+// Between two launches the GPU drains: the last blocks of the first merge, and nothing reads memory, until the blocks of the
+// second have begun and their first keys arrive. A dependent launch (step 08, dependent) requests keys and values, and then
+// waits for the launch before, which may write Q.
 //
-//   before the wait   the first stages of K and V. The launch before must not write these keys: a cache to which it appends is
-//                     longer than a stage's keys, and the new key is the last one. Who cannot promise that uses `tuned_alone`
+//   before the wait   the first stages of K and V. No launch that has not ended may write any of them: these kernels let the
+//   next
+//                     launch begin at once, so that it may be the launch before, or one before that. A launch that appends to
+//                     the cache writes them. Who cannot promise that none does uses `tuned`
 //   after it          Q, everything else, and O
 //
 // In a launch that is not dependent both instructions do nothing.

@@ -35,6 +35,27 @@ struct QueryParts {
   SoftmaxState* states;  // [queries · splits]
 };
 
+// As `merged`, of one column.
+struct Column {
+  SoftmaxState state;
+  float o;
+};
+template <class StateAt, class OAt>
+__device__ Column merged_column(int count, const StateAt& state_at, const OAt& o_at) {
+  float m = -INFINITY;
+#pragma unroll 1
+  for (int i = 0; i < count; ++i) m = fmaxf(m, load(&state_at(i)->m));
+  Column sum = {{m, 0.0f}, 0.0f};
+#pragma unroll 1
+  for (int i = 0; i < count; ++i) {
+    const SoftmaxState part = load(state_at(i));
+    const float factor = device::rescale_factor(part.m, m);
+    sum.state.l += factor * part.l;
+    sum.o += factor * load(o_at(i));
+  }
+  return sum;
+}
+
 // A query of a head, counted over all batch entries, and where it lies.
 struct OneQuery {
   int batch, head, i;
@@ -110,13 +131,12 @@ __global__ void __launch_bounds__(any_dim_threads) any_dim(AttentionShape shape,
   for (int d = 0; d < lane_dims; ++d) smem.o[warp][lane + 32 * d] = acc[d];
   if (lane == 0) store(&smem.states[warp], state);
   __syncthreads();  // all warps have handed over what they have
-  const SoftmaxState all = merged_state(any_dim_warps, [&](int w) { return &smem.states[w]; });
   for (int column = threadIdx.x; column < shape.dim; column += any_dim_threads) {
-    float sum = 0.0f;
-    for (int w = 0; w < any_dim_warps; ++w) sum += device::rescale_factor(load(&smem.states[w]).m, all.m) * smem.o[w][column];
-    parts.o[std::int64_t{blockIdx.x} * shape.dim + column] = sum;
+    const Column all = merged_column(
+        any_dim_warps, [&](int w) { return &smem.states[w]; }, [&](int w) { return &smem.o[w][column]; });
+    parts.o[std::int64_t{blockIdx.x} * shape.dim + column] = all.o;
+    store_if(column == 0, &parts.states[blockIdx.x], all.state);
   }
-  if (threadIdx.x == 0) store(&parts.states[blockIdx.x], all);
 }
 
 // Merges the parts of a query, in the order of the keys. Grid: over batch · heads · seq_q. Blocks of any_dim_threads.
@@ -126,15 +146,13 @@ __global__ void __launch_bounds__(any_dim_threads) combine_any_dim(AttentionShap
                                                                    float* lse) {  // [batch, heads, seq_q]
   const auto [batch, head, i] = one_query(shape, blockIdx.x);
   const std::int64_t first = std::int64_t{blockIdx.x} * parts.splits;
-  const SoftmaxState all = merged_state(parts.splits, [&](int part) { return &parts.states[first + part]; });
   for (int column = threadIdx.x; column < shape.dim; column += any_dim_threads) {
-    float sum = 0.0f;
-    for (int part = 0; part < parts.splits; ++part) {
-      sum += device::rescale_factor(load(&parts.states[first + part]).m, all.m) * parts.o[(first + part) * shape.dim + column];
-    }
-    store(&o.row(batch, head, i)[column], device::from_float<T>(sum * device::inverse_sum(all.l)));
+    const Column all = merged_column(
+        parts.splits, [&](int part) { return &parts.states[first + part]; },
+        [&](int part) { return &parts.o[(first + part) * shape.dim + column]; });
+    store(&o.row(batch, head, i)[column], device::from_float<T>(all.o * device::inverse_sum(all.state.l)));
+    store_if(column == 0, &lse[blockIdx.x], device::log_sum_exp(all.state));
   }
-  if (threadIdx.x == 0) lse[blockIdx.x] = device::log_sum_exp(all);
 }
 
 }  // namespace decoding

@@ -30,11 +30,11 @@ Rung whole_rows();  // stream.cu
 Rung stream_k();
 Rung any_dim();  // any_dim.cu
 // Those whose instructions need compute capability 9.0.
-Rung cluster();       // cluster.sm_90.cu
-Rung dependent();     // dependent.sm_90.cu: `cluster`, dependent
-Rung chosen();        // by choice.h
-Rung chosen_alone();  // the same, and the launch is not dependent
-Rung chosen_99k();    // `tuned` in blocks with less shared memory
+Rung cluster();           // cluster.sm_90.cu
+Rung dependent();         // dependent.sm_90.cu: `cluster`, dependent
+Rung chosen();            // by choice.h
+Rung chosen_dependent();  // the same, and begins before the launch before has ended
+Rung chosen_99k();        // `tuned` in blocks with less shared memory
 
 // Of the rungs before `tuned`: two blocks fit on an SM, and one on devices with 99 KB.
 template <int dim>

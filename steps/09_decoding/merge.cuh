@@ -19,18 +19,6 @@ __device__ float* part_of_o(KeysAndValues<T, dim>& read) {
 // The place of a column in a row of such a part: four rows begin in different banks. `column` is even.
 __device__ inline int spread(int row, int column) { return column ^ row % 4 * 8; }
 
-// The merged state of `count` parts; at(i) is where part i's is.
-template <class At>
-__device__ SoftmaxState merged_state(int count, const At& at) {
-  float m = -INFINITY, l = 0.0f;
-  for (int i = 0; i < count; ++i) m = fmaxf(m, load(at(i)).m);
-  for (int i = 0; i < count; ++i) {
-    const SoftmaxState part = load(at(i));
-    l += device::rescale_factor(part.m, m) * part.l;
-  }
-  return {m, l};
-}
-
 __device__ inline void add_scaled(float4& sum, float factor, const float4& part) {
   sum.x += factor * part.x;
   sum.y += factor * part.y;
@@ -38,9 +26,36 @@ __device__ inline void add_scaled(float4& sum, float factor, const float4& part)
   sum.w += factor * part.w;
 }
 
+// A row's state, and four columns of its O, not yet divided.
+struct Merged {
+  SoftmaxState state;
+  float4 o;
+};
+
+// The merge of `count` parts, in their order: state_at(i) and o_at(i) are where part i lies.
+// [doc: merged]
+template <class StateAt, class OAt>
+__device__ Merged merged(int count, const StateAt& state_at, const OAt& o_at) {
+  float m = -INFINITY;
+#pragma unroll 4
+  for (int i = 0; i < count; ++i) m = fmaxf(m, load(&state_at(i)->m));
+  Merged sum = {{m, 0.0f}, {}};
+#pragma unroll 4
+  for (int i = 0; i < count; ++i) {
+    const SoftmaxState part = load(state_at(i));
+    const float factor = device::rescale_factor(part.m, m);
+    sum.state.l += factor * part.l;
+    add_scaled(sum.o, factor, load(o_at(i)));
+  }
+  return sum;
+}
+// [/doc: merged]
+
+// [doc: merge_warps]
+
 // Merges what the warps have. place(w) is where warp w hands over O. Calls emit(row, column, state, o) for every row of the
 // item and every fourth column, with the row's state and four columns of O, not yet divided. All threads of the block call;
-// when the call returns, nobody reads the places any more. [doc: merge_warps]
+// when the call returns, nobody reads the places any more.
 template <class Tile, class T, class Place, class Emit>
 __device__ void merge_warps(SoftmaxState (&states)[Tile::warps][item_rows], const WarpRows<T, Tile::dim>& rows, int count,
                             const Place& place, const Emit& emit) {
@@ -63,13 +78,20 @@ __device__ void merge_warps(SoftmaxState (&states)[Tile::warps][item_rows], cons
   __syncthreads();  // all warps have handed over their parts
   for (int i = threadIdx.x; i < count * dim / 4; i += Tile::threads) {
     const int row = i / (dim / 4), column = i % (dim / 4) * 4;
-    const SoftmaxState state = merged_state(Tile::warps, [&](int w) { return &states[w][row]; });
+    SoftmaxState parts[Tile::warps];
+    SoftmaxState state;
+#pragma unroll
+    for (int w = 0; w < Tile::warps; ++w) {
+      parts[w] = load(&states[w][row]);
+      state.m = fmaxf(state.m, parts[w].m);
+    }
     float4 o = {};
 #pragma unroll
     for (int w = 0; w < Tile::warps; ++w) {
+      const float factor = device::rescale_factor(parts[w].m, state.m);
       const float* part = part_of_o<T, dim>(place(w));
-      add_scaled(o, device::rescale_factor(load(&states[w][row]).m, state.m),
-                 load(reinterpret_cast<const float4*>(&part[row * dim + spread(row, column)])));
+      state.l += factor * parts[w].l;
+      add_scaled(o, factor, load(reinterpret_cast<const float4*>(&part[row * dim + spread(row, column)])));
     }
     emit(row, column, state, o);
   }
@@ -91,9 +113,8 @@ struct Outputs {
     const float inverse = device::inverse_sum(state.l);
     store(reinterpret_cast<uint2*>(&o.row(item.batch, query.head, query.i)[column]),
           make_uint2(device::packed<T>(sum.x * inverse, sum.y * inverse), device::packed<T>(sum.z * inverse, sum.w * inverse)));
-    if (column == 0) {
-      lse[(std::int64_t{item.batch} * shape.heads + query.head) * shape.seq_q + query.i] = device::log_sum_exp(state);
-    }
+    float* to = &lse[(std::int64_t{item.batch} * shape.heads + query.head) * shape.seq_q + query.i];
+    store_if(column == 0, to, device::log_sum_exp(state));
   }
 };
 
@@ -108,25 +129,25 @@ struct Parts {
   __device__ void put(int place, int row, int column, const SoftmaxState& state, const float4& part) const {
     const std::int64_t n = std::int64_t{place} * item_rows + row;
     store(&o[(n * dim + column) / 4], part);
-    if (column == 0) store(&states[n], state);
+    store_if(column == 0, &states[n], state);
   }
 
+  //
+
+  // [doc: merge_parts]
+
   // Merges `count` parts in the order of their keys, whoever came first: the result is the same in every run. place_of(i) is
-  // the place of part i. The threads of a block share the work. [doc: merge_parts]
+  // the place of part i. The threads of a block share the work.
   template <class T, class PlaceOf>
   __device__ void merge(int count, const PlaceOf& place_of, const AttentionShape& shape, const Work& work, const Item& item,
                         const Outputs<T>& outputs) const {
     for (int i = threadIdx.x; i < item.rows * dim / 4; i += blockDim.x) {
       const int row = i / (dim / 4), column = i % (dim / 4) * 4;
       const auto row_of = [&](int part) { return std::int64_t{place_of(part)} * item_rows + row; };
-      const SoftmaxState state = merged_state(count, [&](int part) { return &states[row_of(part)]; });
-      float4 sum = {};
-#pragma unroll 4
-      for (int part = 0; part < count; ++part) {
-        const float factor = device::rescale_factor(load(&states[row_of(part)]).m, state.m);
-        add_scaled(sum, factor, load(&o[(row_of(part) * dim + column) / 4]));
-      }
-      outputs.store_row(shape, work, item, row, column, state, sum);
+      const Merged all = merged(
+          count, [&](int part) { return &states[row_of(part)]; },
+          [&](int part) { return &o[(row_of(part) * dim + column) / 4]; });
+      outputs.store_row(shape, work, item, row, column, all.state, all.o);
     }
   }
   // [/doc: merge_parts]

@@ -14,6 +14,7 @@ using device::load;
 using device::load_if;
 using device::SoftmaxState;
 using device::store;
+using device::store_if;
 using flash_v2::all_lanes;
 using flash_v2::chunk;
 using flash_v2::RowKeys;

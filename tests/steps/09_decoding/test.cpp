@@ -32,7 +32,7 @@ Attention shape(int batch, int heads, int kv_heads, int seq_q, int seq_k, int di
 
 // Each way to share and to merge has one of these; the others share theirs with one of them.
 bool is_first_of_its_kind(const run::AttentionVariant& variant) {
-  constexpr std::array kinds = {"any_dim", "packed_heads", "last_block", "stream_k", "tuned"};
+  constexpr std::array kinds = {"any_dim", "packed_heads", "last_block", "stream_k", "tuned_dependent"};
   return std::ranges::find(kinds, variant.name) != kinds.end();
 }
 
@@ -87,7 +87,7 @@ TEST_CASE("the default takes every length of a prompt, and its other head dims; 
                                                {shape(1, 4, 1, 2, 150, 256, true)},
                                                {shape(1, 4, 1, 1, 300, 256, false, 0, Dtype::bf16)},
                                                {shape(1, 6, 3, 3, 90, 32, true, 40, Dtype::bf16)}};
-  for (const char* name : {"whole_rows", "stream_k", "tuned", "tuned_alone", "tuned_99k"}) {
+  for (const char* name : {"whole_rows", "stream_k", "tuned", "tuned_dependent", "tuned_99k"}) {
     CHECK(suite::passes(run::variant_named(step(), name), other_dims) == 4);
   }
   std::vector<suite::Case> odd;
@@ -189,7 +189,7 @@ TEST_CASE("the choice: whole rows where items fill the SMs, clusters where they 
 
 TEST_CASE("more items than fit on the device at once are all computed, whole and cut") {
   const std::vector<suite::Case> cases = {{shape(23, 6, 6, 1, 20, 64)}, {shape(5, 60, 30, 1, 65, 64)}};  // 138 and 150 items
-  for (const char* name : {"whole_rows", "stream_k", "split_kv", "tuned", "tuned_alone"}) {
+  for (const char* name : {"whole_rows", "stream_k", "split_kv", "tuned", "tuned_dependent"}) {
     INFO(name);
     CHECK(suite::passes(run::variant_named(step(), name), cases) == 2);
   }
@@ -215,7 +215,7 @@ TEST_CASE("a chain of dependent launches gives the bits that it gives when the h
       runtime::synchronize();
       return arrays.download().front().tensor.values;
     };
-    for (const char* name : {"dependent", "tuned", "stream_k"}) {
+    for (const char* name : {"dependent", "tuned_dependent", "stream_k"}) {
       INFO(name << ", " << problem::to_string(a));
       const run::AttentionVariant& variant = run::variant_named(step(), name);
       CHECK(chain(variant, false) == chain(variant, true));

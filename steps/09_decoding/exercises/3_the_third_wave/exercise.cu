@@ -1,4 +1,6 @@
 // Exercise 3 of step 09: `split_kv` with as many splits as you say. Run it, read what it says, mend task.cuh.
+#include <climits>
+
 #include "../exercise.h"
 #include EXERCISE_KERNEL
 
