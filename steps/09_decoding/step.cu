@@ -70,8 +70,14 @@ AttentionVariant variant(std::string name, std::string idea, const AttentionSupp
 // Where a GPU counts otherwise than the simulator.
 std::vector<run::Estimate> estimates(const Attention&) {
   const std::string window = "a block's stores to its own part of the cluster's shared memory count there, and not here";
+  const std::string kept = "nvcc reads m and l of a block's state together or apart, and keeps some of them in registers";
+  const std::string apart = "nvcc reads m and l of a part's state apart";
   return {{"cluster", runtime::Space::shared, runtime::Op::store, window},
-          {"dependent_cluster", runtime::Space::shared, runtime::Op::store, window}};
+          {"cluster", runtime::Space::shared, runtime::Op::load, kept},
+          {"dependent_cluster", runtime::Space::shared, runtime::Op::store, window},
+          {"dependent_cluster", runtime::Space::shared, runtime::Op::load, kept},
+          {"fix_seams", runtime::Space::global, runtime::Op::load, apart},
+          {"dependent_seams", runtime::Space::global, runtime::Op::load, apart}};
 }
 
 const std::vector<AttentionVariant> variants = {
