@@ -1,5 +1,4 @@
 // 09_decoding, packed_heads: the query heads that share keys are rows of one mma.
-// Predecessor: none
 //
 // Step 05's kernel gives each query head a tile of 128 queries, of which one is there. With 4 heads on a key/value head, four
 // blocks read the same keys, and each multiplies 127 rows of nothing. Here the rows of an mma are the query heads of a group,

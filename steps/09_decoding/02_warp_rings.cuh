@@ -18,17 +18,10 @@
 
 namespace decoding {
 
-template <class T, class Tile>
-struct RingSmem {
-  alignas(16) KeysAndValues<T, Tile::dim> ring[Tile::warps][Tile::stages];
-  SoftmaxState states[Tile::warps][item_rows];
-};
-
 // A warp's ring of keys. All lanes of the warp make each call.
 template <class T, class Tile>
 struct KeyRing {
-  static constexpr int dim = Tile::dim, chunks = dim / chunk;  // of a row
-  static constexpr int lane_rows = 32 / chunks;                // that the warp copies at a time
+  static constexpr int dim = Tile::dim;
   const Work& work;
   const Heads<const T>&k, &v;
   RingSmem<T, Tile>& smem;
@@ -44,18 +37,7 @@ struct KeyRing {
   // Starts to copy this warp's keys of a tile into the next stage; keys that no query sees become zeros. Without a tile the
   // group of copies is empty, so that the count of groups stays.
   __device__ void request(const Item& item, int tile, bool there) {
-    if (there) {
-      const int row = threadIdx.x % 32 / chunks, column = threadIdx.x % chunks * chunk, key = first_key(tile) + row;
-      const T* k_head = k.row(item.batch, item.kv_head, 0) + column;
-      const T* v_head = v.row(item.batch, item.kv_head, 0) + column;
-#pragma unroll
-      for (int i = 0; i < warp_keys; i += lane_rows) {
-        const bool inside = work.seen.has(key + i);
-        const int from = inside ? key + i : 0, to = swizzled<dim>(row + i, column);
-        ptx::cp_async_16(&ring[filled][0][row + i][to], k_head + from * k.row_stride, inside ? 16 : 0);
-        ptx::cp_async_16(&ring[filled][1][row + i][to], v_head + from * v.row_stride, inside ? 16 : 0);
-      }
-    }
+    if (there) copy_keys<T, dim>(ring[filled], k, v, item, work.seen, first_key(tile));
     ptx::cp_async_commit_group();
     filled = next(filled);
   }

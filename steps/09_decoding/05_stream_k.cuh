@@ -22,26 +22,6 @@
 
 namespace decoding {
 
-// A tile of all items, and how many a block still has.
-struct Position {
-  int number;  // of the item
-  int tile;    // of the item's
-  std::int64_t left;
-  Item item;
-
-  __device__ Position(const Work& work, const AttentionShape& shape, std::int64_t tile_of_all, std::int64_t end)
-      : number(static_cast<int>(tile_of_all / work.tiles)),
-        tile(static_cast<int>(tile_of_all - std::int64_t{number} * work.tiles)),
-        left(end - tile_of_all),
-        item(item_of(work, shape, number)) {}
-
-  __device__ void next(const Work& work, const AttentionShape& shape) {
-    if (--left == 0 || ++tile < work.tiles) return;
-    tile = 0;
-    item = item_of(work, shape, ++number);
-  }
-};
-
 // A block's walk over its tiles. `before_q` is called when the first keys are under way, and nothing else has been read.
 // [doc: stream_k]
 template <class T, class Tile, class BeforeQ>

@@ -1,5 +1,5 @@
 // 09_decoding, any_dim: CUDA cores, for rows of any length, in any type, at any address.
-// Predecessor: none
+// Predecessor: 03_split_kv.cuh (option: rows of any length, without tensor cores)
 //
 // With one query a head, S = Q Kᵀ is a product of a matrix and a vector: each element of K is needed once. What tensor cores
 // give is not needed, and 16 rows of an mma are 15 too many. This kernel says how far plain loads go.

@@ -99,6 +99,26 @@ struct Stream {
   }
 };
 
+// A tile of all items, and how many a block still has.
+struct Position {
+  int number;  // of the item
+  int tile;    // of the item's
+  std::int64_t left;
+  Item item;
+
+  __device__ Position(const Work& work, const AttentionShape& shape, std::int64_t tile_of_all, std::int64_t end)
+      : number(static_cast<int>(tile_of_all / work.tiles)),
+        tile(static_cast<int>(tile_of_all - std::int64_t{number} * work.tiles)),
+        left(end - tile_of_all),
+        item(item_of(work, shape, number)) {}
+
+  __device__ void next(const Work& work, const AttentionShape& shape) {
+    if (--left == 0 || ++tile < work.tiles) return;
+    tile = 0;
+    item = item_of(work, shape, ++number);
+  }
+};
+
 // The keys of a block's tile, its warps, and the stages of their copies.
 template <int dim_, int warps_, int stages_>
 struct Tile {

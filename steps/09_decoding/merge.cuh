@@ -11,11 +11,16 @@ namespace decoding {
 // Where a warp hands over its part: O in fp32 takes as much memory as 16 keys and values, so it goes where the warp has just
 // read some, and where no copy is under way.
 template <class T, int dim>
-using KeysAndValues = KeyRows<T, dim>[2];
-template <class T, int dim>
 __device__ float* part_of_o(KeysAndValues<T, dim>& read) {
   return reinterpret_cast<float*>(&read);
 }
+// What warps with a ring of such stages each have.
+template <class T, class Tile>
+struct RingSmem {
+  alignas(16) KeysAndValues<T, Tile::dim> ring[Tile::warps][Tile::stages];
+  SoftmaxState states[Tile::warps][item_rows];
+};
+
 // The place of a column in a row of such a part: four rows begin in different banks. `column` is even.
 __device__ inline int spread(int row, int column) { return column ^ row % 4 * 8; }
 

@@ -24,6 +24,27 @@ using flash_v2::swizzled;
 template <class T, int dim>
 using KeyRows = T[warp_keys][dim];
 
+template <class T, int dim>
+using KeysAndValues = KeyRows<T, dim>[2];
+
+// A warp starts to copy 16 keys and their values, from `first` on; what no query sees becomes zeros. A lane copies 16 bytes of
+// every (256 / dim)th row.
+template <class T, int dim>
+__device__ void copy_keys(KeysAndValues<T, dim>& to, const Heads<const T>& k, const Heads<const T>& v, const Item& item,
+                          const Keys& seen, int first) {
+  constexpr int chunks = dim / chunk, lane_rows = 32 / chunks;  // of a row; and that the warp copies at a time
+  const int row = threadIdx.x % 32 / chunks, column = threadIdx.x % chunks * chunk;
+  const T* k_head = k.row(item.batch, item.kv_head, 0) + column;
+  const T* v_head = v.row(item.batch, item.kv_head, 0) + column;
+#pragma unroll
+  for (int i = 0; i < warp_keys; i += lane_rows) {
+    const int key = first + row + i, place = swizzled<dim>(row + i, column);
+    const bool inside = seen.has(key);
+    ptx::cp_async_16(&to[0][row + i][place], k_head + (inside ? key : 0) * k.row_stride, inside ? 16 : 0);
+    ptx::cp_async_16(&to[1][row + i][place], v_head + (inside ? key : 0) * v.row_stride, inside ? 16 : 0);
+  }
+}
+
 template <class T>
 __device__ void mma_two(float (&first)[4], float (&second)[4], const std::uint32_t (&a)[4], const std::uint32_t (&b)[4]) {
   const std::uint32_t b_first[2] = {b[0], b[1]}, b_second[2] = {b[2], b[3]};
