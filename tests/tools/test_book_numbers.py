@@ -366,30 +366,87 @@ LOADED, STORED = (f"l1tex__t_sectors_pipe_lsu_mem_global_op_{way}.sum" for way i
 OF_SM = lambda machine: machine["read_bytes_per_second"]["l2"] / machine["multiprocessors"]
 
 
+BEST_09 = "best of PyTorch's"
+VARIANTS_09 = ("any_dim", "packed_heads", "warp_rings", "split_kv", "last_block", "whole_rows", "stream_k", "cluster", "tuned", "tuned_99k")  # whose launches wait
+
+
+def cell_of(problem):
+    return problem["batch"], problem["keys"], problem["tokens"], problem["dim"]
+
+
+def decoding(cell):
+    """{contender: µs} of step 09 beside PyTorch's kernels; a cell is named as the pages do, "16 × 4,096"."""
+    batch, keys = cell.replace(",", "").split(" × ")
+    report = read_json(ROOT, "results/h200/decoding_peers.json")["cells"][f"batch {batch}, {keys} keys"]
+    return {one["name"]: 1e3 * one["burst_ms"]["median"] for one in report["contenders"]}
+
+
+def less(cell, variant, other):
+    return decoding(cell)[other] - decoding(cell)[variant]
+
+
+def gains(variant, other):
+    """µs that a variant takes less than another one, for each cell."""
+    cells = read_json(ROOT, "results/h200/decoding_peers.json")["cells"].values()
+    times = [{one["name"]: 1e3 * one["burst_ms"]["median"] for one in cell["contenders"]} for cell in cells]
+    return [us[other] - us[variant] for us in times]
+
+
+def measured_09():
+    short, medium, long, many, longest, most = map(decoding, ("1 × 4,096", "16 × 4,096", "1 × 32,768", "64 × 1,000", "16 × 32,768", "4 × 131,072"))
+    part_less = lambda us, variant, other: f"{100 - 100 * us[variant] / us[other]:.{0 if us[variant] / us[other] < 0.95 else 1}f} %"
+    yield f"{part_less(medium, 'warp_rings', 'packed_heads')} less at 16 × 4,096: {medium['warp_rings']:.1f} µs instead of {medium['packed_heads']:.1f}. At 64 × 1,000 it is {part_less(many, 'warp_rings', 'packed_heads')}"
+    bound = 4 * 8 * 32768 * 128 / (8 * OF_SM(H200)) * 1e6
+    yield f"{long['warp_rings']:.0f} µs, {long['warp_rings'] / bound:.1f} times this bound. A kernel that only reads takes {long['read only']:.1f} µs"
+    more = lambda us: us["split_kv"] - us["read only"]
+    yield f"{more(long):.1f} µs more: {long['split_kv']:.1f} µs instead of {long['read only']:.1f}. At 1 × 4,096 these are {more(short):.1f} µs more"
+    yield f"{many['stream_k']:.1f} µs instead of {many['whole_rows']:.1f} at 64 × 1,000. But at 16 × 4,096 `stream_k` takes {medium['stream_k']:.1f} µs, and `whole_rows` {medium['whole_rows']:.1f}"
+    yield f"takes whole rows at 16 × 4,096 and needs {medium['tuned']:.1f} µs"
+    cells = read_json(ROOT, "results/h200/decoding_peers.json")["cells"].values()
+    waiting = [{one["name"]: one["burst_ms"]["median"] for one in cell["contenders"] if one["name"] in VARIANTS_09} for cell in cells]
+    yield f"In {sum(min(us, key=us.get) == 'tuned' for us in waiting)} of {len(waiting)} cells `tuned` is the fastest"
+    yield f"`whole_rows` is {part_less(many, 'whole_rows', 'tuned')} faster at 64 × 1,000"
+    assert min(longest, key=lambda name: longest[name] if name in VARIANTS_09 else math.inf) == "last_block"
+    yield f"`last_block` is faster in the two cells with 2.1 GB, by {part_less(most, 'last_block', 'tuned')} at 4 × 131,072"
+    best = speeds_beside("decoding_peers", "tuned", BEST_09)
+    yield f"{min(best):.3f} to {max(best):.3f} of this speed: `tuned` is behind in {sum(speed < 1 for speed in best)} of {len(best)} cells"
+    behind = lambda batch, keys: f"{100 - 100 * speeds_beside('decoding_peers', 'tuned', BEST_09, lambda problem: cell_of(problem) == (batch, keys, 1, 128))[0]:.1f} %"
+    yield f"At 16 × 4,096 it is {behind(16, 4096)} behind. At 16 × 32,768 it is {behind(16, 32768)} behind, and at 4 × 131,072 it is {behind(4, 131072)}"
+    ahead = speeds_beside("decoding_peers", "tuned_dependent", BEST_09)
+    yield f"`tuned_dependent` is ahead of it in {sum(speed > 1 for speed in ahead)} of {len(ahead)} cells, and {100 - 100 * min(ahead):.1f} % behind at 16 × 32,768"
+    early = gains("tuned_dependent", "tuned")
+    yield f"It takes {min(early):.1f} to {max(early):.1f} µs less than `tuned`"
+    for cell in cells:
+        peers = {one["name"]: one["burst_ms"]["median"] for one in cell["contenders"] if one["name"].partition(",")[0] in ("FlashAttention-2", "cuDNN", "FlexAttention")}
+        assert min(peers, key=peers.get).startswith("cuDNN")
+
+
 def page_09():
     rate, group, dim, kv_heads = CEILINGS["read_bytes_per_second"], 4, 128, 8
     yield f"An H200 reads {rate / 1e12:.2f} TB/s."
     size = lambda batch, keys: 4 * batch * kv_heads * keys * dim
     for batch, keys in ((16, 4096), (64, 1000), (1, 32768), (1, 4096)):
         yield f"| {batch} × {keys:,} | {size(batch, keys) / 1e6:.3g} MB | {size(batch, keys) / rate * 1e6:.1f} µs |"
-    yield f"gets at most its share of what L2 delivers, {OF_SM(H200) / 1e9:.0f} GB/s. So 8 SMs need at least {size(1, 32768) / (8 * OF_SM(H200)) * 1e6:.0f} µs"
-    yield f"{math.ceil(rate / OF_SM(H200))} SMs are enough on an H200"
+    yield f"gets at most its share of what L2 delivers, {OF_SM(H200) / 1e9:.0f} GB/s"
+    yield f"At least {size(1, 32768) / (8 * OF_SM(H200)) * 1e6:.0f} µs at 1 × 32,768"
     (alone,) = counts_of_decoding("tuned", "05_flash_v2")
-    (packed,), (rings,), (split, combine), (cluster,) = map(counts_of_decoding, ("packed_heads", "warp_rings", "split_kv", "cluster"))
+    (packed,), (rings,), (split, _) = map(counts_of_decoding, ("packed_heads", "warp_rings", "split_kv"))
     mma, barriers = "sm__inst_executed_pipe_tensor_op_hmma.sum", "sass__inst_executed_per_opcode.BAR"
     yield f"{packed[LOADED]:,} sectors instead of {alone[LOADED]:,}, and {packed[mma]:,} `mma` instead of {alone[mma]:,}"
     yield f"The keys and values are {4 * 2 * 1024 * dim // 32:,} of these sectors"
     yield f"{rings[barriers]} `BAR` instead of {packed[barriers]}"
     yield f"{split[STORED]:,} sectors are stored"
-    yield f"{cluster[STORED]} sectors are stored instead of the {split[STORED] + combine[STORED]:,} of `split_kv` and `combine`"
     assert alone[mma] == group * 128 // 16 * packed[mma]
+    yield from measured_09()
 
 
 def page_09b():
-    (_, last), (split, combine), (any_dim, _) = map(counts_of_decoding, ("last_block", "split_kv", "any_dim"))
+    (_, last), (split, combine), (any_dim, _), (cluster,) = map(counts_of_decoding, ("last_block", "split_kv", "any_dim", "cluster"))
     yield f"{last[LOADED]:,} sectors are loaded"
     yield f"the {split[LOADED]:,} of `split_kv` and the {combine[LOADED]:,} of `combine`"
     assert last[LOADED] == split[LOADED] + combine[LOADED]
+    yield f"{cluster[STORED]} sectors are stored instead of the {split[STORED] + combine[STORED]:,} of `split_kv` and `combine`"
+    yield f"{math.ceil(CEILINGS['read_bytes_per_second'] / OF_SM(H200))} SMs are enough on an H200"
     yield f"the kernel asks for {any_dim[LOADED]:,} sectors: {4 * 4 * 2 * 1024 * 128 // 32:,} of K and V"
     yield f"132 SMs ask for {SMS * CLOCK * 64 / 1e12:.1f} TB/s at most, where 4 heads at the memory's rate need {4 * CEILINGS['read_bytes_per_second'] / 1e12:.1f} TB/s"
     yield f"have {100 * 2 * 33 * 4 / 32768:.1f} % more bytes"
@@ -402,11 +459,27 @@ def page_09b():
         within = [bound for bound in bounds if bound % 32]
         cut = {bound // 32 for bound in within}
         yield f"| {items} | {len(cut)} | {len(cut) + len(within)} |"
+    short, medium, long, longest = map(decoding, ("1 × 4,096", "16 × 4,096", "1 × 32,768", "16 × 32,768"))
+    yield f"{less('1 × 4,096', 'last_block', 'split_kv'):.1f} µs less at 1 × 4,096 on an H200, and {100 - 100 * longest['last_block'] / longest['split_kv']:.1f} % less at 16 × 32,768. But at 1 × 32,768 it is {less('1 × 32,768', 'last_block', 'split_kv'):.1f} µs less"
+    yield f"At 64 × 1,000 `last_block` needs {less('64 × 1,000', 'split_kv', 'last_block'):.1f} µs more"
+    yield f"`any_dim` takes {medium['any_dim']:.0f} µs at 16 × 4,096, where `packed_heads` takes {medium['packed_heads']:.1f} µs. So its loads ask for {4 * 4 * 8 * 16 * 4096 * 128 / medium['any_dim'] / 1e6:.1f} TB/s"
+    yield f"{less('1 × 4,096', 'cluster', 'split_kv'):.1f} µs less at 1 × 4,096: {short['cluster']:.1f} µs instead of {short['split_kv']:.1f}. But at 1 × 32,768 it takes {less('1 × 32,768', 'split_kv', 'cluster'):.1f} µs more"
+    yield f"takes {long['tuned']:.1f} µs instead of {long['cluster']:.1f}"
+    gained = sorted(gains("dependent", "cluster"))
+    yield f"{gained[1]:.1f} to {gained[-1]:.1f} µs less in {sum(gain > 0 for gain in gained)} of {len(gained)} cells. At 1 × 32,768 `dependent` takes {-less('1 × 32,768', 'dependent', 'cluster'):.1f} µs more"
+    yield f"faster than the reader in {('no', 'one', 'two', 'three')[sum(gain > 0 for gain in gains('tuned_dependent', 'read only'))]} cells"
+    repeated = measured("09", "1 × 32k keys")
+    again = {name: 1e3 * result["times_ms"]["median"] for name, result in repeated.items()}
+    yield f"{again['tuned_dependent']:.1f} µs instead of {again['tuned']:.1f}. We do not know why"
+    rate = lambda us: f"{4 * 8 * 32768 * 128 / us / 1e6:.1f} TB/s"
+    yield f"`cluster` reads {rate(long['cluster'])} with small blocks, and `tuned` reads {rate(long['tuned'])} with large ones. A kernel that only reads with all SMs reaches {rate(long['read only'])}"
 
 
 def page_ladder():
     cell = few_tokens()["4096 × 4096"][1]
     yield f"it takes {cell['tuned']:.1f} µs for one token at 4096 × 4096, where cuBLAS takes {cell['cuBLAS']:.1f} µs"
+    short = decoding("1 × 4,096")
+    yield f"it takes {short['tuned']:.1f} µs for one sequence with 4,096 keys, where cuDNN takes {short['cuDNN']:.1f} µs"
 
 
 DERIVED = {

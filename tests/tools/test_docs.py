@@ -465,6 +465,54 @@ def test_the_committed_claims_of_step_08_follow_from_the_times_beside_them():
     assert [len(claim["cells"]) for claim in report["claims"]] == [1, 7]
 
 
+def test_decoding_stands_beside_the_faster_ways_of_others_and_wrong_results_in_no_table(repository):
+    for name in ("decoding_peers", "decoding_claims"):
+        assert tables.make(repository, name, []) == ""
+    path = repository / "results" / "h200" / "decoding_peers.json"
+    path.parent.mkdir(parents=True)
+
+    def entry(name, us, verdict="ok"):
+        return {"name": name, "verdict": verdict, "burst_ms": {"median": us / 1000}, "of": {"best of PyTorch's": {"median": 10 / us}}}
+
+    contenders = [
+        entry("read only", 6, ""),
+        entry("FlashAttention-2", 18.55),
+        entry("FlashAttention-2, as rows", 19),
+        entry("cuDNN", 52),
+        entry("cuDNN, as rows", 10),
+        entry("tuned", 8),
+        entry("tuned_dependent", 12.5),
+        entry("packed_heads", 92),
+        entry("cluster", 12),
+    ]
+    cells = {"batch 1, 4096 keys": {"contenders": contenders}}
+    report = {"variants": ["tuned", "tuned_dependent", "packed_heads", "cluster"], "cells": cells}
+    path.write_text(json.dumps(report | {"claims": claims("09_decoding", "decoding_peers", cells)}))
+    assert tables.make(repository, "decoding_peers", []).splitlines()[0:-2:2] == [
+        "| µs a launch | read only | FA2 | cuDNN | `cluster` | `tuned` | `tuned_dependent` | speed of `tuned` over the best of PyTorch's | speed of `tuned_dependent` over the best of PyTorch's |",
+        "| batch 1, 4096 keys | 6.0 | 18.6 | 10.0 | 12.0 | 8.0 | 12.5 | 1.250 | 0.800 |",
+    ]
+    assert [line.split(" | ")[-3:] for line in tables.make(repository, "decoding_claims", []).splitlines()[2:-2]] == [
+        ["1.603–1.603", "1", "missed |"],  # 7.8 µs were aimed at
+        ["0.833–0.833", "1", "holds |"],
+        ["1.250–1.250", "1", "holds |"],
+    ]
+    contenders[5]["verdict"] = "WRONG"
+    path.write_text(json.dumps(report | {"claims": []}))
+    for name in ("decoding_peers", "decoding_claims"):
+        with pytest.raises(tables.TableError, match="the result of tuned is wrong at batch 1, 4096 keys"):
+            tables.make(repository, name, [])
+
+
+def test_the_committed_claims_of_step_09_follow_from_the_times_beside_them():
+    report = json.loads((ROOT / "results" / "h200" / "decoding_peers.json").read_text())
+    for claim, fresh in zip(report["claims"], claims("09_decoding", "decoding_peers", report["cells"]), strict=True):
+        assert fresh.pop("cells") == pytest.approx(claim["cells"], rel=1e-5)  # the file has six digits
+        assert [fresh.pop(end) for end in ("least", "most")] == pytest.approx([claim["least"], claim["most"]], rel=1e-5)
+        assert fresh.items() <= claim.items()
+    assert [len(claim["cells"]) for claim in report["claims"]] == [7, 7, 8, 1]
+
+
 def test_routed_products_and_their_sorting_have_a_table_each(repository):
     assert tables.make(repository, "experts_peers", ["route"]) == ""
     path = repository / "results" / "h200" / "experts_peers.json"

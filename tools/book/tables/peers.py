@@ -292,6 +292,43 @@ def few_tokens_claims_table(run):
     return verdicts_table(run.read("few_tokens_peers.json")["claims"]) if few_tokens_cells(run) else ""
 
 
+DECODING_SHOWN = ["whole_rows", "stream_k", "cluster", "tuned", "tuned_dependent"]  # of step 09's variants; the others are rungs of these
+BEST = "best of PyTorch's"
+
+
+def faster_way(cell, name):
+    """Of a kernel of PyTorch's that a cell has twice, with the problem by itself and with query heads as rows: the entry of the faster one."""
+    ways = [entry for contender, entry in cell.items() if contender.partition(",")[0] == name]
+    return min(ways, key=lambda entry: entry["burst_ms"]["median"], default=None)
+
+
+@measured_table("decoding_peers")
+def decoding_peers_table(run):
+    """Step 09, the faster way of each of PyTorch's kernels, and a kernel that only reads, in one run: µs of a launch in bursts, and speeds over
+    the fastest of PyTorch's."""
+    cells, variants = torch_peers(run, "decoding_peers")
+    if not cells:
+        return ""
+    us = lambda one: f"{1e3 * one['burst_ms']['median']:.1f}" if one else "-"
+    over_best = lambda one: f"{one['of'][BEST]['median']:.3f}" if one and BEST in one["of"] else "-"
+    others = {READ_ONLY: READ_ONLY} | {name: OTHERS[name] for name in ("FlashAttention-2", "cuDNN")}
+    shown = [name for name in DECODING_SHOWN if name in variants]
+    compared = [name for name in shown if name.startswith("tuned")]
+    rows = [
+        [name, *(us(faster_way(cell, other)) for other in others), *(us(cell.get(variant)) for variant in shown), *(over_best(cell.get(variant)) for variant in compared)]
+        for name, cell in cells.items()
+    ]
+    names = [*others.values(), *(f"`{variant}`" for variant in shown), *(f"speed of `{variant}` over the {BEST}" for variant in compared)]
+    return markdown(["µs a launch", *names], rows, "l" + "r" * len(names))
+
+
+@measured_table("decoding_claims")
+def decoding_claims_table(run):
+    """Step 09: what that run says, beside what was aimed at."""
+    cells, _ = torch_peers(run, "decoding_peers")
+    return verdicts_table(run.read("decoding_peers.json")["claims"]) if cells else ""
+
+
 def experts_cells(run):
     """[(problem, {contender: µs of a launch})] of experts_peers.json."""
     if not run.has("experts_peers.json"):
