@@ -38,7 +38,7 @@ run::Arrays arrays_of(const Attention& a) {
 
 }  // namespace
 
-Rung any_dim() {
+Rung any_dim_rung() {
   return {launch_any_dim, [](const Attention&) { return sizeof(AnyDimSmem); }, arrays_of};
 }
 

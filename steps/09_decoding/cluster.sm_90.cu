@@ -22,7 +22,7 @@ void launch_cluster(const AttentionLaunch& l) {
 
 }  // namespace
 
-Rung cluster() {
+Rung cluster_rung() {
   return {launch_cluster, [](const Attention& a) {
             return device::with_at_least<64, 128>(a.dim, [](auto dim) { return sizeof(ClusterSmem<__half, RungTile<dim>>); });
           }};

@@ -101,11 +101,13 @@ run::Arrays chosen_arrays(const Attention& a) { return parts_arrays(a, 2 * std::
 
 }  // namespace
 
-Rung dependent() { return {launch_dependent, dependent_bytes}; }
-Rung chosen() { return {launch_chosen<LargeTile, false>, chosen_bytes<LargeTile>, chosen_arrays, kernels_of<LargeTile>}; }
-Rung chosen_dependent() {
+Rung dependent_rung() { return {launch_dependent, dependent_bytes}; }
+Rung chosen_rung() { return {launch_chosen<LargeTile, false>, chosen_bytes<LargeTile>, chosen_arrays, kernels_of<LargeTile>}; }
+Rung chosen_dependent_rung() {
   return {launch_chosen<LargeTile, true>, chosen_bytes<LargeTile>, chosen_arrays, kernels_of<LargeTile>};
 }
-Rung chosen_99k() { return {launch_chosen<SmallTile, false>, chosen_bytes<SmallTile>, chosen_arrays, kernels_of<SmallTile>}; }
+Rung chosen_99k_rung() {
+  return {launch_chosen<SmallTile, false>, chosen_bytes<SmallTile>, chosen_arrays, kernels_of<SmallTile>};
+}
 
 }  // namespace decoding

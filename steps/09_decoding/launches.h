@@ -22,19 +22,19 @@ struct Rung {
   std::vector<std::string> (*kernels)(const Attention&) = nullptr;  // where they depend on the problem
 };
 
-Rung packed_heads();  // rungs.cu
-Rung warp_rings();
-Rung split_kv();  // split.cu
-Rung last_block();
-Rung whole_rows();  // stream.cu
-Rung stream_k();
-Rung any_dim();  // any_dim.cu
+Rung packed_heads_rung();  // rungs.cu
+Rung warp_rings_rung();
+Rung split_kv_rung();  // split.cu
+Rung last_block_rung();
+Rung whole_rows_rung();  // stream.cu
+Rung stream_k_rung();
+Rung any_dim_rung();  // any_dim.cu
 // Those whose instructions need compute capability 9.0.
-Rung cluster();           // cluster.sm_90.cu
-Rung dependent();         // dependent.sm_90.cu: `cluster`, dependent
-Rung chosen();            // by choice.h
-Rung chosen_dependent();  // the same, and begins before the launch before has ended
-Rung chosen_99k();        // `tuned` in blocks with less shared memory
+Rung cluster_rung();           // cluster.sm_90.cu
+Rung dependent_rung();         // dependent.sm_90.cu: `cluster`, dependent
+Rung chosen_rung();            // by choice.h
+Rung chosen_dependent_rung();  // the same, and begins before the launch before has ended
+Rung chosen_99k_rung();        // `tuned` in blocks with less shared memory
 
 // Of the rungs before `tuned`: two blocks fit on an SM, and one on devices with 99 KB.
 template <int dim>

@@ -31,7 +31,7 @@ void launch_warp_rings(const AttentionLaunch& l) {
 
 }  // namespace
 
-Rung packed_heads() { return {launch_packed_heads, bytes_of<PackedSmem>}; }
-Rung warp_rings() { return {launch_warp_rings, bytes_of<RingSmem>}; }
+Rung packed_heads_rung() { return {launch_packed_heads, bytes_of<PackedSmem>}; }
+Rung warp_rings_rung() { return {launch_warp_rings, bytes_of<RingSmem>}; }
 
 }  // namespace decoding

@@ -62,7 +62,7 @@ run::Arrays last_arrays(const Attention& a) {
 
 }  // namespace
 
-Rung split_kv() { return {launch_split_kv, bytes_of<RingSmem>, split_arrays}; }
-Rung last_block() { return {launch_last_block, bytes_of<LastSmem>, last_arrays}; }
+Rung split_kv_rung() { return {launch_split_kv, bytes_of<RingSmem>, split_arrays}; }
+Rung last_block_rung() { return {launch_last_block, bytes_of<LastSmem>, last_arrays}; }
 
 }  // namespace decoding

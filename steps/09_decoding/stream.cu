@@ -44,8 +44,8 @@ std::size_t bytes_of(const Attention& a) {
 
 }  // namespace
 
-Rung whole_rows() { return {launch_whole_rows, bytes_of}; }
-Rung stream_k() {
+Rung whole_rows_rung() { return {launch_whole_rows, bytes_of}; }
+Rung stream_k_rung() {
   const auto scratch = [](const Attention& a) { return parts_arrays(a, std::int64_t{2} * blocks_per_sm * multiprocessors()); };
   return {launch_stream_k, bytes_of, scratch};
 }

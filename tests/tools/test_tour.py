@@ -285,7 +285,7 @@ def test_each_note_of_a_stop_stands_once_below_the_table_and_in_the_steps_order(
     rows = [ran(note="of gradients"), ran(part="3 of 12 heads", note="of gradients"), ran(note="of a mask"), ran()]
     assert tour.note_on(rows) == f"{tour.NOTE} of gradients of a mask" and tour.note_on(rows[3:]) == ""
     notes = {stop.step: stop.note for stop in tour.stops(layer) if stop.note}
-    assert list(notes) == ["06_backward", MASKED_STEP]
+    assert list(notes) == ["06_backward", MASKED_STEP, "09_decoding"]
     assert "PyTorch" in notes["06_backward"] and "mask" in notes[MASKED_STEP]
 
 
