@@ -84,7 +84,7 @@ template <template <int> class TileOf>
 std::vector<std::string> kernels_of(const Attention& a) {
   std::vector<std::string> kernels;
   with_tile<TileOf>(a, [&]<class T, class K>(T, K) {
-    switch (choose(work_of(run::device_shape(a), K::keys), multiprocessors()).way) {
+    switch (choose(work_of(extents_of(a), K::keys), multiprocessors()).way) {
       case Way::rows:
         kernels = {"dependent_stream"};
         break;

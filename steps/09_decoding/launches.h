@@ -50,6 +50,19 @@ inline int multiprocessors() {
 inline int splits_of(const Work& work, int blocks_per_sm) {
   return std::clamp(multiprocessors() * blocks_per_sm / work.items, 1, work.tiles);
 }
+// What Work needs of a problem, before there is a launch.
+inline device::AttentionShape extents_of(const Attention& a) {
+  return {.batch = a.batch,
+          .heads = a.heads,
+          .kv_heads = a.kv_heads,
+          .seq_q = a.seq_q,
+          .seq_k = a.seq_k,
+          .dim = a.dim,
+          .causal = a.causal,
+          .scale = 1.0f,
+          .window = a.window};
+}
+
 // Blocks that fill the device `blocks_per_sm` times, but no more than units of work.
 inline int stream_blocks(std::int64_t units, int blocks_per_sm) { return blocks_for(units, multiprocessors() * blocks_per_sm); }
 
