@@ -72,8 +72,7 @@ __global__ void __launch_bounds__(Tile::threads) packed_heads(AttentionShape sha
     rows.attend(work, scale_log2, read[0], read[1], tile * Tile::keys + warp * warp_keys);
   }
   // [/doc: packed_loop]
-  // ---- epilogue ----
-  ptx::cp_async_wait_group<0>();
+  // ---- epilogue: behind the last tile no copy is under way ----
   const auto place = [&](int w) -> auto& { return smem.stage[(end - 1) % 2][w]; };
   merge_warps<Tile>(smem.states, rows, item.rows, place, [&](int row, int column, const SoftmaxState& state, const float4& o) {
     outputs.store_row(shape, work, item, row, column, state, o);

@@ -36,7 +36,7 @@ Rung chosen_rung();            // by choice.h
 Rung chosen_dependent_rung();  // the same, and begins before the launch before has ended
 Rung chosen_99k_rung();        // `tuned` in blocks with less shared memory
 
-// Of the rungs before `tuned`: two blocks fit on an SM, and one on devices with 99 KB.
+// Of the rungs before `tuned`: two blocks or more fit on an SM, and one on devices with 99 KB.
 template <int dim>
 using RungTile = Tile<dim, dim <= 128 ? 4 : 2, dim <= 64 ? 4 : 2>;
 
