@@ -37,7 +37,7 @@ def test_every_exact_metric_equals_nsight_computes(step, measured, capsys):
     print(capsys.readouterr().out)  # shown if the test fails
     assert counts["different"] == 0
     known = json.loads((measured / "parity.json").read_text())[step]
-    assert counts == known, f"tools/measure/parity.py --device {measured.name} --json results/{measured.name}/parity.json"
+    assert counts == known, f"tools/measure/parity.py --step {step[:2]} --json results/{measured.name}/parity.json"
 
 
 def test_a_number_that_differs_is_noticed(tmp_path):

@@ -116,7 +116,7 @@ def main():
     parser.add_argument("--step", help="two digits, or calibration; default: all that was measured")
     parser.add_argument("--device", choices=DEVICES, help="whose results (default: those of the device on which a step was counted last)")
     parser.add_argument("--build", type=Path, default=ROOT / "build" / "sim", help="the sim preset's build folder")
-    parser.add_argument("--json", type=Path, help="write the counts to a file (results/DEVICE/parity.json, for the book)")
+    parser.add_argument("--json", type=Path, help="write these steps' counts to a file, results/DEVICE/parity.json, where the others stay")
     args = parser.parse_args()
     folders = {step: ROOT / "results" / args.device if args.device else results_of(step) for step in SHAPES}
     there = [step for step in SHAPES if args.step or is_measured(step, folders[step])]
@@ -127,7 +127,8 @@ def main():
     compared, different = (sum(total[what] for total in totals.values()) for what in ("compared", "different"))
     print(f"{compared} numbers compared with Nsight Compute's, {different} different")
     if args.json:
-        args.json.write_text(json.dumps(totals, indent=1) + "\n")
+        before = json.loads(args.json.read_text()) if args.json.exists() else {}
+        args.json.write_text(json.dumps(dict(sorted({**before, **totals}.items())), indent=1) + "\n")
     sys.exit(1 if different or not compared else 0)
 
 
