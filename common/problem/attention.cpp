@@ -4,6 +4,7 @@
 #include <cmath>
 #include <functional>
 #include <limits>
+#include <numeric>
 
 #include "common/device/visibility.h"
 #include "common/problem/attention_options.h"
@@ -29,6 +30,29 @@ void require_sequences(const Attention& shape) {
               "; with packed sequences both are the last of cu-seqlens, " + std::to_string(sums.back()));
 }
 
+// Of the arrays beside Q, K and V that change scores, or say how long a cache is.
+void require_score_arrays(const Attention& shape) {
+  const auto numbers = [](std::int64_t n) { return std::to_string(n) + (n == 1 ? " number" : " numbers"); };
+  if (shape.bias) {
+    const std::vector<std::int64_t> all = {shape.batch, shape.heads, shape.seq_q, shape.seq_k}, &given = shape.bias->shape;
+    bool fits = given.size() == 4 && given[3] == all[3];
+    for (std::size_t n = 0; fits && n < 3; ++n) fits = given[n] == all[n] || given[n] == 1;
+    require(fits, "bias has the shape " + to_string(given) + "; it must have " + to_string(all) +
+                      ", where each but the last may be 1");
+  }
+  require(!shape.sinks || shape.sinks->shape == std::vector<std::int64_t>{shape.heads},
+          "sinks has the shape " + (shape.sinks ? to_string(shape.sinks->shape) : "") + "; heads is " + std::to_string(shape.heads));
+  if (shape.lengths.empty()) return;
+  require(std::ssize(shape.lengths) == shape.batch,
+          "lengths holds " + numbers(std::ssize(shape.lengths)) + "; batch is " + std::to_string(shape.batch));
+  for (const std::int32_t length : shape.lengths) {
+    require(length >= 0 && length <= shape.seq_k,
+            "lengths holds " + std::to_string(length) + "; it must be from 0 to seq-k, " + std::to_string(shape.seq_k));
+  }
+  require(!shape.is_packed(), "lengths contradict packed sequences (cu-seqlens), which say how long they are");
+  require(!shape.sparse, "lengths contradict a sparse mask, whose blocks count keys from the end of seq-k");
+}
+
 double elements(int batch, int heads, int rows, int columns) { return static_cast<double>(batch) * heads * rows * columns; }
 
 }  // namespace
@@ -48,6 +72,14 @@ Attention::Sequence Attention::sequence_of(int token) const {
   if (!is_packed()) return {0, seq_k};
   const auto end = std::upper_bound(cu_seqlens.begin() + 1, cu_seqlens.end() - 1, token);
   return {*(end - 1), *end};
+}
+
+Attention Attention::entry(int batch_entry) const {
+  Attention one = *this;
+  one.batch = 1;
+  if (!lengths.empty()) one.seq_k = lengths[batch_entry];
+  one.lengths.clear();
+  return one;
 }
 
 int Attention::first_key(int i) const { return visibility::larger(visibility::first_key(*this, i), sequence_of(i).first); }
@@ -76,14 +108,24 @@ std::int64_t Attention::dense_pairs() const {
 
 double Attention::live_pairs() const {
   if (sparse) return problem::live_pairs(*sparse, *this);
+  if (!lengths.empty()) {
+    double pairs = 0;
+    for (int b = 0; b < batch; ++b) pairs += entry(b).live_pairs();
+    return pairs;
+  }
   return static_cast<double>(dense_pairs()) * heads * batch;
+}
+
+double Attention::keys() const {
+  if (lengths.empty()) return static_cast<double>(batch) * seq_k;
+  return std::accumulate(lengths.begin(), lengths.end(), 0.0);
 }
 
 double Attention::flops() const { return 4.0 * dim * live_pairs(); }
 
 double Attention::compulsory_bytes() const {
   const double q_and_o = 2 * elements(batch, heads, seq_q, dim);
-  const double k_and_v = 2 * elements(batch, kv_heads, seq_k, dim);
+  const double k_and_v = 2 * keys() * kv_heads * dim;
   return (q_and_o + k_and_v) * static_cast<double>(bytes(dtype)) + sizeof(float) * elements(batch, heads, seq_q, 1);
 }
 
@@ -102,6 +144,7 @@ Attention resolve(Attention shape) {
   require(!shape.writes_mask || elements(shape.batch, shape.heads, shape.seq_q, shape.seq_k) <= 0x1p29,
           "the mask of dropout (mask.npy) would be larger than 1 GB");
   if (shape.sparse) require_mask(*shape.sparse, shape);
+  require_score_arrays(shape);
   require_countable({{"batch · heads · seq-q · seq-k", elements(shape.batch, shape.heads, shape.seq_q, shape.seq_k)},
                      {"batch · heads · seq-q · dim", elements(shape.batch, shape.heads, shape.seq_q, shape.dim)},
                      {"batch · kv-heads · seq-k · dim", elements(shape.batch, shape.kv_heads, shape.seq_k, shape.dim)}});
@@ -124,6 +167,12 @@ std::string to_string(const Attention& shape) {
     text += ", dropout " + std::to_string(shape.dropout) + "/256 (seed " + std::to_string(shape.dropout_seed) + ")";
   }
   text += printed(score_options, shape);
+  if (shape.bias) text += ", bias " + to_string(shape.bias->shape);
+  if (shape.sinks) text += ", sinks";
+  if (!shape.lengths.empty()) {
+    const auto [least, most] = std::minmax_element(shape.lengths.begin(), shape.lengths.end());
+    text += ", lengths " + std::to_string(*least) + " … " + std::to_string(*most);
+  }
   return text + ", " + std::string(name(shape.dtype));
 }
 

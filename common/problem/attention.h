@@ -33,8 +33,18 @@ struct Attention {
   bool writes_mask = false;  // the pairs that are kept are an output, too: 1 for each, 0 for those left out
   // Blocks of keys that heads leave out, besides; null: none. Two problems are equal only if they share the mask.
   std::shared_ptr<const SparseMask> sparse = nullptr;
+  // What becomes of a scaled score s before the softmax, in this order: C tanh(s / C), with C the softcap; + bias; − slope ·
+  // distance, with ALiBi. common/device/score_options.h has the formulas.
+  float softcap = 0;                              // C; 0: none
+  float alibi = 0;                                // the largest exponent of its slopes, 8 as a rule; 0: none
+  std::shared_ptr<const Tensor> bias = nullptr;   // [batch or 1, heads or 1, seq_q or 1, seq_k]; −∞ hides the pair, V too
+  std::shared_ptr<const Tensor> sinks = nullptr;  // [heads]: a logit more in each row's softmax, without a value
+  // Of a padded cache: batch entry b has the keys 0 … lengths[b] − 1, and its last query lies beside the last of them, for
+  // causal masks, windows and ALiBi. Empty: all have seq_k.
+  std::vector<std::int32_t> lengths = {};
 
   bool is_packed() const { return !cu_seqlens.empty(); }
+  bool has_score_options() const { return softcap > 0 || alibi > 0 || bias || sinks || !lengths.empty(); }
 
   // The tokens [first, end) of a packed token's sequence; all keys where no sequences are packed.
   struct Sequence {
@@ -42,13 +52,17 @@ struct Attention {
   };
   Sequence sequence_of(int token) const;
 
+  // A batch entry as a problem without lengths, whose seq_k may be 0.
+  Attention entry(int batch_entry) const;
+
   // The keys that query i sees are [first_key(i), last_key(i)), within [0, seq_k]; none where the two are equal. A sparse mask
-  // leaves out some of them.
+  // leaves out some of them, as do lengths, and a bias of −∞.
   int first_key(int i) const;
   int last_key(int i) const;
 
-  std::int64_t dense_pairs() const;  // visible (query, key) pairs of one head, but for a sparse mask
-  double live_pairs() const;         // of all heads and batch entries, under all masks
+  std::int64_t dense_pairs() const;  // visible (query, key) pairs of one head, but for a sparse mask, lengths and a bias
+  double live_pairs() const;         // of all heads and batch entries, under all masks; a bias is no mask here
+  double keys() const;               // that batch entries have together
   double flops() const;              // 4 · dim · live pairs: the convention of every table here
   double compulsory_bytes() const;   // Q, K, V read once, O and LSE written once
   bool operator==(const Attention&) const = default;
@@ -59,7 +73,8 @@ void require_sums(const std::vector<std::int32_t>& cu_seqlens);
 
 // Fills in scale. Throws std::invalid_argument, naming the field, where one is out of range, or where packed sequences do not
 // fit into one batch entry; or where a mask of dropout would be larger than 1 GB. Within the ranges no product of extents
-// overflows a std::int64_t, not even in bytes, no sum of two extents an int, and scale · log2(e) is an fp32 number.
+// overflows a std::int64_t, not even in bytes, no sum of two extents an int, and scale · log2(e) is an fp32 number. Throws where
+// a bias, sinks or lengths have another shape than the problem asks for, or go with packed sequences or a sparse mask.
 Attention resolve(Attention shape);
 
 std::string to_string(const Attention& shape);  // "batch 1, heads 12 over 12, 200 × 200, dim 32, causal, fp32"

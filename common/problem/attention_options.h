@@ -106,12 +106,30 @@ inline constexpr auto scale_option = option<OptionKind::number, TakenBy::all_var
      .printed = false},
     [](auto&& x) -> auto& { return x.scale; });
 
+inline constexpr auto softcap_option = option<OptionKind::number, TakenBy::some_variants>(
+    {.name = "softcap",
+     .help = "a scaled score s becomes C · tanh(s / C)",
+     .most = 0x1p127,
+     .range = "0 (none) to 2^127",
+     .refused = "a softcap",
+     .listed = "; softcap"},
+    [](auto&& x) -> auto& { return x.softcap; });
+
+inline constexpr auto alibi_option = option<OptionKind::number, TakenBy::some_variants>(
+    {.name = "alibi",
+     .help = "add −slope · |i + seq_k − seq_q − j| to scores; head h of n has the slope 2^(−M · (h + 1) / n) (M: 8 as a rule)",
+     .most = 1024,
+     .range = "0 (none) to 1024",
+     .refused = "ALiBi",
+     .listed = "; ALiBi"},
+    [](auto&& x) -> auto& { return x.alibi; });
+
 // Which pairs of a query and a key there are; packed sequences and sparse masks, which are arrays, say that, too.
 inline constexpr std::tuple visibility_options{causal_option, window_option};
 // What becomes of probabilities.
 inline constexpr std::tuple dropout_options{dropout_option, dropout_seed_option};
 // What becomes of scores.
-inline constexpr std::tuple score_options{scale_option};
+inline constexpr std::tuple score_options{scale_option, softcap_option, alibi_option};
 
 inline constexpr auto attention_options = std::tuple_cat(visibility_options, dropout_options, score_options);
 

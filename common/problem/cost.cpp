@@ -14,10 +14,9 @@ struct Counts {
 
 Counts counts(const Attention& shape) {
   const double heads = static_cast<double>(shape.batch) * shape.heads;
-  const double kv_heads = static_cast<double>(shape.batch) * shape.kv_heads;
   const double element = static_cast<double>(bytes(shape.dtype));
   const double query_bytes = heads * shape.seq_q * shape.dim * element;
-  const double key_bytes = kv_heads * shape.seq_k * shape.dim * element;
+  const double key_bytes = shape.keys() * shape.kv_heads * shape.dim * element;
   return {.live = shape.live_pairs(),
           .q = query_bytes,
           .k = key_bytes,

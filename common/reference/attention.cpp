@@ -19,17 +19,36 @@ void add_value(Real p, const In* v, int dim, Real* o) {
   for (int d = 0; d < dim; ++d) o[d] += p == 0 && std::isinf(v[d]) ? static_cast<Real>(v[d]) : p * static_cast<Real>(v[d]);
 }
 
+// Of a query whose sequence has so many keys, where none are packed.
+KeyRange visible_keys(const AttentionSpec& spec, int query, int keys) {
+  const std::int64_t position = static_cast<std::int64_t>(query) + keys - spec.seq_q;  // the query's own key
+  const KeyRange sequence = spec.cu_seqlens.empty() ? KeyRange{0, keys} : sequence_of(spec, query);
+  std::int64_t begin = sequence.begin;
+  std::int64_t end = sequence.end;
+  if (spec.causal) end = std::min(end, position + 1);
+  if (spec.window > 0) {
+    begin = std::max(begin, position - spec.window + 1);
+    end = std::min(end, position + spec.window);
+  }
+  if (begin >= end) return {};
+  return {static_cast<int>(begin), static_cast<int>(end)};
+}
+
 // One row of O [dim]; returns its LSE. The truth and the baseline differ in Real and in how they round, and in nothing else.
 template <class Real, class In, class RoundTo>
 Real attend(const AttentionSpec& spec, const Row& row, const Inputs<In>& in, const RoundTo& round, Real* o) {
   std::fill_n(o, spec.dim, Real{0});
   const std::vector<int> keys = seen_keys(spec, row);
-  if (keys.empty()) return -std::numeric_limits<Real>::infinity();
+  const Real sink = static_cast<Real>(sink_of(spec, row));
+  if (keys.empty() && sink == -std::numeric_limits<Real>::infinity()) return sink;
 
   const std::int64_t head = kv_offset(spec, row.batch, row.head);
   const In* q_row = &in.q[flat_index(spec, row) * spec.dim];
-  std::vector<Real> p = scores_of<Real>(spec, visible_keys(spec, row.query), keys, q_row, &in.k[head]);
+  std::vector<Real> p = scores_of<Real>(spec, visible_keys(spec, row), keys, q_row, &in.k[head]);
+  modify_scores(spec, row, keys, p);
+  p.push_back(sink);
   const Real lse = softmax(p);
+  if (std::isnan(lse)) std::fill_n(o, spec.dim, lse);  // where there is no key, too
   double factor = 1;  // of dropout
   for (std::size_t n = 0; n < keys.size(); ++n) {
     const double kept = kept_weight(spec, row.batch, row.head, row.query, keys[n]);
@@ -69,20 +88,37 @@ struct RoundedScores {
   std::vector<double> scores;  // [seen]
   std::vector<double> errors;  // 2 δ_j of each
   std::vector<double> kept;    // what dropout multiplies P by
+  double sink = -std::numeric_limits<double>::infinity();
+
+  double heaviest() const { return std::max(sink, scores.empty() ? sink : *std::max_element(scores.begin(), scores.end())); }
 };
+
+// How far a score may be off beside what its product is: by the steps of each option, and of bringing the result to base 2.
+double error_of_options(const AttentionSpec& spec, const Row& row, int key, double score) {
+  if (!spec.changes_scores()) return 0;
+  const double distance = std::abs(row.query + spec.keys_of(row.batch) - spec.seq_q - key);
+  const double of_alibi = spec.alibi > 0 ? slope(spec, row.head) * distance : 0;
+  const double of_bias = spec.bias ? std::abs(spec.bias(row.batch, row.head, row.query, key)) : 0;
+  // A quotient, tanh (to 3 units) and a product; a sum; a slope (to 3 units), a product and a sum.
+  const double capped = spec.softcap > 0 ? std::min(spec.softcap, std::abs(score) + of_bias + of_alibi) : 0;
+  return 2 * fp32_unit * (5 * capped + 2 * of_bias + 6 * of_alibi + 3 * std::abs(score));
+}
 
 // key_norms [batch, kv_heads, seq_k].
 RoundedScores rounded_scores(const AttentionSpec& spec, const Row& row, std::span<const float> q, std::span<const float> k,
                              std::span<const double> key_norms) {
-  RoundedScores result{.keys = seen_keys(spec, row), .scores = {}, .errors = {}, .kept = {}};
-  if (result.keys.empty()) return {};
+  RoundedScores result{.keys = seen_keys(spec, row), .scores = {}, .errors = {}, .kept = {}, .sink = sink_of(spec, row)};
+  if (result.keys.empty()) return result;
   const float* q_row = &q[flat_index(spec, row) * spec.dim];
   result.head = kv_offset(spec, row.batch, row.head);
-  result.scores = scores_of<double>(spec, visible_keys(spec, row.query), result.keys, q_row, &k[result.head]);
+  result.scores = scores_of<double>(spec, visible_keys(spec, row), result.keys, q_row, &k[result.head]);
+  modify_scores(spec, row, result.keys, result.scores);
   const double per_norm = std::sqrt(spec.dim + 2.0) * fp32_unit * std::abs(spec.scale) * norm(q_row, spec.dim);
-  for (const int j : result.keys) {
+  for (std::size_t n = 0; n < result.keys.size(); ++n) {
+    const int j = result.keys[n];
     result.kept.push_back(kept_weight(spec, row.batch, row.head, row.query, j));
-    result.errors.push_back(per_norm * key_norms[result.head / spec.dim + j]);
+    result.errors.push_back(per_norm * key_norms[result.head / spec.dim + j] +
+                            error_of_options(spec, row, j, result.scores[n]));
   }
   return result;
 }
@@ -93,6 +129,7 @@ double lse_rounding(const RoundedScores& row, double lse) {
   for (const double sign : {-1.0, 1.0}) {
     std::vector<double> moved = row.scores;
     for (std::size_t j = 0; j < moved.size(); ++j) moved[j] += sign * row.errors[j];
+    moved.push_back(row.sink);
     widest = std::max(widest, std::abs(softmax(moved) - lse));
   }
   return widest;
@@ -102,9 +139,10 @@ double lse_rounding(const RoundedScores& row, double lse) {
 void add_rounding(const AttentionSpec& spec, const RoundedScores& row, std::span<const float> v, const double* o, double lse,
                   double smallest, std::int64_t r, Rounding& result) {
   result.lse[r] = lse_rounding(row, lse) + base_2_roundings * fp32_unit * std::abs(lse);
+  if (row.keys.empty()) return;  // a sink alone
   const std::size_t keys = row.scores.size(), dim = spec.dim;
   std::vector<double> p(keys), sizes(dim), squares(dim), plain(dim), lost(dim), walk(dim);
-  const double heaviest = *std::max_element(row.scores.begin(), row.scores.end());
+  const double heaviest = row.heaviest();
   for (std::size_t j = 0; j < keys; ++j) {
     p[j] = std::exp(row.scores[j] - lse) * row.kept[j];
     // What is rounded is exp(score − maximum), to a multiple of the smallest number; the division by the sum comes later.
@@ -202,35 +240,43 @@ KeyRange sequence_of(const AttentionSpec& spec, int token) {
   return {spec.cu_seqlens[s], spec.cu_seqlens[s + 1]};
 }
 
-KeyRange visible_keys(const AttentionSpec& spec, int query) {
-  const std::int64_t position = static_cast<std::int64_t>(query) + spec.seq_k - spec.seq_q;  // the query's own key
-  const KeyRange sequence = sequence_of(spec, query);
-  std::int64_t begin = sequence.begin;
-  std::int64_t end = sequence.end;
-  if (spec.causal) end = std::min(end, position + 1);
-  if (spec.window > 0) {
-    begin = std::max(begin, position - spec.window + 1);
-    end = std::min(end, position + spec.window);
-  }
-  if (begin >= end) return {};
-  return {static_cast<int>(begin), static_cast<int>(end)};
+double slope(const AttentionSpec& spec, int head) {
+  int first = 1;  // heads of the first series
+  while (2 * first <= spec.heads) first *= 2;
+  if (head < first) return std::exp2(-spec.alibi * (head + 1) / first);
+  return std::exp2(-spec.alibi * (2 * (head - first) + 1) / (2 * first));
 }
 
+KeyRange visible_keys(const AttentionSpec& spec, int query) { return visible_keys(spec, query, spec.seq_k); }
+KeyRange visible_keys(const AttentionSpec& spec, const Row& row) {
+  return visible_keys(spec, row.query, spec.keys_of(row.batch));
+}
+
+namespace {
+
+// Does a row see a key of its range?
+bool sees(const AttentionSpec& spec, const Row& row, int key) {
+  if (spec.sees && !spec.sees(row.batch, row.head, row.query, key)) return false;
+  return !spec.bias || spec.bias(row.batch, row.head, row.query, key) != -std::numeric_limits<double>::infinity();
+}
+
+}  // namespace
+
 std::vector<int> seen_keys(const AttentionSpec& spec, const Row& row) {
-  const KeyRange range = visible_keys(spec, row.query);
+  const KeyRange range = visible_keys(spec, row);
   std::vector<int> keys;
   keys.reserve(range.count());
   for (int j = range.begin; j < range.end; ++j) {
-    if (!spec.sees || spec.sees(row.batch, row.head, row.query, j)) keys.push_back(j);
+    if (sees(spec, row, j)) keys.push_back(j);
   }
   return keys;
 }
 
 bool sees_nothing(const AttentionSpec& spec, const Row& row) {
-  const KeyRange range = visible_keys(spec, row.query);
-  if (!spec.sees) return range.empty();
+  const KeyRange range = visible_keys(spec, row);
+  if (!spec.sees && !spec.bias) return range.empty();
   for (int j = range.begin; j < range.end; ++j) {
-    if (spec.sees(row.batch, row.head, row.query, j)) return false;
+    if (sees(spec, row, j)) return false;
   }
   return true;
 }
@@ -281,12 +327,18 @@ std::vector<std::uint8_t> sees_non_finite(const AttentionSpec& spec, const std::
 
   std::vector<std::uint8_t> flags(rows.size());
   for (std::size_t r = 0; r < rows.size(); ++r) {
-    const KeyRange range = visible_keys(spec, rows[r].query);
-    if (range.empty()) continue;
+    const KeyRange range = visible_keys(spec, rows[r]);
+    flags[r] = !spec.sinks.empty() && !std::isfinite(spec.sinks[rows[r].head]);
+    if (range.empty() || flags[r]) continue;
     const std::int64_t first = kv_offset(spec, rows[r].batch, rows[r].head) / spec.dim;
     flags[r] = bad(q, flat_index(spec, rows[r])) || bad_before[first + range.end] > bad_before[first + range.begin];
-    if (!flags[r] || !spec.sees) continue;
+    if (!spec.bias && (!flags[r] || !spec.sees)) continue;
     const std::vector<int> seen = seen_keys(spec, rows[r]);
+    const auto odd_bias = [&](int j) { return !std::isfinite(spec.bias(rows[r].batch, rows[r].head, rows[r].query, j)); };
+    if (spec.bias && std::any_of(seen.begin(), seen.end(), odd_bias)) {
+      flags[r] = 1;
+      continue;
+    }
     flags[r] = !seen.empty() && (bad(q, flat_index(spec, rows[r])) || std::any_of(seen.begin(), seen.end(), [&](int j) {
                                    return bad_before[first + j + 1] > bad_before[first + j];
                                  }));
@@ -308,14 +360,31 @@ std::vector<std::uint8_t> scores_may_overflow(const AttentionSpec& spec, const s
   const std::vector<float> q_sizes = sizes(q), k_sizes = sizes(k);
   const double most = std::ranges::max(q_sizes) * static_cast<double>(std::ranges::max(k_sizes)) * spec.dim;
   std::vector<std::uint8_t> flags(rows.size());
-  if (std::max(1.0, most) * factor < limit) return flags;
+  if (std::max(1.0, most) * factor < limit && !spec.changes_scores() && spec.sinks.empty()) return flags;
   parallel_for(std::ssize(rows), [&](std::int64_t r) {
     const std::vector<int> seen = seen_keys(spec, rows[r]);
-    if (seen.empty()) return;
+    const double sink = sink_of(spec, rows[r]) * std::numbers::log2e;
+    flags[r] = std::isfinite(sink) && (sink >= limit || (sink <= -limit && seen.empty()));
+    if (seen.empty() || flags[r]) return;
     const std::vector<double> sums =
-        products_of<double>(spec, visible_keys(spec, rows[r].query), seen, &q_sizes[flat_index(spec, rows[r]) * spec.dim],
+        products_of<double>(spec, visible_keys(spec, rows[r]), seen, &q_sizes[flat_index(spec, rows[r]) * spec.dim],
                             &k_sizes[kv_offset(spec, rows[r].batch, rows[r].head)]);
     flags[r] = std::max(1.0, std::ranges::max(sums)) * factor >= limit;
+    if (flags[r] || !spec.changes_scores()) return;
+    std::vector<double> least(sums.size()), most_of_row(sums.size());
+    for (std::size_t n = 0; n < sums.size(); ++n) {
+      most_of_row[n] = sums[n] * std::abs(spec.scale);
+      least[n] = -most_of_row[n];
+    }
+    modify_scores(spec, rows[r], seen, least);
+    modify_scores(spec, rows[r], seen, most_of_row);
+    const auto finite_max = [](const std::vector<double>& scores) {
+      double largest = -std::numeric_limits<double>::infinity();
+      for (const double s : scores) largest = std::max(largest, std::isfinite(s) ? s : largest);
+      return largest;
+    };
+    flags[r] = finite_max(most_of_row) * std::numbers::log2e >= limit ||
+               std::max(finite_max(least) * std::numbers::log2e, sink) <= -limit;
   });
   return flags;
 }
@@ -360,8 +429,8 @@ ScoreRounding::ScoreRounding(const AttentionSpec& spec, std::span<const float> q
 }
 
 ScoreRounding::Outcomes ScoreRounding::outcomes(const Row& row, std::span<const double> o) const {
-  const auto [head, seen, scores, errors, kept] = rounded_scores(spec_, row, q_, k_, key_norms_);
-  double heaviest = -std::numeric_limits<double>::infinity();  // the weights are relative to one that is there in any case
+  const auto [head, seen, scores, errors, kept, sink] = rounded_scores(spec_, row, q_, k_, key_norms_);
+  double heaviest = sink;  // the weights are relative to one that is there in any case
   for (std::size_t j = 0; j < scores.size(); ++j) heaviest = std::max(heaviest, scores[j] - errors[j]);
   Outcomes result;
   result.o.assign(o.begin(), o.end());
@@ -371,6 +440,10 @@ ScoreRounding::Outcomes ScoreRounding::outcomes(const Row& row, std::span<const 
     result.keys.push_back({std::exp(scores[j] - errors[j] - heaviest),
                            std::exp(std::min(scores[j] + errors[j] - heaviest, most)), kept[j],
                            &v_[head + static_cast<std::int64_t>(seen[j]) * spec_.dim]});
+  }
+  if (std::isfinite(sink)) {
+    const double off = 4 * fp32_unit * std::abs(sink);
+    result.keys.push_back({std::exp(sink - off - heaviest), std::exp(std::min(sink + off - heaviest, 600.0)), 0, nullptr});
   }
   return result;
 }

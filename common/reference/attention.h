@@ -34,9 +34,26 @@ struct AttentionSpec {
   std::uint64_t dropout_seed = 0;
   // A mask beside these: does a query see a key, given its batch entry and its head? None: it does.
   std::function<bool(int batch, int head, int query, int key)> sees = {};
+  // What becomes of a scaled score s, in this order: C tanh(s / C) with C = softcap > 0 (Gemma Team 2024, section 2); s + bias;
+  // s − slope · |own key − key| with ALiBi (Press et al. 2022): slope() says which.
+  double softcap = 0, alibi = 0;  // 0: none
+  std::function<double(int batch, int head, int query, int key)> bias = {};  // −∞ hides the key
+  std::vector<float> sinks = {};  // [heads]: a logit more in each row's softmax, without a value (Xiao et al. 2024). Empty: none
+  // The keys of a batch entry are its first lengths[batch], in place of seq_k, and its last query lies beside the last of them.
+  std::vector<std::int32_t> lengths = {};  // empty: all
+
+  int keys_of(int batch_entry) const { return lengths.empty() ? seq_k : lengths[batch_entry]; }
+  bool changes_scores() const { return softcap > 0 || alibi > 0 || bias; }
 };
 
-// The keys that a query sees: [begin, end), less those that spec.sees hides.
+// ALiBi's slope of a head of n: where n is a power of two, 2^(−alibi · (head + 1) / n). Else the first p heads, p the largest
+// power of two up to n, have the slopes of p heads; the others have every second one of 2 p heads.
+double slope(const AttentionSpec& spec, int head);
+
+struct Row;
+
+// The keys that a query sees: [begin, end), less those that spec.sees or a bias of −∞ hides. Without a row: where all entries
+// have as many keys.
 struct KeyRange {
   int begin = 0;
   int end = 0;
@@ -44,6 +61,7 @@ struct KeyRange {
   int count() const { return empty() ? 0 : end - begin; }
 };
 KeyRange visible_keys(const AttentionSpec& spec, int query);
+KeyRange visible_keys(const AttentionSpec& spec, const Row& row);
 KeyRange sequence_of(const AttentionSpec& spec, int token);  // that a packed token is in; all keys where none are packed
 
 // One row of O: what is computed for one query.
@@ -68,13 +86,14 @@ bool sees_nothing(const AttentionSpec& spec, const Row& row);  // there is no su
 // in order. sample.h says which; always among them the first rows that see a key. Equal seeds give equal rows.
 std::vector<Row> sample_rows(const AttentionSpec& spec, int per_head = 64, std::uint64_t seed = 1);
 
-// 1 for each row that sees a NaN or an infinity: in its query, or in a key or value visible to it. A row without keys sees
-// nothing. q [batch, heads, seq_q, dim], k and v [batch, kv_heads, seq_k, dim].
+// 1 for each row that sees a NaN or an infinity: in its query, its sink, or in a key, value or bias visible to it. A row without
+// keys sees its sink alone. q [batch, heads, seq_q, dim], k and v [batch, kv_heads, seq_k, dim].
 std::vector<std::uint8_t> sees_non_finite(const AttentionSpec& spec, const std::vector<Row>& rows, std::span<const float> q,
                                           std::span<const float> k, std::span<const float> v);
 
 // 1 for each row one of whose scores may overflow in fp32, so that honest implementations differ: Σ |q_d k_d| over what is
-// finite, times |scale| · log2 e where that is above 1, reaches FLT_MAX for a visible key (or the factor alone does).
+// finite, times |scale| · log2 e where that is above 1, reaches FLT_MAX for a visible key (or the factor alone does). The same
+// where a bias or ALiBi makes one so large, or all of a row's so small.
 std::vector<std::uint8_t> scores_may_overflow(const AttentionSpec& spec, const std::vector<Row>& rows, std::span<const float> q,
                                               std::span<const float> k);
 
@@ -87,7 +106,8 @@ struct Forward {
 // (FlashAttention-2, section 3.1.1: L), in double. A row without keys gives O = 0 and LSE = −∞. Masked keys are never read,
 // so a NaN in the input touches only the rows that see it. A score of −∞ adds nothing to the maximum, the sum and LSE, but its
 // row of V still counts (0 · NaN is NaN, and 0 · ∞ is taken for ∞): scores of −∞ alone give O = 0 and LSE = −∞. +∞ or NaN
-// among the scores makes O and LSE NaN. A finite score has a probability above 0, however small. Dropout acts on the
+// among the scores makes O and LSE NaN. A sink counts as a score without a row of V: where there is no other one, O = 0 and LSE
+// is the sink. A finite score has a probability above 0, however small. Dropout acts on the
 // probabilities, not on LSE: a pair that is left out counts as P = 0.
 // q [batch, heads, seq_q, dim], k and v [batch, kv_heads, seq_k, dim].
 Forward forward(const AttentionSpec& spec, const std::vector<Row>& rows, std::span<const float> q, std::span<const float> k,
@@ -142,7 +162,7 @@ class ScoreRounding {
       double kept;       // what dropout multiplies V by
       const float* v;    // [dim]
     };
-    std::vector<Key> keys;  // those with a score above −∞
+    std::vector<Key> keys;  // those with a score above −∞, and a sink, as a key that is not kept
     std::vector<double> o;  // [dim]
   };
   Outcomes outcomes(const Row& row, std::span<const double> o) const;  // o [dim]: the row of O in double

@@ -98,6 +98,8 @@ template <class In>
 void require_valid(const AttentionSpec& spec, const Inputs<In>& in) {
   require(std::min({spec.batch, spec.heads, spec.kv_heads, spec.seq_q, spec.seq_k, spec.dim}) >= 1, "every extent must be ≥ 1");
   require(spec.heads % spec.kv_heads == 0, "kv_heads must divide heads");
+  require(spec.sinks.empty() || std::ssize(spec.sinks) == spec.heads, "there must be a sink for each head");
+  require(spec.lengths.empty() || std::ssize(spec.lengths) == spec.batch, "there must be a length for each batch entry");
   require_size(in.q, q_size(spec), "q");
   require_size(in.k, kv_size(spec), "k");
   require_size(in.v, kv_size(spec), "v");
@@ -134,6 +136,23 @@ std::vector<Real> scores_of(const AttentionSpec& spec, KeyRange keys, const std:
   std::vector<Real> scores = products_of<Real>(spec, keys, seen, q_row, k_head);
   for (Real& s : scores) s *= static_cast<Real>(spec.scale);
   return scores;
+}
+
+// What options of scores make of the scaled ones of a row, of the keys that are seen [seen].
+template <class Real>
+void modify_scores(const AttentionSpec& spec, const Row& row, const std::vector<int>& seen, std::vector<Real>& scores) {
+  if (!spec.changes_scores()) return;
+  const int own_key = row.query + spec.keys_of(row.batch) - spec.seq_q;
+  for (std::size_t n = 0; n < seen.size(); ++n) {
+    Real& s = scores[n];
+    if (spec.softcap > 0) s = static_cast<Real>(spec.softcap) * std::tanh(s / static_cast<Real>(spec.softcap));
+    if (spec.bias) s += static_cast<Real>(spec.bias(row.batch, row.head, row.query, seen[n]));
+    if (spec.alibi > 0) s -= static_cast<Real>(slope(spec, row.head)) * static_cast<Real>(std::abs(own_key - seen[n]));
+  }
+}
+
+inline double sink_of(const AttentionSpec& spec, const Row& row) {
+  return spec.sinks.empty() ? -std::numeric_limits<double>::infinity() : spec.sinks[row.head];
 }
 
 inline constexpr auto keep_double = [](double x) { return x; };

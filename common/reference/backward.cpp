@@ -25,6 +25,7 @@ struct BackwardInputs : Inputs<In> {
 template <class In>
 void require_valid_backward(const AttentionSpec& spec, const BackwardInputs<In>& in) {
   require_valid<In>(spec, in);
+  require(!spec.changes_scores() && spec.sinks.empty() && spec.lengths.empty(), "of options of scores there are no gradients");
   require_size(in.d_o, q_size(spec), "d_o");
 }
 

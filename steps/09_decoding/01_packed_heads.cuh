@@ -49,7 +49,6 @@ __global__ void __launch_bounds__(Tile::threads) packed_heads(AttentionShape sha
   auto& smem = device::shared_storage<PackedSmem<T, Tile>>();
   const Item item = item_of(work, shape, blockIdx.x);
   const int warp = threadIdx.x / 32, begin = work.first_tile, end = begin + work.tiles;
-  const float scale_log2 = shape.scale * device::log2_e;
   const auto request = [&](int tile) {
     auto& stage = smem.stage[tile % 2];
     if (tile < end) {
@@ -69,7 +68,7 @@ __global__ void __launch_bounds__(Tile::threads) packed_heads(AttentionShape sha
     __syncthreads();                // everyone's part has come; and everyone has read the stage that is filled next
     request(tile + 1);
     auto& read = smem.stage[tile % 2][warp];
-    rows.attend(work, scale_log2, read[0], read[1], tile * Tile::keys + warp * warp_keys);
+    rows.attend(item.keys, read[0], read[1], tile * Tile::keys + warp * warp_keys);
   }
   // [/doc: packed_loop]
   // ---- epilogue: behind the last tile no copy is under way ----

@@ -22,14 +22,13 @@ namespace decoding {
 template <class T, class Tile>
 struct KeyRing {
   static constexpr int dim = Tile::dim;
-  const Work& work;
   const Heads<const T>&k, &v;
   RingSmem<T, Tile>& smem;
   KeysAndValues<T, dim> (&ring)[Tile::stages];
   int filled = 0, read = 0;  // the stage that is filled next, and the one that is read next
 
-  __device__ KeyRing(RingSmem<T, Tile>& memory, const Work& all, const Heads<const T>& keys, const Heads<const T>& values)
-      : work(all), k(keys), v(values), smem(memory), ring(memory.ring[threadIdx.x / 32]) {}
+  __device__ KeyRing(RingSmem<T, Tile>& memory, const Heads<const T>& keys, const Heads<const T>& values)
+      : k(keys), v(values), smem(memory), ring(memory.ring[threadIdx.x / 32]) {}
 
   __device__ static int first_key(int tile) { return tile * Tile::keys + threadIdx.x / 32 * warp_keys; }
   __device__ static int next(int stage) { return stage + 1 == Tile::stages ? 0 : stage + 1; }
@@ -37,7 +36,7 @@ struct KeyRing {
   // Starts to copy this warp's keys of a tile into the next stage; keys that no query sees become zeros. Without a tile the
   // group of copies is empty, so that the count of groups stays.
   __device__ void request(const Item& item, int tile, bool there) {
-    if (there) copy_keys<T, dim>(ring[filled], k, v, item, work.seen, first_key(tile));
+    if (there) copy_keys<T, dim>(ring[filled], k, v, item, item.keys.seen, first_key(tile));
     ptx::cp_async_commit_group();
     filled = next(filled);
   }
@@ -55,24 +54,25 @@ struct KeyRing {
     __syncwarp();  // so have the other lanes'; and all lanes have read the stage that is filled next
   }
   // Takes in this warp's keys of it.
-  __device__ void attend(WarpRows<T, dim>& rows, int tile, float scale_log2) {
-    rows.attend(work, scale_log2, ring[read][0], ring[read][1], first_key(tile));
+  template <class Rows>
+  __device__ void attend(Rows& rows, const Item& item, int tile) {
+    rows.attend(item.keys, ring[read][0], ring[read][1], first_key(tile));
     read = next(read);
   }
   // All of `tiles`, whose first ones were requested.
-  __device__ void attend_all(WarpRows<T, dim>& rows, const Item& item, const TileRange& tiles, float scale_log2) {
+  __device__ void attend_all(WarpRows<T, dim>& rows, const Item& item, const TileRange& tiles) {
     for (int tile = tiles.begin; tile < tiles.end; ++tile) {
       wait();
       const int later = tile + Tile::stages - 1;
       request(item, later, later < tiles.end);
-      attend(rows, tile, scale_log2);
+      attend(rows, item, tile);
     }
   }
   // [/doc: ring_attend]
 
   // Merges the parts of the warps, which they hand over in the stage that they have read last: it is filled next.
-  template <class Emit>
-  __device__ void merge(const WarpRows<T, dim>& rows, int count, const Emit& emit) {
+  template <class Rows, class Emit>
+  __device__ void merge(const Rows& rows, int count, const Emit& emit) {
     merge_warps<Tile>(
         smem.states, rows, count, [&](int w) -> auto& { return smem.ring[w][filled]; }, emit);
   }
@@ -87,12 +87,12 @@ __global__ void __launch_bounds__(Tile::threads) warp_rings(AttentionShape shape
                                                             Outputs<T> outputs) {
   auto& smem = device::shared_storage<RingSmem<T, Tile>>();
   const Item item = item_of(work, shape, blockIdx.x);
-  const TileRange tiles = part_of_tiles(work, 0, 1);
-  KeyRing<T, Tile> ring(smem, work, k, v);
+  const TileRange tiles = part_of_tiles(item.keys, 0, 1);
+  KeyRing<T, Tile> ring(smem, k, v);
   ring.request_first(item, tiles);
   WarpRows<T, Tile::dim> rows;
   rows.begin(shape, work, item, q);
-  ring.attend_all(rows, item, tiles, shape.scale * device::log2_e);
+  ring.attend_all(rows, item, tiles);
   ring.merge(rows, item.rows, [&](int row, int column, const SoftmaxState& state, const float4& o) {
     outputs.store_row(shape, work, item, row, column, state, o);
   });

@@ -39,12 +39,12 @@ __global__ void __launch_bounds__(Tile::threads) last_block(AttentionShape shape
   auto& smem = device::shared_storage<LastSmem<T, Tile>>();
   const int number = blockIdx.x / splits, part = blockIdx.x - number * splits;
   const Item item = item_of(work, shape, number);
-  const TileRange tiles = part_of_tiles(work, part, splits);
-  KeyRing<T, Tile> ring(smem, work, k, v);
+  const TileRange tiles = part_of_tiles(item.keys, part, splits);
+  KeyRing<T, Tile> ring(smem, k, v);
   ring.request_first(item, tiles);
   WarpRows<T, Tile::dim> rows;
   rows.begin(shape, work, item, q);
-  ring.attend_all(rows, item, tiles, shape.scale * device::log2_e);
+  ring.attend_all(rows, item, tiles);
   ring.merge(rows, item.rows, [&](int row, int column, const SoftmaxState& state, const float4& o) {
     parts.put(blockIdx.x, row, column, state, o);
   });

@@ -19,41 +19,43 @@
 #pragma once
 
 #include "steps/09_decoding/03_split_kv.cuh"
+#include "steps/09_decoding/stream.h"
 
 namespace decoding {
 
 // A block's walk over its tiles. `before_q` is called when the first keys are under way, and nothing else has been read.
 // [doc: stream_k]
-template <class T, class Tile, class BeforeQ>
-__device__ void walk(RingSmem<T, Tile>& smem, const AttentionShape& shape, const Work& work, const Heads<const T>& q,
-                     const Heads<const T>& k, const Heads<const T>& v, const Stream& stream, const Parts<Tile::dim>& parts,
+template <class T, class Tile, class Shape, class BeforeQ>
+__device__ void walk(RingSmem<T, Tile>& smem, const Shape& shape, const Work& work, const Heads<const T>& q,
+                     const Heads<const T>& k, const Heads<const T>& v, const Stream& of_host, const Parts<Tile::dim>& parts,
                      const Outputs<T>& outputs, const BeforeQ& before_q) {
-  const int block = blockIdx.x;
-  std::int64_t at = stream.first_tile(block, gridDim.x);
-  const std::int64_t end = stream.first_tile(block + 1, gridDim.x);
-  if (at >= end) return before_q();
-  Position ahead(work, shape, at, end);  // what is requested next
-  KeyRing<T, Tile> ring(smem, work, k, v);
+  const Stream stream = on_device(of_host, shape);
+  const int block = blockIdx.x, blocks = working_blocks(stream, shape, gridDim.x);
+  if (block >= blocks) return before_q();
+  std::int64_t at = stream.first_tile(block, blocks);
+  const std::int64_t end = stream.first_tile(block + 1, blocks);
+  Position ahead(stream, work, shape, at, end);  // what is requested next
+  KeyRing<T, Tile> ring(smem, k, v);
   const auto request = [&] {
     const bool there = ahead.left > 0;
-    ring.request(ahead.item, work.first_tile + ahead.tile, there);
+    ring.request(ahead.item, ahead.item.keys.first_tile + ahead.tile, there);
     if (there) ahead.next(work, shape);
   };
   for (int i = 0; i < Tile::stages - 1; ++i) request();
   before_q();
-  WarpRows<T, Tile::dim> rows;
-  const float scale_log2 = shape.scale * device::log2_e;
+  WarpRows<T, Tile::dim, Shape> rows;
   while (at < end) {
-    const Position here(work, shape, at, end);
+    const Position here(stream, work, shape, at, end);
+    const ItemKeys& keys = here.item.keys;
     const std::int64_t up_to = here.tile + here.left;
-    const int last = up_to < work.tiles ? static_cast<int>(up_to) : work.tiles;
+    const int last = up_to < keys.tiles ? static_cast<int>(up_to) : keys.tiles;
     rows.begin(shape, work, here.item, q);
     for (int tile = here.tile; tile < last; ++tile) {
       ring.wait();
       request();
-      ring.attend(rows, work.first_tile + tile, scale_log2);
+      ring.attend(rows, here.item, keys.first_tile + tile);
     }
-    const bool whole = here.tile == 0 && last == work.tiles;
+    const bool whole = here.tile == 0 && last == keys.tiles;
     const int place = 2 * block + (here.tile > 0 ? 0 : 1);
     ring.merge(rows, here.item.rows, [&](int row, int column, const SoftmaxState& state, const float4& o) {
       if (whole) {
@@ -69,21 +71,23 @@ __device__ void walk(RingSmem<T, Tile>& smem, const AttentionShape& shape, const
 
 // Merges the parts of an item, if it was cut. All threads of a block call.
 // [doc: fix_seams]
-template <class T, int dim>
-__device__ void fix_seam(int number, int blocks, const AttentionShape& shape, const Work& work, const Stream& stream,
+template <class T, int dim, class Shape>
+__device__ void fix_seam(int number, int grid, const Shape& shape, const Work& work, const Stream& of_host,
                          const Parts<dim>& parts, const Outputs<T>& outputs) {
-  const std::int64_t begin = std::int64_t{number} * work.tiles;
-  const int first = stream.block_of(begin, blocks), last = stream.block_of(begin + work.tiles - 1, blocks);
+  const Stream stream = on_device(of_host, shape);
+  const int blocks = working_blocks(stream, shape, grid);
+  const Item item = item_of(work, shape, number);
+  const std::int64_t begin = first_tile_of(stream, work, shape, number);
+  const int first = stream.block_of(begin, blocks), last = stream.block_of(begin + item.keys.tiles - 1, blocks);
   if (first == last) return;
   parts.merge(
-      last - first + 1, [=](int part) { return 2 * (first + part) + (part == 0 ? 1 : 0); }, shape, work,
-      item_of(work, shape, number), outputs);
+      last - first + 1, [=](int part) { return 2 * (first + part) + (part == 0 ? 1 : 0); }, shape, work, item, outputs);
 }
 // [/doc: fix_seams]
 
 // Grid: any number of blocks, of Tile::threads.
-template <class T, class Tile>
-__global__ void __launch_bounds__(Tile::threads) stream_k(AttentionShape shape, Work work,
+template <class T, class Tile, class Shape = AttentionShape>
+__global__ void __launch_bounds__(Tile::threads) stream_k(Shape shape, Work work,
                                                           Heads<const T> q,  // [batch, heads, seq_q, dim]
                                                           Heads<const T> k,  // [batch, kv_heads, seq_k, dim]
                                                           Heads<const T> v,  // [batch, kv_heads, seq_k, dim]
@@ -93,8 +97,8 @@ __global__ void __launch_bounds__(Tile::threads) stream_k(AttentionShape shape, 
 
 // Grid: over items. Where a row's keys begin with the row's own block and end in another one, its parts become one. `blocks`:
 // those of stream_k.
-template <class T, int dim>
-__global__ void fix_seams(AttentionShape shape, Work work, Stream stream, int blocks, Parts<dim> parts, Outputs<T> outputs) {
+template <class T, int dim, class Shape = AttentionShape>
+__global__ void fix_seams(Shape shape, Work work, Stream stream, int blocks, Parts<dim> parts, Outputs<T> outputs) {
   fix_seam(blockIdx.x, blocks, shape, work, stream, parts, outputs);
 }
 

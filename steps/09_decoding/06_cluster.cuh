@@ -61,13 +61,13 @@ __global__ void __launch_bounds__(Tile::threads) cluster(AttentionShape shape, W
                                                          Outputs<T> outputs) {
   auto& smem = device::shared_storage<ClusterSmem<T, Tile>>();
   const Item item = item_of(work, shape, blockIdx.x / ptx::cluster_size());
-  const TileRange tiles = part_of_tiles(work, ptx::cluster_rank(), ptx::cluster_size());
+  const TileRange tiles = part_of_tiles(item.keys, ptx::cluster_rank(), ptx::cluster_size());
   ptx::cluster_arrive_relaxed();
-  KeyRing<T, Tile> ring(smem, work, k, v);
+  KeyRing<T, Tile> ring(smem, k, v);
   ring.request_first(item, tiles);
   WarpRows<T, Tile::dim> rows;
   rows.begin(shape, work, item, q);
-  ring.attend_all(rows, item, tiles, shape.scale * device::log2_e);
+  ring.attend_all(rows, item, tiles);
   ptx::cluster_wait();  // all blocks have begun: their shared memory is there
   ring.merge(rows, item.rows, [&](int row, int column, const SoftmaxState& state, const float4& o) {
     smem.send(item.rows, row, column, state, o);

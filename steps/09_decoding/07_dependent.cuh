@@ -33,16 +33,16 @@ __global__ void __launch_bounds__(Tile::threads) dependent_cluster(AttentionShap
   ptx::griddepcontrol_launch_dependents();
   auto& smem = device::shared_storage<ClusterSmem<T, Tile>>();
   const Item item = item_of(work, shape, blockIdx.x / ptx::cluster_size());
-  const TileRange tiles = part_of_tiles(work, ptx::cluster_rank(), ptx::cluster_size());
+  const TileRange tiles = part_of_tiles(item.keys, ptx::cluster_rank(), ptx::cluster_size());
   ptx::cluster_arrive_relaxed();
   // [doc: dependent_wait]
-  KeyRing<T, Tile> ring(smem, work, k, v);
+  KeyRing<T, Tile> ring(smem, k, v);
   ring.request_first(item, tiles);
   ptx::griddepcontrol_wait();  // the launch before has ended: what it wrote may be Q
   WarpRows<T, Tile::dim> rows;
   rows.begin(shape, work, item, q);
   // [/doc: dependent_wait]
-  ring.attend_all(rows, item, tiles, shape.scale * device::log2_e);
+  ring.attend_all(rows, item, tiles);
   ptx::cluster_wait();  // all blocks have begun: their shared memory is there
   ring.merge(rows, item.rows, [&](int row, int column, const SoftmaxState& state, const float4& o) {
     smem.send(item.rows, row, column, state, o);
@@ -52,8 +52,8 @@ __global__ void __launch_bounds__(Tile::threads) dependent_cluster(AttentionShap
 }
 
 // `stream_k`, and two instructions more.
-template <class T, class Tile>
-__global__ void __launch_bounds__(Tile::threads) dependent_stream(AttentionShape shape, Work work,
+template <class T, class Tile, class Shape = AttentionShape>
+__global__ void __launch_bounds__(Tile::threads) dependent_stream(Shape shape, Work work,
                                                                   Heads<const T> q,  // [batch, heads, seq_q, dim]
                                                                   Heads<const T> k,  // [batch, kv_heads, seq_k, dim]
                                                                   Heads<const T> v,  // [batch, kv_heads, seq_k, dim]
@@ -64,8 +64,8 @@ __global__ void __launch_bounds__(Tile::threads) dependent_stream(AttentionShape
 }
 
 // `fix_seams`, and two instructions more.
-template <class T, int dim>
-__global__ void dependent_seams(AttentionShape shape, Work work, Stream stream, int blocks, Parts<dim> parts,
+template <class T, int dim, class Shape = AttentionShape>
+__global__ void dependent_seams(Shape shape, Work work, Stream stream, int blocks, Parts<dim> parts,
                                 Outputs<T> outputs) {
   ptx::griddepcontrol_launch_dependents();
   ptx::griddepcontrol_wait();  // the parts are there

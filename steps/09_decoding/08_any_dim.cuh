@@ -66,8 +66,8 @@ __device__ inline OneQuery one_query(const AttentionShape& shape, int number) {
 }
 
 // Grid: over batch · heads · seq_q and, within, over splits. Blocks of any_dim_threads. lane_dims: ⌈dim / 32⌉ or more.
-template <class T, int lane_dims>
-__global__ void __launch_bounds__(any_dim_threads) any_dim(AttentionShape shape,
+template <class T, int lane_dims, class Shape = AttentionShape>
+__global__ void __launch_bounds__(any_dim_threads) any_dim(Shape shape,
                                                            Heads<const T> q,  // [batch, heads, seq_q, dim]
                                                            Heads<const T> k,  // [batch, kv_heads, seq_k, dim]
                                                            Heads<const T> v,  // [batch, kv_heads, seq_k, dim]
@@ -77,11 +77,13 @@ __global__ void __launch_bounds__(any_dim_threads) any_dim(AttentionShape shape,
   const int number = blockIdx.x / parts.splits, part = blockIdx.x - number * parts.splits;
   const auto [batch, head, i] = one_query(shape, number);
   const int kv_head = shape.kv_head(head);
-  const Keys all_seen = {shape.first_key(i), shape.end_key(i)};
+  const AttentionShape entry = device::entry_of(shape, batch);
+  const Keys all_seen = {entry.first_key(i), entry.end_key(i)};
   const std::int64_t count = max(all_seen.end - all_seen.first, 0);
   const Keys seen = {all_seen.first + static_cast<int>(count * part / parts.splits),
                      all_seen.first + static_cast<int>(count * (part + 1) / parts.splits)};
-  const float scale_log2 = shape.scale * device::log2_e;
+  device::RowScores<Shape> scored;
+  scored.begin(shape, batch, head, i);
   // Elements of a row that this lane has; zeros beyond its end, or where there is no row.
   const auto read = [&](float(&x)[lane_dims], const Heads<const T>& from, int h, int row, bool there) {
 #pragma unroll
@@ -97,8 +99,9 @@ __global__ void __launch_bounds__(any_dim_threads) any_dim(AttentionShape shape,
     float k_row[keys_at_a_time][lane_dims], v_row[keys_at_a_time][lane_dims], s[keys_at_a_time];
 #pragma unroll
     for (int j = 0; j < keys_at_a_time; ++j) {
-      read(k_row[j], k, kv_head, first + j, first + j < seen.end);
-      read(v_row[j], v, kv_head, first + j, first + j < seen.end);
+      const bool there = first + j < seen.end;
+      read(k_row[j], k, kv_head, first + j, there);
+      read(v_row[j], v, kv_head, first + j, there && !scored.hides(first + j));
     }
     // S = Q K^T
     float m = state.m;
@@ -109,7 +112,7 @@ __global__ void __launch_bounds__(any_dim_threads) any_dim(AttentionShape shape,
       for (int d = 0; d < lane_dims; ++d) s[j] += q_row[d] * k_row[j][d];
 #pragma unroll
       for (int distance = 16; distance > 0; distance /= 2) s[j] += __shfl_xor_sync(all_lanes, s[j], distance);
-      s[j] = first + j < seen.end ? __fmul_rn(s[j], scale_log2) : -INFINITY;
+      s[j] = first + j < seen.end ? scored.score(s[j], first + j) : -INFINITY;
       m = fmaxf(m, s[j]);
     }
     // rescale
@@ -140,16 +143,17 @@ __global__ void __launch_bounds__(any_dim_threads) any_dim(AttentionShape shape,
 }
 
 // Merges the parts of a query, in the order of the keys. Grid: over batch · heads · seq_q. Blocks of any_dim_threads.
-template <class T>
-__global__ void __launch_bounds__(any_dim_threads) combine_any_dim(AttentionShape shape, QueryParts parts,
+template <class T, class Shape = AttentionShape>
+__global__ void __launch_bounds__(any_dim_threads) combine_any_dim(Shape shape, QueryParts parts,
                                                                    Heads<T> o,    // [batch, heads, seq_q, dim]
                                                                    float* lse) {  // [batch, heads, seq_q]
   const auto [batch, head, i] = one_query(shape, blockIdx.x);
   const std::int64_t first = std::int64_t{blockIdx.x} * parts.splits;
   for (int column = threadIdx.x; column < shape.dim; column += any_dim_threads) {
-    const Column all = merged_column(
+    Column all = merged_column(
         parts.splits, [&](int part) { return &parts.states[first + part]; },
         [&](int part) { return &parts.o[(first + part) * shape.dim + column]; });
+    all.o *= device::add_sink(shape, head, all.state);
     store(&o.row(batch, head, i)[column], device::from_float<T>(all.o * device::inverse_sum(all.state.l)));
     store_if(column == 0, &lse[blockIdx.x], device::log_sum_exp(all.state));
   }

@@ -1,4 +1,5 @@
 // Step 09: the rung without tensor cores.
+#include "common/run/family/score_options.h"
 #include "steps/09_decoding/08_any_dim.cuh"
 #include "steps/09_decoding/launches.h"
 
@@ -20,13 +21,17 @@ void launch_any_dim(const AttentionLaunch& l) {
   const auto queries = static_cast<unsigned>(queries_of(l.shape));
   device::with_type(l.shape.dtype, [&]<class T>(T) {
     device::with_at_least<64, 128, most_dim>(l.shape.dim, [&]<int dim>(device::Constant<dim>) {
-      runtime::launch(
-          any_dim<T, dim / 32>,
-          {.grid = queries * static_cast<unsigned>(parts.splits), .block = any_dim_threads, .shared_bytes = sizeof(AnyDimSmem)},
-          l.device_shape(), l.q.as<const T>(), l.k.as<const T>(), l.v.as<const T>(), parts);
+      run::with_score_options<T>(l, [&]<class Shape>(const Shape& shape) {
+        runtime::launch(any_dim<T, dim / 32, Shape>,
+                        {.grid = queries * static_cast<unsigned>(parts.splits),
+                         .block = any_dim_threads,
+                         .shared_bytes = sizeof(AnyDimSmem)},
+                        shape, l.q.as<const T>(), l.k.as<const T>(), l.v.as<const T>(), parts);
+      });
     });
-    runtime::launch(combine_any_dim<T>, {.grid = queries, .block = any_dim_threads}, l.device_shape(), parts, l.o.as<T>(),
-                    l.lse);
+    run::with_score_options<T>(l, [&]<class Shape>(const Shape& shape) {
+      runtime::launch(combine_any_dim<T, Shape>, {.grid = queries, .block = any_dim_threads}, shape, parts, l.o.as<T>(), l.lse);
+    });
   });
 }
 

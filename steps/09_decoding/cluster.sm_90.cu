@@ -9,7 +9,7 @@ void launch_cluster(const AttentionLaunch& l) {
   with_rows<64, 128>(l.shape, [&]<class T, int dim>(T, device::Constant<dim>) {
     using K = RungTile<dim>;
     const device::AttentionShape shape = l.device_shape();
-    const Work work = work_of(shape, K::keys);
+    const Work work(shape, K::keys);
     const Operands<T> o(l);
     runtime::launch(cluster<T, K>,
                     {.grid = blocks(std::int64_t{work.items} * most_cluster),

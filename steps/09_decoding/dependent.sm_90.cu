@@ -7,12 +7,6 @@
 namespace decoding {
 namespace {
 
-// Of `tuned`: one block fills an SM. Where two have room, a dependent launch begins too early, and unevenly.
-template <int dim>
-using LargeTile = Tile<dim, dim <= 128 ? 8 : 4,
-                       dim <= 32   ? 8
-                       : dim <= 64 ? 6
-                                   : 3>;
 // Of `tuned_99k`, for devices with less shared memory.
 template <int dim>
 using SmallTile = RungTile<dim>;
@@ -28,7 +22,7 @@ void launch_rows(const AttentionLaunch& l, const Work& work, int grid, bool depe
   const Operands<T> o(l);
   runtime::launch(dependent_stream<T, K>,
                   {.grid = blocks(grid), .block = K::threads, .shared_bytes = sizeof(RingSmem<T, K>), .dependent = dependent},
-                  l.device_shape(), work, o.q, o.k, o.v, Stream{work.tiles, work.items}, Parts<K::dim>{}, o.outputs);
+                  l.device_shape(), work, o.q, o.k, o.v, Stream{work.tiles, work.items, nullptr}, Parts<K::dim>{}, o.outputs);
 }
 
 template <class T, class K>
@@ -46,7 +40,7 @@ void launch_cluster(const AttentionLaunch& l, const Work& work, int size, bool d
 template <class T, class K>
 void launch_stream(const AttentionLaunch& l, const Work& work, int grid, bool dependent) {
   const Operands<T> o(l);
-  const Stream stream{1, std::int64_t{work.items} * work.tiles};
+  const Stream stream = shared_evenly(work);
   const auto parts = parts_of<K::dim>(l);
   runtime::launch(dependent_stream<T, K>,
                   {.grid = blocks(grid), .block = K::threads, .shared_bytes = sizeof(RingSmem<T, K>), .dependent = dependent},
@@ -55,10 +49,12 @@ void launch_stream(const AttentionLaunch& l, const Work& work, int grid, bool de
                   l.device_shape(), work, stream, grid, parts, o.outputs);
 }
 
-template <template <int> class TileOf, bool dependent>
+// `scored`: where scores have options.
+template <template <int> class TileOf, bool dependent, Rung (*scored)()>
 void launch_chosen(const AttentionLaunch& l) {
+  if (l.shape.has_score_options()) return scored().launch(l);
   with_tile<TileOf>(l.shape, [&]<class T, class K>(T, K) {
-    const Work work = work_of(l.device_shape(), K::keys);
+    const Work work(l.device_shape(), K::keys);
     const Choice choice = choose(work, multiprocessors());
     if (choice.way == Way::rows) return launch_rows<T, K>(l, work, choice.blocks, dependent);
     if (choice.way == Way::cluster) return launch_cluster<T, K>(l, work, choice.blocks, dependent);
@@ -69,7 +65,7 @@ void launch_chosen(const AttentionLaunch& l) {
 void launch_dependent(const AttentionLaunch& l) {
   with_rows<64, 128>(l.shape, [&]<class T, int dim>(T, device::Constant<dim>) {
     using K = RungTile<dim>;
-    launch_cluster<T, K>(l, work_of(l.device_shape(), K::keys), most_cluster, true);
+    launch_cluster<T, K>(l, Work(l.device_shape(), K::keys), most_cluster, true);
   });
 }
 std::size_t dependent_bytes(const Attention& a) {
@@ -80,11 +76,12 @@ template <template <int> class TileOf>
 std::size_t chosen_bytes(const Attention& a) {
   return device::with_at_least<32, 64, 128, 256>(a.dim, [](auto dim) { return sizeof(ClusterSmem<__half, TileOf<dim>>); });
 }
-template <template <int> class TileOf>
+template <template <int> class TileOf, Rung (*scored)()>
 std::vector<std::string> kernels_of(const Attention& a) {
+  if (a.has_score_options()) return scored().kernels(a);
   std::vector<std::string> kernels;
   with_tile<TileOf>(a, [&]<class T, class K>(T, K) {
-    switch (choose(work_of(extents_of(a), K::keys), multiprocessors()).way) {
+    switch (choose(Work(extents_of(a), K::keys), multiprocessors()).way) {
       case Way::rows:
         kernels = {"dependent_stream"};
         break;
@@ -97,17 +94,25 @@ std::vector<std::string> kernels_of(const Attention& a) {
   });
   return kernels;
 }
-run::Arrays chosen_arrays(const Attention& a) { return parts_arrays(a, 2 * std::int64_t{multiprocessors()}); }
+template <Rung (*scored)()>
+run::Arrays chosen_arrays(const Attention& a) {
+  return a.has_score_options() ? scored().scratch(a) : parts_arrays(a, 2 * std::int64_t{multiprocessors()});
+}
 
 }  // namespace
 
 Rung dependent_rung() { return {launch_dependent, dependent_bytes}; }
-Rung chosen_rung() { return {launch_chosen<LargeTile, false>, chosen_bytes<LargeTile>, chosen_arrays, kernels_of<LargeTile>}; }
+Rung chosen_rung() {
+  return {launch_chosen<LargeTile, false, scored_rung>, chosen_bytes<LargeTile>, chosen_arrays<scored_rung>,
+          kernels_of<LargeTile, scored_rung>};
+}
 Rung chosen_dependent_rung() {
-  return {launch_chosen<LargeTile, true>, chosen_bytes<LargeTile>, chosen_arrays, kernels_of<LargeTile>};
+  return {launch_chosen<LargeTile, true, scored_rung>, chosen_bytes<LargeTile>, chosen_arrays<scored_rung>,
+          kernels_of<LargeTile, scored_rung>};
 }
 Rung chosen_99k_rung() {
-  return {launch_chosen<SmallTile, false>, chosen_bytes<SmallTile>, chosen_arrays, kernels_of<SmallTile>};
+  return {launch_chosen<SmallTile, false, scored_99k_rung>, chosen_bytes<SmallTile>, chosen_arrays<scored_99k_rung>,
+          kernels_of<SmallTile, scored_99k_rung>};
 }
 
 }  // namespace decoding

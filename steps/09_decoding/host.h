@@ -33,6 +33,13 @@ Parts<dim> parts_of(const AttentionLaunch& l) {
   return {l.arrays.get<float4>("parts of O"), l.arrays.get<SoftmaxState>("states of parts")};
 }
 
+// Of `tuned`: one block fills an SM. Where two have room, a dependent launch begins too early, and unevenly.
+template <int dim>
+using LargeTile = Tile<dim, dim <= 128 ? 8 : 4,
+                       dim <= 32   ? 8
+                       : dim <= 64 ? 6
+                                   : 3>;
+
 inline unsigned blocks(std::int64_t count) { return static_cast<unsigned>(count); }
 
 }  // namespace decoding

@@ -11,11 +11,13 @@
 
 #include "common/device/block.cuh"
 #include "common/device/mask.h"
+#include "common/device/score_options.h"
 
 namespace decoding {
 
 using device::AttentionShape;
 using device::ceil_div;
+using device::ScoredShape;
 
 constexpr int item_rows = 16;  // the rows of an mma
 constexpr int warp_keys = 16;  // of a tile: what a warp takes at a time
@@ -26,46 +28,61 @@ struct Keys {
   __host__ __device__ bool has(int key) const { return key >= first && key < end; }
 };
 
-// What is the same for all items. Made on the host: the divisions cost a kernel time.
-struct Work {
-  int group;               // query heads of a key/value head
-  int rows;                // of a key/value head: seq_q · group
-  int row_items;           // items of a key/value head
-  int items;               // batch · kv_heads · row_items
+// The keys of an item, the same for all items of a batch entry. Tiles have `tile_keys` keys.
+struct ItemKeys {
   Keys seen, seen_by_all;  // keys that some query sees, and keys that every query sees
-  int first_tile, tiles;   // of keys: those of every item; one, without a key, where no query sees any
+  int first_tile, tiles;   // one, without a key, where no query sees any
 
+  __host__ __device__ ItemKeys(const AttentionShape& shape, int tile_keys) {
+    const int last = shape.seq_q - 1;
+    // Both ends of what a query sees grow with the query.
+    seen = {shape.first_key(0), shape.end_key(last)};
+    seen_by_all = {shape.first_key(last), shape.end_key(0)};
+    const bool any = seen.first < seen.end;
+    first_tile = any ? seen.first / tile_keys : 0;
+    tiles = any ? ceil_div(seen.end, tile_keys) - first_tile : 1;
+  }
   // Where rows may see different keys, a NaN in V must not reach the rows that do not see it.
   __host__ __device__ bool rows_differ() const { return seen.first != seen_by_all.first || seen.end != seen_by_all.end; }
 };
 
-// Tiles have `tile_keys` keys.
-__host__ __device__ inline Work work_of(const AttentionShape& shape, int tile_keys) {
-  Work work;
-  const int last = shape.seq_q - 1;
-  work.group = shape.heads / shape.kv_heads;
-  work.rows = shape.seq_q * work.group;
-  work.row_items = ceil_div(work.rows, item_rows);
-  work.items = shape.batch * shape.kv_heads * work.row_items;
-  // Both ends of what a query sees grow with the query.
-  work.seen = {shape.first_key(0), shape.end_key(last)};
-  work.seen_by_all = {shape.first_key(last), shape.end_key(0)};
-  const bool any = work.seen.first < work.seen.end;
-  work.first_tile = any ? work.seen.first / tile_keys : 0;
-  work.tiles = any ? ceil_div(work.seen.end, tile_keys) - work.first_tile : 1;
-  return work;
+// What is the same for all items. Made on the host: the divisions cost a kernel time.
+struct Work : ItemKeys {  // of an entry with seq_k keys
+  int group;              // query heads of a key/value head
+  int rows;               // of a key/value head: seq_q · group
+  int row_items;          // items of a key/value head
+  int items;              // batch · kv_heads · row_items
+  int tile_keys;
+
+  __host__ __device__ Work(const AttentionShape& shape, int keys_of_tile)
+      : ItemKeys(shape, keys_of_tile),
+        group(shape.heads / shape.kv_heads),
+        rows(shape.seq_q * group),
+        row_items(ceil_div(rows, item_rows)),
+        items(shape.batch * shape.kv_heads * row_items),
+        tile_keys(keys_of_tile) {}
+};
+
+// The keys of a batch entry. With lengths each has its own.
+__device__ inline ItemKeys keys_of(const Work& work, const AttentionShape&, int) { return work; }
+template <class T>
+__device__ ItemKeys keys_of(const Work& work, const ScoredShape<T>& shape, int batch) {
+  if (shape.lengths == nullptr) return work;
+  return {device::entry_of(shape, batch), work.tile_keys};
 }
 
 struct Item {
   int batch, kv_head;
   int first;  // row
   int rows;   // 16, or what is left
+  ItemKeys keys;
 };
-__device__ inline Item item_of(const Work& work, const AttentionShape& shape, int number) {
+template <class Shape>
+__device__ Item item_of(const Work& work, const Shape& shape, int number) {
   const int head = number / work.row_items, first = (number - head * work.row_items) * item_rows;
   const int batch = head / shape.kv_heads;
   const int left = work.rows - first;
-  return {batch, head - batch * shape.kv_heads, first, left < item_rows ? left : item_rows};
+  return {batch, head - batch * shape.kv_heads, first, left < item_rows ? left : item_rows, keys_of(work, shape, batch)};
 }
 
 // Where a row of an item comes from.
@@ -81,43 +98,11 @@ __device__ inline Query query_of(const Work& work, const Item& item, int row) {
 struct TileRange {
   int begin, end;
 };
-__host__ __device__ inline TileRange part_of_tiles(const Work& work, int part, int parts) {
-  const std::int64_t tiles = work.tiles;
-  return {work.first_tile + static_cast<int>(tiles * part / parts),
-          work.first_tile + static_cast<int>(tiles * (part + 1) / parts)};
+__host__ __device__ inline TileRange part_of_tiles(const ItemKeys& keys, int part, int parts) {
+  const std::int64_t tiles = keys.tiles;
+  return {keys.first_tile + static_cast<int>(tiles * part / parts),
+          keys.first_tile + static_cast<int>(tiles * (part + 1) / parts)};
 }
-
-// How blocks share the tiles of all items.
-struct Stream {
-  int unit;            // tiles that stay together: 1, or those of an item
-  std::int64_t units;  // of all items
-
-  __host__ __device__ std::int64_t first_tile(int block, int blocks) const { return units * block / blocks * unit; }
-  // The block that has a tile, where unit is 1.
-  __host__ __device__ int block_of(std::int64_t tile, int blocks) const {
-    return static_cast<int>(((tile + 1) * blocks - 1) / units);
-  }
-};
-
-// A tile of all items, and how many a block still has.
-struct Position {
-  int number;  // of the item
-  int tile;    // of the item's
-  std::int64_t left;
-  Item item;
-
-  __device__ Position(const Work& work, const AttentionShape& shape, std::int64_t tile_of_all, std::int64_t end)
-      : number(static_cast<int>(tile_of_all / work.tiles)),
-        tile(static_cast<int>(tile_of_all - std::int64_t{number} * work.tiles)),
-        left(end - tile_of_all),
-        item(item_of(work, shape, number)) {}
-
-  __device__ void next(const Work& work, const AttentionShape& shape) {
-    if (--left == 0 || ++tile < work.tiles) return;
-    tile = 0;
-    item = item_of(work, shape, ++number);
-  }
-};
 
 // The keys of a block's tile, its warps, and the stages of their copies.
 template <int dim_, int warps_, int stages_>

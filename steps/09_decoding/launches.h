@@ -7,6 +7,7 @@
 #include "common/run/family/attention.h"
 #include "common/runtime/launch.h"
 #include "steps/09_decoding/choice.h"
+#include "steps/09_decoding/stream.h"
 
 namespace decoding {
 
@@ -29,6 +30,8 @@ Rung last_block_rung();
 Rung whole_rows_rung();  // stream.cu
 Rung stream_k_rung();
 Rung any_dim_rung();  // any_dim.cu
+Rung scored_rung();   // scored.cu: stream_k with options of scores, in the blocks of `tuned`
+Rung scored_99k_rung();
 // Those whose instructions need compute capability 9.0.
 Rung cluster_rung();           // cluster.sm_90.cu
 Rung dependent_rung();         // dependent.sm_90.cu: `cluster`, dependent
@@ -62,6 +65,9 @@ inline device::AttentionShape extents_of(const Attention& a) {
           .scale = 1.0f,
           .window = a.window};
 }
+
+// All blocks share all tiles.
+inline Stream shared_evenly(const Work& work) { return {1, std::int64_t{work.items} * work.tiles, nullptr}; }
 
 // Blocks that fill the device `blocks_per_sm` times, but no more than units of work.
 inline int stream_blocks(std::int64_t units, int blocks_per_sm) { return blocks_for(units, multiprocessors() * blocks_per_sm); }

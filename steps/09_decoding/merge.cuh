@@ -61,8 +61,8 @@ __device__ Merged merged(int count, const StateAt& state_at, const OAt& o_at) {
 // Merges what the warps have. place(w) is where warp w hands over O. Calls emit(row, column, state, o) for every row of the
 // item and every fourth column, with the row's state and four columns of O, not yet divided. All threads of the block call;
 // when the call returns, nobody reads the places any more.
-template <class Tile, class T, class Place, class Emit>
-__device__ void merge_warps(SoftmaxState (&states)[Tile::warps][item_rows], const WarpRows<T, Tile::dim>& rows, int count,
+template <class Tile, class T, class Shape, class Place, class Emit>
+__device__ void merge_warps(SoftmaxState (&states)[Tile::warps][item_rows], const WarpRows<T, Tile::dim, Shape>& rows, int count,
                             const Place& place, const Emit& emit) {
   constexpr int dim = Tile::dim;
   const int warp = threadIdx.x / 32, g = threadIdx.x % 32 / 4, t = threadIdx.x % 4;
@@ -111,11 +111,12 @@ struct Outputs {
   Heads<T> o;  // [batch, heads, seq_q, dim]
   float* lse;  // [batch, heads, seq_q]
 
-  // Four columns of a row, from merged parts.
-  __device__ void store_row(const AttentionShape& shape, const Work& work, const Item& item, int row, int column,
-                            const SoftmaxState& state, const float4& sum) const {
+  // Four columns of a row whose parts are all merged.
+  template <class Shape>
+  __device__ void store_row(const Shape& shape, const Work& work, const Item& item, int row, int column, SoftmaxState state,
+                            const float4& sum) const {
     const Query query = query_of(work, item, row);
-    const float inverse = device::inverse_sum(state.l);
+    const float of_keys = device::add_sink(shape, query.head, state), inverse = of_keys * device::inverse_sum(state.l);
     store(reinterpret_cast<uint2*>(&o.row(item.batch, query.head, query.i)[column]),
           make_uint2(device::packed<T>(sum.x * inverse, sum.y * inverse), device::packed<T>(sum.z * inverse, sum.w * inverse)));
     float* to = &lse[(std::int64_t{item.batch} * shape.heads + query.head) * shape.seq_q + query.i];
@@ -143,8 +144,8 @@ struct Parts {
 
   // Merges `count` parts in the order of their keys, whoever came first: the result is the same in every run. place_of(i) is
   // the place of part i. The threads of a block share the work.
-  template <class T, class PlaceOf>
-  __device__ void merge(int count, const PlaceOf& place_of, const AttentionShape& shape, const Work& work, const Item& item,
+  template <class T, class Shape, class PlaceOf>
+  __device__ void merge(int count, const PlaceOf& place_of, const Shape& shape, const Work& work, const Item& item,
                         const Outputs<T>& outputs) const {
     for (int i = threadIdx.x; i < item.rows * dim / 4; i += blockDim.x) {
       const int row = i / (dim / 4), column = i % (dim / 4) * 4;

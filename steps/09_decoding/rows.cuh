@@ -53,21 +53,23 @@ __device__ void mma_two(float (&first)[4], float (&second)[4], const std::uint32
 }
 
 // A warp's rows: of a lane rows g and g + 8, with g = lane / 4, and columns 2t and 2t + 1 of each 8, with t = lane % 4.
-template <class T, int dim>
+template <class T, int dim, class Shape = AttentionShape>
 struct WarpRows {
-  std::uint32_t q[dim / 16][4];  // fragments
-  RowKeys keys[2];               // that the lane's two rows see
+  std::uint32_t q[dim / 16][4];        // fragments
+  RowKeys keys[2];                     // that the lane's two rows see
+  device::RowScores<Shape> scored[2];  // what becomes of their scores
   float acc[dim / 8][4];         // O, not yet divided
   SoftmaxState states[2];        // l is the lane's share
 
   // Takes the rows of an item: Q from global memory, zeros for rows that are not there. Nothing is summed yet.
-  __device__ void begin(const AttentionShape& shape, const Work& work, const Item& item, const Heads<const T>& from) {
+  __device__ void begin(const Shape& shape, const Work& work, const Item& item, const Heads<const T>& from) {
     const int g = threadIdx.x % 32 / 4, t = threadIdx.x % 4;
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
       const bool there = g + 8 * r < item.rows;
       const Query query = query_of(work, item, there ? g + 8 * r : 0);
-      keys[r] = flash_v2::keys_of(shape, query.i);
+      keys[r] = flash_v2::keys_of(device::entry_of(shape, item.batch), query.i);
+      scored[r].begin(shape, item.batch, query.head, query.i);
       const auto* pairs = reinterpret_cast<const std::uint32_t*>(from.row(item.batch, query.head, query.i));
 #pragma unroll
       for (int step = 0; step < dim / 16; ++step) {
@@ -85,16 +87,14 @@ struct WarpRows {
 
   // Takes in 16 keys, from `key` on.
   // [doc: attend]
-  __device__ void attend(const Work& work, float scale_log2, const KeyRows<T, dim>& k, KeyRows<T, dim>& v, int key) {
+  __device__ void attend(const ItemKeys& all, const KeyRows<T, dim>& k, KeyRows<T, dim>& v, int key) {
     // S = Q K^T
     float s[2][4] = {};
     scores(s, k);
-    flash_v2::multiply_scores(s, scale_log2);
-    const bool masked = key < work.seen_by_all.first || key + warp_keys > work.seen_by_all.end;
-    if (masked) {
-      flash_v2::mask_scores(s, keys, key);
-      if (work.rows_differ()) take_out_non_finite(v, key);
-    }
+    const bool hidden = to_base_2(s, key);
+    const bool masked = key < all.seen_by_all.first || key + warp_keys > all.seen_by_all.end;
+    if (masked) flash_v2::mask_scores(s, keys, key);
+    if ((masked && all.rows_differ()) || hidden) take_out_non_finite(v, key);
     // row maximum, P = exp2(S - m), rescale
     flash_v2::softmax_tile(s, states, acc);
     // O += P V
@@ -113,6 +113,21 @@ struct WarpRows {
     }
   }
 
+  // Products become scores. Whether an option may hide one of these keys from one of the warp's rows.
+  __device__ bool to_base_2(float (&s)[2][4], int key) const {
+    bool hidden = false;
+#pragma unroll
+    for (int n = 0; n < 2; ++n) {
+#pragma unroll
+      for (int e = 0; e < 4; ++e) {
+        s[n][e] = scored[e / 2].score(s[n][e], key + 8 * n + threadIdx.x % 4 * 2 + e % 2);
+        hidden |= s[n][e] == -INFINITY;
+      }
+    }
+    if constexpr (!device::RowScores<Shape>::may_hide) return false;
+    return __any_sync(all_lanes, hidden);
+  }
+
   __device__ void accumulate(const float (&s)[2][4], const KeyRows<T, dim>& v) {
     const int lane = threadIdx.x % 32, row = lane % 16;
     std::uint32_t p_frag[4];
@@ -124,6 +139,8 @@ struct WarpRows {
       mma_two<T>(acc[p], acc[p + 1], p_frag, v_frag);
     }
   }
+
+  __device__ bool sees(int r, int key) const { return keys[r].has(key) && !scored[r].hides(key); }
 
   // 0 · NaN is NaN: through P · V an infinity or a NaN of V would reach rows that do not see its key. If there is one, which is
   // rare, it is added to the rows that see it, and becomes 0 in shared memory.
@@ -141,7 +158,7 @@ struct WarpRows {
           const float x = device::to_float(load(&v[j][swizzled<dim>(j, 8 * p) + threadIdx.x % 4 * 2 + e]));
           const bool finite = fabsf(x) < INFINITY;
 #pragma unroll
-          for (int r = 0; r < 2; ++r) acc[p][2 * r + e] += !finite && keys[r].has(key + j) ? x : 0.0f;
+          for (int r = 0; r < 2; ++r) acc[p][2 * r + e] += !finite && sees(r, key + j) ? x : 0.0f;
         }
       }
     }

@@ -11,7 +11,7 @@ void launch_items(const AttentionLaunch& l, Kernel kernel_of) {
   with_rows<64, 128>(l.shape, [&]<class T, int dim>(T type, device::Constant<dim>) {
     using K = RungTile<dim>;
     const device::AttentionShape shape = l.device_shape();
-    const Work work = work_of(shape, K::keys);
+    const Work work(shape, K::keys);
     const Operands<T> o(l);
     runtime::launch(kernel_of(type, K{}), {.grid = blocks(work.items), .block = K::threads, .shared_bytes = sizeof(Smem<T, K>)},
                     shape, work, o.q, o.k, o.v, o.outputs);

@@ -7,7 +7,7 @@ namespace {
 
 constexpr int blocks_per_sm = 2;
 
-Work work_of_rung(const Attention& a) { return work_of(extents_of(a), RungTile<64>::keys); }
+Work work_of_rung(const Attention& a) { return Work(extents_of(a), RungTile<64>::keys); }
 
 // Calls f(T{}, tile, work, splits).
 template <class F>

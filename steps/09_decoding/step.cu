@@ -20,10 +20,17 @@ std::string too_many_queries(const Attention& a) {
          ", and batch · kv-heads · ⌈seq-q · heads / kv-heads / 16⌉ to " + std::to_string(INT_MAX / 16);
 }
 
-const AttentionSupport any = {.dtypes = {Dtype::fp32, Dtype::fp16, Dtype::bf16}, .window = true};
+// With options of scores, and lengths of a padded cache.
+AttentionSupport with_score_options(AttentionSupport supports) {
+  supports.softcap = supports.alibi = supports.bias = supports.sinks = supports.lengths = true;
+  return supports;
+}
+
+const AttentionSupport any = with_score_options({.dtypes = {Dtype::fp32, Dtype::fp16, Dtype::bf16}, .window = true});
 const AttentionSupport whole = {.dtypes = {Dtype::fp16, Dtype::bf16}, .dims = {64, 128}, .window = true, .row_alignment = 16};
 const AttentionSupport more_dims = {
     .dtypes = {Dtype::fp16, Dtype::bf16}, .dims = {32, 64, 128, 256}, .window = true, .row_alignment = 16};
+const AttentionSupport more_options = with_score_options(more_dims);
 
 using Kernels = std::function<std::vector<std::string>(const Attention&)>;
 Kernels always(std::vector<std::string> names) {
@@ -36,7 +43,7 @@ std::vector<problem::KernelCost> costs(const Attention& a, const Kernels& kernel
   std::vector<problem::KernelCost> all;
   bool attended = false;
   for (const std::string& kernel : kernels(a)) {
-    if (kernel == "clear_arrived") {
+    if (kernel == "clear_arrived" || kernel == "count_tiles") {
       all.push_back({.kernel = kernel});
     } else if (attended) {
       all.push_back({kernel, 0, parts, problem::flash_cost(a, kernel).bytes_written});
@@ -86,17 +93,17 @@ const std::vector<AttentionVariant> variants = {
             last_block_rung()),
     variant("whole_rows", "a fixed grid, whose blocks go from item to item: nothing is cut", more_dims, always({"stream_k"}),
             whole_rows_rung()),
-    variant("stream_k", "a fixed grid shares all tiles evenly, a second kernel merges items that were cut", more_dims,
-            always({"stream_k", "fix_seams"}), stream_k_rung()),
+    variant("stream_k", "a fixed grid shares all tiles evenly, a second kernel merges items that were cut", more_options,
+            stream_k_rung().kernels, stream_k_rung()),
     variant("cluster", "eight blocks of a cluster split the keys, and merge through shared memory", whole, always({"cluster"}),
             cluster_rung(), 90),
     variant("dependent", "cluster; keys and values are requested before the launch before has ended", whole,
             always({"dependent_cluster"}), dependent_rung(), 90),
-    variant("tuned", "whole_rows, cluster or stream_k, by the number of items and keys", more_dims, chosen_rung().kernels,
+    variant("tuned", "whole_rows, cluster or stream_k, by the number of items and keys", more_options, chosen_rung().kernels,
             chosen_rung(), 90),
     variant("tuned_dependent", "the same; keys and values are requested before the launch before has ended", more_dims,
             chosen_dependent_rung().kernels, chosen_dependent_rung(), 90),
-    variant("tuned_99k", "tuned in smaller blocks, for devices with 99 KB of shared memory a block", more_dims,
+    variant("tuned_99k", "tuned in smaller blocks, for devices with 99 KB of shared memory a block", more_options,
             chosen_99k_rung().kernels, chosen_99k_rung(), 90),
 };
 

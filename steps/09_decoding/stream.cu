@@ -7,26 +7,25 @@ namespace {
 
 constexpr int blocks_per_sm = 2;
 
-Stream shared_evenly(const Work& work) { return {1, std::int64_t{work.items} * work.tiles}; }
-
 void launch_whole_rows(const AttentionLaunch& l) {
   with_rows<32, 64, 128, 256>(l.shape, [&]<class T, int dim>(T, device::Constant<dim>) {
     using K = RungTile<dim>;
-    const Work work = work_of(l.device_shape(), K::keys);
+    const Work work(l.device_shape(), K::keys);
     const Operands<T> o(l);
     // As many items for each block as the busiest needs: fewer blocks that all have as much.
     const int at_once = stream_blocks(work.items, blocks_per_sm), each = ceil_div(work.items, at_once);
     runtime::launch(stream_k<T, K>,
                     {.grid = blocks(ceil_div(work.items, each)), .block = K::threads, .shared_bytes = sizeof(RingSmem<T, K>)},
-                    l.device_shape(), work, o.q, o.k, o.v, Stream{work.tiles, work.items}, Parts<dim>{}, o.outputs);
+                    l.device_shape(), work, o.q, o.k, o.v, Stream{work.tiles, work.items, nullptr}, Parts<dim>{}, o.outputs);
   });
 }
 
 void launch_stream_k(const AttentionLaunch& l) {
+  if (l.shape.has_score_options()) return scored_99k_rung().launch(l);
   with_rows<32, 64, 128, 256>(l.shape, [&]<class T, int dim>(T, device::Constant<dim>) {
     using K = RungTile<dim>;
     const device::AttentionShape shape = l.device_shape();
-    const Work work = work_of(l.device_shape(), K::keys);
+    const Work work(l.device_shape(), K::keys);
     const Operands<T> o(l);
     const Stream stream = shared_evenly(work);
     const auto parts = parts_of<dim>(l);
@@ -46,8 +45,14 @@ std::size_t bytes_of(const Attention& a) {
 
 Rung whole_rows_rung() { return {launch_whole_rows, bytes_of}; }
 Rung stream_k_rung() {
-  const auto scratch = [](const Attention& a) { return parts_arrays(a, std::int64_t{2} * blocks_per_sm * multiprocessors()); };
-  return {launch_stream_k, bytes_of, scratch};
+  const auto scratch = [](const Attention& a) {
+    if (a.has_score_options()) return scored_99k_rung().scratch(a);
+    return parts_arrays(a, std::int64_t{2} * blocks_per_sm * multiprocessors());
+  };
+  const auto kernels = [](const Attention& a) {
+    return a.has_score_options() ? scored_99k_rung().kernels(a) : std::vector<std::string>{"stream_k", "fix_seams"};
+  };
+  return {launch_stream_k, bytes_of, scratch, kernels};
 }
 
 }  // namespace decoding

@@ -72,6 +72,9 @@ std::string unsupported(const AttentionSupport& supports, const problem::Attenti
   }
   if (shape.kv_heads < shape.heads && !supports.grouped_heads) return "fewer kv-heads than heads";
   if (auto what = unsupported(problem::score_options, supports, shape); !what.empty()) return what;
+  if (shape.bias && !supports.bias) return "a bias";
+  if (shape.sinks && !supports.sinks) return "sinks";
+  if (!shape.lengths.empty() && !supports.lengths) return "lengths of a padded cache";
   if (shape.batch > supports.max_batch) return "a batch beyond " + std::to_string(supports.max_batch);
   if (shape.heads > supports.max_heads) return "more than " + std::to_string(supports.max_heads) + " heads";
   return supports.beyond ? supports.beyond(shape) : "";
@@ -87,7 +90,8 @@ std::string to_string(const AttentionSupport& supports) {
   return joined(supports.dtypes, problem::name) + "; " + dims_text(supports) + "; " +
          listed(problem::visibility_options, supports) + "; any length" + (supports.packed ? "; packed sequences" : "") +
          listed(problem::dropout_options, supports) + (supports.packed_dropout ? ", of packed sequences, too" : "") +
-         sparse_text(supports) + listed(problem::score_options, supports) +
+         sparse_text(supports) + listed(problem::score_options, supports) + (supports.bias ? "; bias" : "") +
+         (supports.sinks ? "; sinks" : "") + (supports.lengths ? "; lengths of a padded cache" : "") +
          (supports.grouped_heads ? "; grouped heads" : "; kv-heads = heads") +
          (supports.row_alignment > 1 ? "; rows at multiples of " + std::to_string(supports.row_alignment) + " bytes" : "");
 }
@@ -152,6 +156,22 @@ std::vector<Given> given_sparse(const problem::Attention& a) {
   return given;
 }
 
+Arrays score_arrays(const problem::Attention& a) {
+  Arrays arrays;
+  if (a.bias) arrays = arrays + Arrays{input("bias", a.dtype, a.bias->shape)};
+  if (a.sinks) arrays = arrays + Arrays{input("sinks", Dtype::fp32, {a.heads})};
+  if (!a.lengths.empty()) arrays = arrays + Arrays{input("lengths", Element::int32(), {a.batch})};
+  return arrays;
+}
+
+std::vector<Given> given_scores(const problem::Attention& a) {
+  std::vector<Given> given;
+  if (a.bias) given.push_back({"bias", a.bias.get()});
+  if (a.sinks) given.push_back({"sinks", a.sinks.get()});
+  if (!a.lengths.empty()) given.push_back({.name = "lengths", .integers = a.lengths});
+  return given;
+}
+
 Arrays mask_arrays(const problem::Attention& a) {
   if (!a.writes_mask) return {};
   return {output("mask", Dtype::fp16, {a.batch, a.heads, a.seq_q, a.seq_k})};
@@ -184,12 +204,13 @@ Arrays AttentionFamily::arrays(const Problem& a, Layout layout) {
                 input("v", a.dtype, {a.batch, a.kv_heads, a.seq_k, a.dim}, keys),
                 output("o", a.dtype, {a.batch, a.heads, a.seq_q, a.dim}, queries),
                 output("lse", Dtype::fp32, {a.batch, a.heads, a.seq_q})} +
-         packed_arrays(a) + sparse_arrays(a) + mask_arrays(a);
+         packed_arrays(a) + sparse_arrays(a) + score_arrays(a) + mask_arrays(a);
 }
 
 std::vector<Given> AttentionFamily::given(const Problem& a, const Inputs& in) {
   std::vector<Given> given = given_packed(a);
   for (Given& array : given_sparse(a)) given.push_back(std::move(array));
+  for (Given& array : given_scores(a)) given.push_back(std::move(array));
   given.insert(given.begin(), {{"q", &in.q}, {"k", &in.k}, {"v", &in.v}});
   return given;
 }

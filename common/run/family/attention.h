@@ -30,6 +30,8 @@ struct AttentionSupport {
   std::vector<int> sparse_q = {}, sparse_k = {};  // a sparse mask, with blocks of so many queries, and keys; empty: none
   bool sparse_tokens = false;                     // heads that stream by token, too
   bool grouped_heads = true;                      // kv_heads < heads
+  bool softcap = false, alibi = false, bias = false, sinks = false;
+  bool lengths = false;                           // of a padded cache
   int row_alignment = 1;                          // bytes: rows of Q, K, V and O begin at multiples of so many
   std::int64_t max_row_stride = INT64_MAX;        // elements from one of these rows to the next
   int max_batch = 65535;                          // as heads: both go to y and z of a grid
@@ -82,6 +84,10 @@ std::vector<Given> given_packed(const problem::Attention& a);
 // far as there are any; and its values.
 Arrays sparse_arrays(const problem::Attention& a);
 std::vector<Given> given_sparse(const problem::Attention& a);
+
+// Of options of scores: bias, with the problem's dtype, sinks [heads] in fp32 and lengths [batch], as far as there are any.
+Arrays score_arrays(const problem::Attention& a);
+std::vector<Given> given_scores(const problem::Attention& a);
 
 // Of dropout, where the problem asks for its mask: mask [batch, heads, seq_q, seq_k], fp16.
 Arrays mask_arrays(const problem::Attention& a);

@@ -108,6 +108,20 @@ std::shared_ptr<const problem::SparseMask> read_sparse_mask(const fs::path& fold
   return mask;
 }
 
+std::shared_ptr<const Tensor> read_bias(const fs::path& file, problem::Dtype dtype) {
+  Tensor bias = problem::read_npy(file).tensor;
+  if (bias.shape.empty() || bias.shape.size() > 4) {
+    refuse(file, "shape " + problem::to_string(bias.shape) + "; it must be [batch, heads, seq_q, seq_k], or its last dimensions");
+  }
+  bias.shape.insert(bias.shape.begin(), 4 - bias.shape.size(), 1);
+  for (float& x : bias.values) x = problem::round_to(dtype, x);
+  return std::make_shared<const Tensor>(std::move(bias));
+}
+
+std::shared_ptr<const Tensor> read_sinks(const fs::path& file) {
+  return std::make_shared<const Tensor>(problem::read_npy(file).tensor);
+}
+
 LayerInputs read_layer_inputs(const fs::path& folder) {
   const fs::path x_file = folder / "x.npy";
   Tensor x = problem::read_npy(x_file).tensor;

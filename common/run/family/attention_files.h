@@ -20,6 +20,10 @@ problem::AttentionInputs read_attention_inputs(const std::filesystem::path& fold
 std::shared_ptr<const problem::SparseMask> read_sparse_mask(const std::filesystem::path& folder,
                                                             const problem::Attention& shape, int block_q, int block_k);
 
+// A bias [batch, heads, seq_q, seq_k], each but the last may be 1, and missing ones are; rounded to `dtype`. Sinks [heads].
+std::shared_ptr<const problem::Tensor> read_bias(const std::filesystem::path& file, problem::Dtype dtype);
+std::shared_ptr<const problem::Tensor> read_sinks(const std::filesystem::path& file);
+
 // x.npy [batch, seq, E] or [seq, E] (then a batch of 1), in_proj_weight.npy [3E, E], in_proj_bias.npy [3E],
 // out_proj_weight.npy [E, E] and out_proj_bias.npy [E].
 LayerInputs read_layer_inputs(const std::filesystem::path& folder);

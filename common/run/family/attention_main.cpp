@@ -83,6 +83,9 @@ nlohmann::ordered_json attention_json(const problem::Attention& a) {
   problem::each(problem::attention_options, [&](auto option) {
     if (option.json == problem::InJson::if_on && option.is_on(a)) write(option);
   });
+  if (a.bias) json["bias"] = a.bias->shape;
+  if (a.sinks) json["sinks"] = true;
+  if (!a.lengths.empty()) json["lengths"] = a.lengths;
   return json;
 }
 

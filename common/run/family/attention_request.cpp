@@ -112,6 +112,8 @@ AttentionRequest from_layer(const AttentionFlags& flags, const CommonOptions& op
   if (options.input) throw InputError("--input contradicts --layer: either has inputs of its own");
   if (options.seed) throw InputError("--seed contradicts --layer: the inputs come from files");
   if (flags.cu_seqlens) throw InputError("--cu-seqlens contradicts --layer: a layer has whole batch entries");
+  if (flags.bias || flags.sinks || flags.lengths)
+    throw InputError("--bias, --sinks and --lengths contradict --layer: a layer has none");
   if (flags.pattern || flags.block_q || flags.block_k)
     throw InputError("--pattern contradicts --layer: a layer has no sparse mask");
   problem::each(problem::attention_options, [&](auto option) {
@@ -162,6 +164,12 @@ void add_shape_flags(CLI::App& app, AttentionFlags& flags) {
   add_whole_number(app, "--block-q", flags.block_q, 1, "queries of a block of a sparse mask (default 128)");
   add_whole_number(app, "--block-k", flags.block_k, 1, "keys of a block of a sparse mask (default 128)");
   problem::each(problem::score_options, add);
+  const auto add_file = [&](const char* flag, auto& path, const char* help) {
+    app.add_option(flag, path, help)->type_name("FILE");
+  };
+  add_file("--bias", flags.bias, "add to scores: [batch, heads, seq_q, seq_k], each but the last may be 1; −∞ hides a key");
+  add_file("--sinks", flags.sinks, "a logit more in each softmax, without a value: [heads]");
+  add_file("--lengths", flags.lengths, "of a padded cache: how many keys each batch entry has, integers [batch]");
   add_dtype(app, flags.dtype);
 }
 
@@ -201,6 +209,20 @@ Attention with_sparse_mask(Attention shape, const AttentionFlags& flags, const C
   return problem::resolve(shape);
 }
 
+Attention with_score_arrays(Attention shape, const AttentionFlags& flags, const CommonOptions& options) {
+  // The file that a flag names, or that lies beside the inputs; read(file) says what is in it.
+  const auto with = [&](const char* flag, const auto& named, const char* file, const auto& read) {
+    const bool beside = options.input && std::filesystem::exists(*options.input / file);
+    if (named && beside) throw InputError(std::string(flag) + " contradicts " + (*options.input / file).string());
+    if (named && named->empty()) throw InputError(std::string(flag) + ": a file is needed");
+    if (named || beside) read(named ? *named : *options.input / file);
+  };
+  with("--bias", flags.bias, "bias.npy", [&](const auto& file) { shape.bias = read_bias(file, shape.dtype); });
+  with("--sinks", flags.sinks, "sinks.npy", [&](const auto& file) { shape.sinks = read_sinks(file); });
+  with("--lengths", flags.lengths, "lengths.npy", [&](const auto& file) { shape.lengths = problem::read_npy_integers(file); });
+  return problem::resolve(shape);
+}
+
 Attention with_mask(Attention shape, const CommonOptions& options) {
   shape.writes_mask = shape.dropout > 0 && options.output;
   if (shape.writes_mask && options.bench)
@@ -217,7 +239,7 @@ AttentionRequest make_request(const AttentionStep& step, const AttentionFlags& f
                                                               .folder = {},
                                                               .inputs = {},
                                                               .layer = {}};
-  request.shape = with_mask(with_sparse_mask(request.shape, flags, options), options);
+  request.shape = with_mask(with_score_arrays(with_sparse_mask(request.shape, flags, options), flags, options), options);
   return request;
 }
 

@@ -21,7 +21,7 @@ struct AttentionFlags {
   std::optional<problem::Dtype> dtype;
   problem::Attention options;           // the options that have a row (attention_options.h), as far as they are given
   std::vector<std::string_view> given;  // names of these, but for those that are a switch
-  std::optional<std::filesystem::path> layer, cu_seqlens;
+  std::optional<std::filesystem::path> layer, cu_seqlens, bias, sinks, lengths;
   std::optional<std::string> pattern;
   std::optional<int> block_q, block_k;
 };
@@ -43,6 +43,9 @@ problem::Attention shape_of_files(const AttentionFlags& flags, const problem::At
 
 // With a sparse mask, where a pattern or files give one. The seed is that of the pattern's random choices.
 problem::Attention with_sparse_mask(problem::Attention shape, const AttentionFlags& flags, const CommonOptions& options);
+
+// With a bias, sinks and lengths of a padded cache, from the files that flags name, or from those of the folder with inputs.
+problem::Attention with_score_arrays(problem::Attention shape, const AttentionFlags& flags, const CommonOptions& options);
 
 // With files for the outputs, the mask of dropout is among them. Throws std::invalid_argument where it is too large.
 problem::Attention with_mask(problem::Attention shape, const CommonOptions& options);

@@ -27,7 +27,7 @@ std::vector<RowRule> compared_rules(const reference::AttentionSpec& spec, const 
   std::vector<RowRule> rules(rows.size(), RowRule::compare);
   for (std::size_t r = 0; r < rows.size(); ++r) {
     if (overflow[r] && !std::isnan(truth.lse[r])) rules[r] = RowRule::written;
-    if (reference::sees_nothing(spec, rows[r])) rules[r] = RowRule::empty;
+    if (spec.sinks.empty() && reference::sees_nothing(spec, rows[r])) rules[r] = RowRule::empty;
   }
   return rules;
 }
@@ -44,7 +44,7 @@ std::vector<RowRule> written_rules(const problem::Attention& shape, const refere
   std::vector<RowRule> rules(rows.size(), RowRule::compare);
   for (std::size_t r = 0; r < rows.size(); ++r) {
     if (large || odd[r] || overflow[r]) rules[r] = RowRule::written;
-    if (reference::sees_nothing(spec, rows[r])) rules[r] = RowRule::empty;
+    if (spec.sinks.empty() && reference::sees_nothing(spec, rows[r])) rules[r] = RowRule::empty;
   }
   return rules;
 }
@@ -109,7 +109,18 @@ reference::AttentionSpec spec_of(const problem::Attention& a) {
                                 .scale = *a.scale,
                                 .cu_seqlens = a.cu_seqlens,
                                 .dropout = a.dropout,
-                                .dropout_seed = a.dropout_seed};
+                                .dropout_seed = a.dropout_seed,
+                                .softcap = a.softcap,
+                                .alibi = a.alibi,
+                                .sinks = a.sinks ? a.sinks->values : std::vector<float>(),
+                                .lengths = a.lengths};
+  if (a.bias) {
+    spec.bias = [bias = a.bias](int batch, int head, int query, int key) {
+      const std::vector<std::int64_t>& all = bias->shape;
+      const auto at = [&](int n, std::int64_t index) { return all[n] == 1 ? 0 : index; };
+      return bias->values[((at(0, batch) * all[1] + at(1, head)) * all[2] + at(2, query)) * all[3] + key];
+    };
+  }
   if (a.sparse) {
     spec.sees = [a](int batch, int head, int query, int key) { return problem::sees(*a.sparse, a, batch, head, query, key); };
   }

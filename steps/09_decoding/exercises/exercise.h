@@ -23,7 +23,7 @@ inline run::AttentionStep exercise_step(std::string name, std::string question, 
            .variants = {variant}}};
 }
 
-inline Work exercise_work(const Attention& a) { return work_of(run::device_shape(a), RungTile<64>::keys); }
+inline Work exercise_work(const Attention& a) { return Work(run::device_shape(a), RungTile<64>::keys); }
 
 // A kernel that writes parts, and one that merges them.
 inline std::vector<problem::KernelCost> costs_of(const Attention& a, const char* attends, const run::Arrays& scratch) {

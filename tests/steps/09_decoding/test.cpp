@@ -140,7 +140,7 @@ TEST_CASE("… so do the other variants", "[.long]") { have_the_properties(false
 
 TEST_CASE("every tile of every item belongs to one block, whatever the grid") {
   for (const Attention& a : shared_shapes()) {
-    const decoding::Work work = decoding::work_of(run::device_shape(a), 64);
+    const decoding::Work work(run::device_shape(a), 64);
     const std::int64_t all = std::int64_t{work.items} * work.tiles;
     for (const int grid : {1, 2, 7, 132, 264}) {
       const decoding::Stream stream{1, all};
@@ -168,7 +168,7 @@ TEST_CASE("every tile of every item belongs to one block, whatever the grid") {
 TEST_CASE("the choice: whole rows where items fill the SMs, clusters where they are few, and else all share all") {
   const auto choice = [](int batch, int kv_heads, int keys) {
     const Attention a = shape(batch, 4 * kv_heads, kv_heads, 1, keys, 128);
-    return decoding::choose(decoding::work_of(run::device_shape(a), 128), 132);
+    return decoding::choose(decoding::Work(run::device_shape(a), 128), 132);
   };
   using decoding::Way;
   CHECK(choice(16, 8, 4096).way == Way::rows);  // 128 items

@@ -1,0 +1,113 @@
+// Options of scores, for kernels. A score is what Q · K gives, times the scale, and then, in this order:
+//
+//     softcap   s becomes C tanh(s / C): between −C and C (Gemma Team 2024)
+//     bias      s + bias[batch][head][query][key]: an additive mask, or what a model has learned. −∞ hides the key, and its V
+//     ALiBi     s − slope · |own key − key|: keys far away count less, by another slope for each head (Press et al. 2022)
+//
+// A sink is a logit more in each row's softmax, without a row of V: a head may look at nothing (Xiao et al. 2024). It is added
+// once, where a row's O is divided. And a padded cache has a length for each batch entry: what lies behind it is not there, and
+// the last query lies beside the last key that is.
+#pragma once
+
+#include "common/device/elements.cuh"
+#include "common/device/mask.h"
+#include "common/device/memory.cuh"
+#include "common/device/online_softmax.cuh"
+
+namespace device {
+
+// ALiBi's slopes. Of n heads, a power of two, head h has 2^(−M · (h + 1) / n). Of another number the first p heads, with p the
+// largest power of two below, have the slopes of p heads, and the others every second slope of 2 p heads.
+struct AlibiSlopes {
+  float largest;  // M, the exponent of the last head; 0: no ALiBi
+  int first;      // p
+
+  __host__ __device__ float of(int head) const {
+    const int n = head < first ? head + 1 : 2 * (head - first) + 1;
+    return exp2f(-largest * static_cast<float>(n) / static_cast<float>(head < first ? first : 2 * first));
+  }
+};
+
+inline AlibiSlopes alibi_slopes(float largest, int heads) {
+  int first = 1;
+  while (first <= heads / 2) first *= 2;
+  return {largest, first};
+}
+
+// A shape whose scores have options. Kernels take it in place of an AttentionShape, as a template parameter, so that their
+// machine code without options stays as it is.
+template <class T>
+struct ScoredShape : AttentionShape {
+  float softcap;        // C; 0: none
+  AlibiSlopes slopes;
+  Heads<const T> bias;  // [batch, heads, seq_q, seq_k], of strides 0 where it is the same for all; without memory: none
+  const float* sinks;   // [heads]; null: none
+  const int* lengths;   // [batch]; null: all entries have seq_k keys
+};
+
+// The shape of a batch entry: seq_k is its length.
+__device__ inline AttentionShape entry_of(const AttentionShape& shape, int) { return shape; }
+template <class T>
+__device__ AttentionShape entry_of(const ScoredShape<T>& shape, int batch) {
+  AttentionShape entry = shape;
+  if (shape.lengths != nullptr) entry.seq_k = load(&shape.lengths[batch]);
+  return entry;
+}
+
+// What a row's scores become: score(product, key) is in base 2, of a product that is not scaled yet.
+template <class Shape>
+struct RowScores {
+  float scale_log2;
+
+  __device__ void begin(const Shape& shape, int, int, int) { scale_log2 = shape.scale * log2_e; }
+  // Rounded separately: otherwise nvcc would join it with the later subtraction of the maximum into one FMA, and the maximum, a
+  // rounded product, would no longer be one of the scores.
+  __device__ float score(float product, int) const { return __fmul_rn(product, scale_log2); }
+  __device__ bool hides(int) const { return false; }
+  static constexpr bool may_hide = false;
+};
+
+// [doc: row_scores]
+template <class T>
+struct RowScores<ScoredShape<T>> {
+  float scale, softcap, slope;
+  int own_key, seq_k;
+  const T* bias;  // [seq_k]; null: none
+  static constexpr bool may_hide = true;
+
+  __device__ void begin(const ScoredShape<T>& shape, int batch, int head, int query) {
+    const AttentionShape entry = entry_of(shape, batch);
+    scale = shape.scale;
+    softcap = shape.softcap;
+    slope = shape.slopes.largest > 0.0f ? shape.slopes.of(head) : 0.0f;
+    own_key = entry.own_key(query);
+    seq_k = entry.seq_k;
+    bias = shape.bias.data != nullptr ? shape.bias.row(batch, head, query) : nullptr;
+  }
+  __device__ float bias_of(int key) const {
+    const bool there = bias != nullptr && key < seq_k;
+    return to_float(load_if(there, there ? &bias[key] : nullptr));
+  }
+  __device__ float score(float product, int key) const {
+    float s = product * scale;
+    if (softcap > 0.0f) s = softcap * tanhf(s / softcap);
+    const float added = bias_of(key);
+    s = added == -INFINITY ? added : s + added;  // nothing comes through from a key that is hidden, not even a NaN
+    if (slope > 0.0f) s -= slope * static_cast<float>(abs(own_key - key));
+    return __fmul_rn(s, log2_e);
+  }
+  __device__ bool hides(int key) const { return bias_of(key) == -INFINITY; }
+};
+// [/doc: row_scores]
+
+// Takes a head's sink into the state of a row whose keys are all summed, and returns what O must be multiplied by.
+__device__ inline float add_sink(const AttentionShape&, int, SoftmaxState&) { return 1.0f; }
+template <class T>
+__device__ float add_sink(const ScoredShape<T>& shape, int head, SoftmaxState& state) {
+  if (shape.sinks == nullptr) return 1.0f;
+  const MergedSoftmax all = merge(state, {load(&shape.sinks[head]) * log2_e, 1.0f});
+  state = all.state;
+  return all.first;
+}
+
+}  // namespace device

@@ -1,0 +1,31 @@
+// Options of scores, host side: the shape that kernels take.
+#pragma once
+
+#include "common/device/score_options.h"
+#include "common/run/family/attention.h"
+
+namespace run {
+
+template <class T>
+device::ScoredShape<T> scored_shape(const AttentionLaunch& l) {
+  const problem::Attention& a = l.shape;
+  device::ScoredShape<T> shape{l.device_shape(), a.softcap, device::alibi_slopes(a.alibi, a.heads), {}, nullptr, nullptr};
+  if (a.bias) {
+    const std::vector<std::int64_t>& extents = a.bias->shape;
+    const auto stride = [&](int n, std::int64_t elements) { return extents[n] == 1 ? 0 : elements; };
+    const std::int64_t row = extents[3], head = extents[2] * row, batch = extents[1] * head;
+    shape.bias = {l.arrays.get<const T>("bias"), stride(0, batch), stride(1, head), stride(2, row)};
+  }
+  if (a.sinks) shape.sinks = l.arrays.get<const float>("sinks");
+  if (!a.lengths.empty()) shape.lengths = l.arrays.get<const int>("lengths");
+  return shape;
+}
+
+// Calls f with the shape as kernels for elements of type T take it.
+template <class T, class F>
+void with_score_options(const AttentionLaunch& l, F f) {
+  if (!l.shape.has_score_options()) return f(l.device_shape());
+  f(scored_shape<T>(l));
+}
+
+}  // namespace run
