@@ -293,6 +293,7 @@ def test_of_cmake_what_it_wrote_for_a_tests_programs_counts(key):
     assert key(**{"build/sim/build.ninja": ninja + FLAGS.replace("a.o", "another.o")}) == key()
     assert key(**{"build/sim/build.ninja": ninja.replace("/usr/local/cuda", "/opt").replace("/usr/bin/g++", "/opt/bin/ccache /opt/bin/g++")}) == key()
     assert key(**{"build/sim/build.ninja": ninja.replace("-O2", "-O1")}) != key()
+    assert proofs.ELSEWHERE.sub("", "cd ./build && /usr/bin/python3.11 ./cmake/plain_cuda.py") == "cd ./build && python3 ./cmake/plain_cuda.py"
     assert key(**{"build/sim/build.ninja": ninja.replace("a.cpp", f"{proofs.ROOT}/build/sim/a.cpp")}) != key()
 
 

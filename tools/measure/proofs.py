@@ -61,8 +61,8 @@ EXITED = re.compile(r"^(\d+) +\+\+\+ ")
 EXECUTED = re.compile(r'^(\d+) +execve\("(/[^"]+)", (\[.*?\])')
 COMPILERS = {"cc1plus", "ccache"}  # who opens sources for g++ and nvcc
 COPY = re.compile(r"/.*/FlashSteps/(?!build/)(.+)")  # a test's copy of the project has this name
-# Where the compiler and the system's libraries and headers lie, and whether ccache stands before the compiler, does not matter.
-ELSEWHERE = re.compile(r"-isystem \S+ |(?<![\w.])/(?:[^\s/]+/)+(?:ccache )?")
+# Where the compiler and the system's libraries and headers lie, ccache before the compiler, and Python's minor version do not matter.
+ELSEWHERE = re.compile(r"-isystem \S+ |(?<![\w.])/(?:[^\s/]+/)+(?:ccache )?|(?<=python3)\.\d+")
 # What may hold // or a quote and begins no comment or literal: raw strings, strings, characters, numbers, names. A line that goes on is no gap.
 TOKEN = re.compile(
     rb"""
