@@ -105,6 +105,7 @@ def test_git_asks_for_all_names_if_it_lists_them_and_who_copies_them_has_them_fr
 
     assert proofs.what_is_open(git('"-C", "x", "ls-files", "-z"'))[0] == {".git/index", "README.md"}
     assert proofs.what_is_open(git('"diff", "--quiet", "--", "README.md"'))[0] == {"README.md"}
+    assert proofs.what_is_open(git('"describe", "--always", "--dirty"'))[0] == set()  # that differs at each commit
     assert proofs.what_is_open([*git('"ls-files"'), *copied("docs/index.md")])[0] == {"README.md"}
 
 

@@ -167,6 +167,13 @@ def whole(trace):
             yield line
 
 
+def role_of(program, words):
+    """What a program does with the files that it opens, where that is not to read them. git describe looks whether any file changed."""
+    if program == "git":
+        return "describes" if '"describe"' in words else "compares" if '"diff"' in words else "lists"
+    return "compiles" if program in COMPILERS else None
+
+
 def what_is_open(trace):
     """Of strace's lines: the paths that were opened or executed, relative to the project; those that compilers alone opened; and whether
     nvcc ran, or something looked at what it made."""
@@ -175,8 +182,7 @@ def what_is_open(trace):
     for line in whole(trace):
         if match := EXECUTED.match(line):
             process, path, words = match.groups()
-            program = os.path.basename(path)
-            does[process] = "compiles" if program in COMPILERS else program == "git" and ("compares" if '"diff"' in words else "lists")
+            does[process] = role_of(os.path.basename(path), words)
             flags = ""
         elif match := OPENED.match(line):
             process, flags, path = match.groups()
@@ -185,6 +191,8 @@ def what_is_open(trace):
                 does.pop(match[1], None)  # another process may have this number next
             continue
         what = does.get(process)
+        if what == "describes":
+            continue
         found = compiled if what == "compiles" else opened
         nvcc |= path.endswith(("/nvcc", "/cuobjdump")) and os.path.exists(path)
         mine = inside(path := os.path.normpath(path))
