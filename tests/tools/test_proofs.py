@@ -26,6 +26,7 @@ RECORD = {
     "seconds": 60,
     "compilers": {"c++ id": "GNU"},
     "reads": sorted([*PATHS.values(), "steps/05_flash_v2/"]),
+    "compiled": ["common/check/verdict.h"],
 }
 ENTRY = Entry(["program", "--long"], {}, 900, False, "05_flash_v2")
 
@@ -54,7 +55,23 @@ def test_straces_lines_are_read():
         '9 openat(AT_FDCWD</home/me>, "elsewhere", O_RDONLY) = 5</usr/include/math.h>',
         f'9 execve("{ROOT}/build/sim/bin/05_flash_v2", ["05_flash_v2"], 0x7f /* 20 vars */) = 0',
     ]
-    assert proofs.what_is_open(lines) == ({"README.md", "common/device/mask.h", "build/sim/bin/05_flash_v2"}, False)
+    assert proofs.what_is_open(lines) == ({"README.md", "common/device/mask.h", "build/sim/bin/05_flash_v2"}, set(), False)
+
+
+def test_what_compilers_alone_open_is_known():
+    def opens(process, path):
+        return f'{process} openat(AT_FDCWD</home/me>, "x", O_RDONLY) = 3<{path}>'
+
+    header, source, in_a_copy = "common/device/mask.h", "common/check/verdict.cpp", "common/check/verdict.h"
+    lines = [
+        '7 execve("/usr/bin/python3", ["python3"], 0x7f /* 20 vars */) = 0',
+        '8 execve("/usr/lib/gcc/x86_64-linux-gnu/12/cc1plus", ["cc1plus"], 0x7f /* 20 vars */) = 0',
+        *(opens(8, path) for path in (f"{ROOT}/{header}", f"{ROOT}/{source}", f"/tmp/7/FlashSteps/{in_a_copy}")),
+    ]
+    assert proofs.what_is_open(lines) == (set(), {header, source, in_a_copy}, False)
+    assert proofs.what_is_open([*lines, opens(7, f"{ROOT}/{header}")]) == ({header}, {source, in_a_copy}, False)
+    assert proofs.what_is_open([*lines, "8 +++ exited with 0 +++", opens(8, f"{ROOT}/{header}")])[0] == {header}  # another process 8
+    assert proofs.reads({source}, {header, source}) == ({source}, {header})
 
 
 def copied(path, tree="/tmp/7/FlashSteps"):
@@ -88,6 +105,7 @@ def test_git_asks_for_all_names_if_it_lists_them_and_who_copies_them_has_them_fr
 
     assert proofs.what_is_open(git('"-C", "x", "ls-files", "-z"'))[0] == {".git/index", "README.md"}
     assert proofs.what_is_open(git('"diff", "--quiet", "--", "README.md"'))[0] == {"README.md"}
+    assert proofs.what_is_open(git('"describe", "--always", "--dirty"'))[0] == set()  # that differs at each commit
     assert proofs.what_is_open([*git('"ls-files"'), *copied("docs/index.md")])[0] == {"README.md"}
 
 
@@ -103,31 +121,31 @@ def test_of_sources_the_browser_depends_on_those_that_it_opens():
 def test_who_looks_at_machine_code_depends_on_nvcc(tmp_path):
     tool = tmp_path / "cuobjdump"
     tool.touch()
-    assert proofs.what_is_open([f'9 execve("{tool}", ["cuobjdump"], 0x7f /* 20 vars */) = 0'])[1]
-    assert not proofs.what_is_open([f'9 execve("{tmp_path}/gone/nvcc", ["nvcc"], 0x7f /* 20 vars */) = 0'])[1]
+    assert proofs.what_is_open([f'9 execve("{tool}", ["cuobjdump"], 0x7f /* 20 vars */) = 0'])[2]
+    assert not proofs.what_is_open([f'9 execve("{tmp_path}/gone/nvcc", ["nvcc"], 0x7f /* 20 vars */) = 0'])[2]
 
 
 def test_a_program_stands_for_its_sources_and_headers():
-    files, folders = proofs.reads({"build/sim/bin/05_flash_v2"})
-    assert files >= {
+    read, compiled = proofs.reads({"build/sim/bin/05_flash_v2"})
+    assert compiled >= {
         "steps/05_flash_v2/step.cu",
         "steps/05_flash_v2/12_tuned.cuh",
         "common/simt/engine.cpp",
         "common/run/main.cpp",
         "common/reference/attention.h",
     }
-    assert not any(path.startswith(("steps/06", "tests", "docs")) for path in files)
-    assert "steps/05_flash_v2/" in folders  # a file that is added there may belong to the program
+    assert not any(path.startswith(("steps/06", "tests", "docs")) for path in compiled)
+    assert read >= {"build/sim/bin/05_flash_v2", "steps/05_flash_v2/"}  # a file that is added there may belong to the program
 
 
 def test_what_a_step_has_from_another_step_counts_only_if_it_was_built():
     opened = {"steps/06_backward/exercises/table.md", "steps", "steps/05_flash_v2/exercises", "tests/steps/06_backward"}
     opened &= proofs.tracked() | {"steps", "steps/05_flash_v2/exercises", "tests/steps/06_backward"}
-    assert proofs.reads(opened, "05_flash_v2") == (set(), {"steps/05_flash_v2/exercises/"})
-    assert "steps/" in proofs.reads(opened)[1]
-    assert "steps/05_flash_v2/12_tuned.cuh" not in proofs.reads({"build/sim/bin/01_naive_mha"}, "01_naive_mha")[0]
-    files, _ = proofs.reads({"build/sim/bin/06_backward"}, "06_backward")
-    linked = {path for path in files if proofs.step_of(path) == "05_flash_v2"}
+    assert proofs.reads(opened, step="05_flash_v2") == ({"steps/05_flash_v2/exercises/"}, set())
+    assert "steps/" in proofs.reads(opened)[0]
+    assert "steps/05_flash_v2/12_tuned.cuh" not in proofs.reads({"build/sim/bin/01_naive_mha"}, step="01_naive_mha")[1]
+    _, compiled = proofs.reads({"build/sim/bin/06_backward"}, step="06_backward")
+    linked = {path for path in compiled if proofs.step_of(path) == "05_flash_v2"}
     assert linked  # step 06 links step 05's launches
     assert linked <= proofs.tracked()
 
@@ -137,7 +155,7 @@ def test_python_that_was_compiled_before_is_a_source_all_the_same():
 
 
 def test_folders_in_which_python_looks_for_modules_do_not_count():
-    assert proofs.reads({"tools/measure", "tests/tools", "tests", "data"}) == (set(), {"data/"})
+    assert proofs.reads({"tools/measure", "tests/tools", "tests", "data"}) == ({"data/"}, set())
 
 
 def test_how_ninjas_own_file_is_made_does_not_count():
@@ -145,7 +163,7 @@ def test_how_ninjas_own_file_is_made_does_not_count():
 
 
 def test_gits_index_is_the_list_of_all_files():
-    assert proofs.reads({".git/index"}) == (set(), {"/"})
+    assert proofs.reads({".git/index"}) == ({"/"}, set())
 
 
 @pytest.mark.skipif(shutil.which("strace") is None, reason="no strace: only who writes records needs it")
@@ -166,7 +184,7 @@ def test_a_test_is_watched_while_it_runs():
 def test_one_byte_moves_the_key(kind, monkeypatch):
     before, of_file = proofs.key_of(RECORD), proofs.digest_of
     changed = PATHS[kind]
-    monkeypatch.setattr(proofs, "digest_of", lambda path: "changed" if path == changed else of_file(path))
+    monkeypatch.setattr(proofs, "digest_of", lambda path, *code: "changed" if path == changed else of_file(path, *code))
     assert proofs.key_of(RECORD) != before
 
 
@@ -174,7 +192,7 @@ def test_one_byte_moves_the_key(kind, monkeypatch):
 def test_so_does_the_build(path, monkeypatch):
     assert path in proofs.tracked()
     before, of_file = proofs.key_of(RECORD), proofs.digest_of
-    monkeypatch.setattr(proofs, "digest_of", lambda other: "changed" if other == path else of_file(other))
+    monkeypatch.setattr(proofs, "digest_of", lambda other, *code: "changed" if other == path else of_file(other, *code))
     assert proofs.key_of(RECORD) != before
 
 
@@ -201,15 +219,118 @@ def test_the_content_counts_not_the_time(tmp_path, monkeypatch):
     assert proofs.digest_of.__wrapped__("none") == "missing"
 
 
+HEADER = """#pragma once
+// what f is for
+inline int f(int n) {
+
+    return n / 2;  // half, rounded down
+}
+"""
+FLAGS = "build a.o: compile a.cpp\n  flags = -O2\n"
+RULES = "rule compile\n  command = /usr/bin/g++ $flags -isystem /usr/local/cuda/include -I/work -c $in -o $out\n"
+
+
+@pytest.fixture
+def key(tmp_path, monkeypatch):
+    """key(file=text, …): the key where the test opened read.h, and a.o was made of a.cpp and made.h, when these files have another text."""
+    monkeypatch.setattr(proofs, "ROOT", tmp_path)
+    monkeypatch.setattr(proofs, "BUILDS", {"sim": tmp_path / "build/sim", "gpu": tmp_path / "build/gpu"})
+    record = {**RECORD, "reads": ["read.h", "build/sim/a.o"], "compiled": ["made.h"]}
+
+    def of(**changed):
+        files = {"read.h": HEADER, "made.h": HEADER, "build/sim/build.ninja": RULES.replace("/work", str(tmp_path)) + FLAGS, "build/sim/a.cpp": "int a;"}
+        for name, text in {**files, **changed}.items():
+            (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+            (tmp_path / name).write_text(text)
+        proofs.digest_of.cache_clear()
+        return proofs.key_of(record)
+
+    yield of
+    proofs.digest_of.cache_clear()
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        HEADER.replace("// what f is for", "/* What f\n   is for,\n\n \"really\". */\n\n// and don't"),
+        HEADER.replace("  // half, rounded down", ""),
+        HEADER.replace("    return", "\t// of n\n  return /* below */"),
+    ],
+)
+def test_comments_and_blank_lines_count_in_what_the_test_opened_and_not_in_what_was_compiled(key, changed):
+    assert key(**{"made.h": changed}) == key()
+    assert key(**{"read.h": changed}) != key()
+
+
+def test_each_token_of_what_was_compiled_counts(key):
+    for old, new in [("n / 2", "n / 3"), ("n / 2", "n // 2"), ("int n", "int m"), ("once\n", "once\\\n")]:
+        assert key(**{"made.h": HEADER.replace(old, new)}) != key(), new
+
+
+@pytest.mark.parametrize(
+    ("text", "code"),
+    [
+        ('f("http://x", "\\"//", L"/* a */"); // b', 'f("http://x", "\\"//", L"/* a */");'),
+        ("c = '\"'; // \"", "c = '\"';"),
+        ("c = '\\''; /* ' */ d", "c = '\\''; d"),
+        ("n = 1'000; // it's", "n = 1'000;"),
+        ('R"(a // "b\n\n  c)" // d', 'R"(a // "b\n\n  c)"'),
+        ('u8R"x(a)" // b)x" // c', 'u8R"x(a)" // b)x"'),
+        ('fooR"(" // ("', 'fooR"("'),
+        ("a // b \\\n c\nd", "a\nd"),
+        ("#define A \\\n  1 // one\n\n\nint", "#define A \\\n 1\nint"),
+        ("#define A \\\n\nint", "#define A \\\n\nint"),
+        ("a/**/b /*/ c */ d", "a b d"),
+        ('a /* " */ "  b"', 'a "  b"'),
+    ],
+)
+def test_comments_are_told_from_what_looks_like_them(text, code):
+    stripped = proofs.code_of(text.encode()).decode()
+    assert stripped == code
+
+
+def test_of_cmake_what_it_wrote_for_a_tests_programs_counts(key):
+    ninja = RULES.replace("/work", str(proofs.ROOT)) + FLAGS
+    assert key(**{"build/sim/build.ninja": ninja + FLAGS.replace("a.o", "another.o")}) == key()
+    assert key(**{"build/sim/build.ninja": ninja.replace("/usr/local/cuda", "/opt").replace("/usr/bin/g++", "/opt/bin/ccache /opt/bin/g++")}) == key()
+    assert key(**{"build/sim/build.ninja": ninja.replace("-O2", "-O1")}) != key()
+    assert proofs.ELSEWHERE.sub("", "cd ./build && /usr/bin/python3.11 ./cmake/plain_cuda.py") == "cd ./build && python3 ./cmake/plain_cuda.py"
+    assert key(**{"build/sim/build.ninja": ninja.replace("a.cpp", f"{proofs.ROOT}/build/sim/a.cpp")}) != key()
+
+
+def test_so_do_sources_that_cmake_wrote_and_all_flags_for_who_reads_them():
+    build = proofs.BUILDS["sim"]
+    program, written = "build/sim/bin/05_flash_v2", build / "steps/this_step_05_flash_v2.cpp"
+    made = proofs.how_made(program)
+    assert written.read_text() in made
+    assert str(ROOT) not in made
+    assert len(proofs.how_made("build/sim/compile_commands.json").splitlines()) < 100
+    assert proofs.reads({"build/sim/compile_commands.json"}) == ({"build/sim/compile_commands.json"}, set())
+
+
+def test_what_nvcc_makes_depends_on_cmakes_files_since_ci_asks_before_it_configures():
+    assert set(proofs.GPU_BUILD) <= proofs.tracked()
+    assert proofs.how_made("build/gpu/bin/05_flash_v2").splitlines() == [proofs.digest_of(path) for path in proofs.GPU_BUILD]
+
+
 def test_what_is_wrong_with_a_record_is_said(records, monkeypatch):
     assert proofs.state_of("tests", ENTRY) == "has no record"
     records("tests")
     assert proofs.state_of("tests", ENTRY) == ""
     assert proofs.state_of("tests", ENTRY._replace(command=["program"])) == "its command changed"
+    assert proofs.state_of("tests", ENTRY._replace(environment={"A": "1"})) == "its command changed"
     records("tests", commit=proofs.run(["git", "rev-parse", "HEAD"]).strip())
     of_file = proofs.digest_of
-    monkeypatch.setattr(proofs, "digest_of", lambda path: "changed" if path == "common/device/mask.h" else of_file(path))
+    monkeypatch.setattr(proofs, "digest_of", lambda path, *code: "changed" if path == "common/device/mask.h" else of_file(path, *code))
     assert "common/device/mask.h" in proofs.state_of("tests", ENTRY)
+
+
+def test_a_record_without_a_list_of_what_was_compiled_does_not_hold(tmp_path, monkeypatch):
+    monkeypatch.setattr(proofs, "RECORDS", tmp_path)
+    old = {name: value for name, value in RECORD.items() if name != "compiled"}
+    (tmp_path / "old.json").write_text(json.dumps({"key": "0", **old}))
+    assert "from before" in proofs.state_of("old", ENTRY)
+    assert proofs.due({"old": ENTRY}, 1) == ["old"]
 
 
 # ---- what CI runs ----

@@ -6,8 +6,10 @@
 
 A record, results/proofs/NAME.json, says what the test read while it ran: strace sees every file that the test, its programs and the
 compilers that it starts open. A program of the build stands for all sources and headers from which ninja makes it. Of a copy of the
-project that the test made, what it read there counts, and not what it copied. The record's key is a SHA-256 over the contents of these
-files, the names in the folders that were listed, the build's own files and the compilers' versions.
+project that the test made, what it read there counts, and not what it copied. The record's key is a SHA-256 over
+    reads      the contents of these files, the names in the folders that were listed, and the commands by which ninja makes the programs
+    compiled   the code of the files that compilers alone read: not their comments, blank lines and indentation
+and the compilers' versions, what installs and builds, the test's command and its environment. Commands are those of the last `make sim`.
 `make test-all` never looks at records: it runs everything.
 
 `make sass` counts as a long test of each step, sass_NN_name. A step's test reads other steps only through what is built from them: that
@@ -34,17 +36,9 @@ from typing import NamedTuple
 ROOT = Path(__file__).resolve().parents[2]
 RECORDS = ROOT / "results" / "proofs"
 BUILDS = {"sim": ROOT / "build" / "sim", "gpu": ROOT / "build" / "gpu"}
-# Every test depends on how things are built, though cmake does not run while it does.
-ALWAYS = [
-    "CMakeLists.txt",
-    "CMakePresets.json",
-    "cmake/FlashSteps.cmake",
-    "cmake/architectures.cmake",
-    "requirements.txt",
-    "tests/CMakeLists.txt",
-    "tools/bootstrap",
-    "tools/build",
-]
+ALWAYS = ["requirements.txt", "tools/bootstrap", "tools/build"]  # every test depends on them
+GPU_BUILD = ["CMakeLists.txt", "CMakePresets.json", "cmake/FlashSteps.cmake", "cmake/architectures.cmake"]
+CODE = (".h", ".cuh", ".cpp", ".cu")
 OF_A_STEP = re.compile(r"(?:tests/steps|steps|solutions|results/[^/]+/exercises)/(\d\d_[a-z0-9_]+)(?:/|$)")
 OF_ALL_STEPS = {"steps/", "tests/steps/", "solutions/"}
 LOOKED_THROUGH = re.compile(r"(tests|tests/tools|tests/tools/exercises|tests/cli|tools(/.*)?)/$")  # by Python, for modules: another file there is no matter
@@ -63,8 +57,20 @@ SOURCES_IN_THE_BROWSER = {
 BEGUN = re.compile(r"^(\d+) +(openat\(.*) <unfinished \.\.\.>$")
 ENDED = re.compile(r"^(\d+) +<\.\.\. openat resumed>(.*)$")
 OPENED = re.compile(r"^(\d+) +openat\(.*, (O_[A-Z_|]+).*\) = \d+<([^>]+)>$")
+EXITED = re.compile(r"^(\d+) +\+\+\+ ")
 EXECUTED = re.compile(r'^(\d+) +execve\("(/[^"]+)", (\[.*?\])')
+COMPILERS = {"cc1plus", "ccache"}  # who opens sources for g++ and nvcc
 COPY = re.compile(r"/.*/FlashSteps/(?!build/)(.+)")  # a test's copy of the project has this name
+# Where the compiler and the system's libraries and headers lie, ccache before the compiler, and Python's minor version do not matter.
+ELSEWHERE = re.compile(r"-isystem \S+ |(?<![\w.])/(?:[^\s/]+/)+(?:ccache )?|(?<=python3)\.\d+")
+# What may hold // or a quote and begins no comment or literal: raw strings, strings, characters, numbers, names. A line that goes on is no gap.
+TOKEN = re.compile(
+    rb"""
+    (?:u8|[uUL])?R"(?P<end>[^()\\\s]*)\(.*?\)(?P=end)" | "(?:\\.|[^"\\\n])*" | '(?:\\.|[^'\\\n])*' | \d(?:'?\w)* | [A-Za-z_]\w* | \\[ \t]*\n |
+    (?P<comment>//(?:\\[ \t]*\n|[^\n])* | /\*.*?\*/) | (?P<gap>\s+)
+    """,
+    re.DOTALL | re.VERBOSE,
+)
 
 
 def run(command):
@@ -130,13 +136,15 @@ def objects(build):
     return found
 
 
+def ninja(tool, target, build):
+    """What one of ninja's tools says of a target; nothing if ninja does not make it."""
+    return subprocess.run(["ninja", "-C", build, "-t", tool, target], capture_output=True, text=True, check=False).stdout.splitlines()
+
+
 @cache
 def sources_of(target, build):
     """The project's files from which ninja makes a target of a build folder; none if it does not make it."""
-    shown = subprocess.run(["ninja", "-C", build, "-t", "inputs", target], capture_output=True, text=True, check=False)
-    if shown.returncode:
-        return frozenset()
-    inputs = shown.stdout.splitlines()
+    inputs = ninja("inputs", target, build)
     files = [os.path.normpath(build / path) for path in inputs]
     files += [header for path in inputs for header in objects(build).get(path, [])]
     return frozenset(path for path in map(inside, files) if path in tracked())
@@ -159,20 +167,33 @@ def whole(trace):
             yield line
 
 
+def role_of(program, words):
+    """What a program does with the files that it opens, where that is not to read them. git describe looks whether any file changed."""
+    if program == "git":
+        return "describes" if '"describe"' in words else "compares" if '"diff"' in words else "lists"
+    return "compiles" if program in COMPILERS else None
+
+
 def what_is_open(trace):
-    """Of strace's lines: the paths that were opened or executed, relative to the project; and whether nvcc ran, or
-    something looked at what it made."""
-    opened, nvcc = Counter(), False
-    copies, git = set(), {}
+    """Of strace's lines: the paths that were opened or executed, relative to the project; those that compilers alone opened; and whether
+    nvcc ran, or something looked at what it made."""
+    opened, compiled, nvcc = Counter(), Counter(), False
+    copies, does = set(), {}
     for line in whole(trace):
         if match := EXECUTED.match(line):
             process, path, words = match.groups()
-            git[process] = path.endswith("/git") and ("compares" if '"diff"' in words else "lists")
+            does[process] = role_of(os.path.basename(path), words)
             flags = ""
         elif match := OPENED.match(line):
             process, flags, path = match.groups()
         else:
+            if match := EXITED.match(line):
+                does.pop(match[1], None)  # another process may have this number next
             continue
+        what = does.get(process)
+        if what == "describes":
+            continue
+        found = compiled if what == "compiles" else opened
         nvcc |= path.endswith(("/nvcc", "/cuobjdump")) and os.path.exists(path)
         mine = inside(path := os.path.normpath(path))
         if mine is None:
@@ -180,17 +201,18 @@ def what_is_open(trace):
                 if "O_CREAT" in flags:
                     copies.add(path)
                 else:
-                    opened[match[1]] += 1
-        elif not git.get(process) or os.path.isfile(path) and mine != ".git/index":  # git diff asks for the files that it is told
-            opened[mine] += 1
-        elif git[process] == "lists":
+                    found[match[1]] += 1
+        elif what not in ("compares", "lists") or os.path.isfile(path) and mine != ".git/index":  # git diff asks for the files that it is told
+            found[mine] += 1
+        elif what == "lists":
             opened["all names"] += 1
     # Who copies a file opens it once. In a copy, names count where a folder is listed.
     for path in copies:
         opened[COPY.match(path)[1]] -= 1
     if not copies and opened["all names"]:
         opened[".git/index"] = 1
-    return {path for path, times in opened.items() if times > 0} - {"all names"}, nvcc
+    opened = {path for path, times in opened.items() if times > 0} - {"all names"}
+    return opened, set(compiled) - opened, nvcc
 
 
 def counts(name, path):
@@ -198,16 +220,20 @@ def counts(name, path):
     return name != "browser_long" or IN_THE_BROWSER.match(path) is not None or path in SOURCES_IN_THE_BROWSER
 
 
-def reads(paths, step=None):
-    """Of the paths that a test opened, and of what those in a build folder were made from: the project's files, and the folders that were
-    listed (these end with "/"). With a step, no other step's folder counts, but for what was built from it."""
-    files, folders, made = set(), set(), set()
-    for path in paths:
+def reads(paths, compiled=frozenset(), step=None):
+    """Of the paths that a test opened: the project's files, the folders that were listed (these end with "/"), and what ninja makes in a
+    build folder; beside them, the files from which that was made, and those that the test's compilers alone read. With a step, no other
+    step's folder counts, but for what was built from it."""
+    files, folders, programs, made = set(), set(), set(), compiled & tracked()
+    for path in paths | compiled - made:
         path = re.sub(r"__pycache__/([^/.]+)\.cpython-\d+\.pyc$", r"\1.py", path)  # what Python made of it
         if path.startswith("build/"):
             preset, _, target = path.removeprefix("build/").partition("/")
-            if preset in BUILDS and target not in ("", "build.ninja"):  # that is made of what ALWAYS has, and of lists of names
-                made |= sources_of(target, BUILDS[preset])
+            if preset in BUILDS and target not in ("", "build.ninja"):  # the commands in that count where one is used
+                sources = sources_of(target, BUILDS[preset])
+                made |= sources
+                if sources or target == "compile_commands.json":
+                    programs.add(path)
         elif path == ".git/index":
             folders.add("/")  # git's list of all files
         elif path in tracked():
@@ -219,7 +245,8 @@ def reads(paths, step=None):
         files = {path for path in files if step_of(path) in (None, step)}
         folders = {path for path in folders - OF_ALL_STEPS if step_of(path) in (None, step)}
     # A source that is added beside a step's or its tests' belongs to their programs, by CMake's glob.
-    return files | made, folders | {f"{os.path.dirname(path)}/" for path in made if step_of(path)}
+    folders |= {f"{os.path.dirname(path)}/" for path in made if step_of(path)}
+    return files | folders | programs, made - files
 
 
 # ---- keys ----
@@ -239,10 +266,39 @@ def compilers(nvcc):
     return found
 
 
+def code_of(text):
+    """C++ without comments, blank lines and indentation."""
+    bare = TOKEN.sub(lambda match: b" " if match["comment"] else match[0], text)
+    return TOKEN.sub(lambda match: (b"\n" if b"\n" in match[0] else b" ") if match["gap"] else match[0], bare).strip()
+
+
+def how_made(path):
+    """The commands by which ninja makes a file of a build folder, and the sources that CMake wrote for it. Of compile_commands.json: each set
+    of flags in it."""
+    _, preset, target = path.split("/", 2)
+    build = BUILDS[preset]
+    if preset == "gpu":  # CI asks before it configures this build
+        lines = [digest_of(file) for file in GPU_BUILD]
+    elif target == "compile_commands.json":
+        lines = sorted({entry["command"].split(" -o ")[0] for entry in json.loads((build / target).read_text())})
+    else:
+        lines = sorted(ninja("commands", target, build))
+        sources = [file for file in ninja("inputs", target, build) if file.startswith(f"{build}/") and file.endswith(CODE)]
+        lines += [Path(file).read_text() for file in sources if not ninja("commands", file, build)]
+    return ELSEWHERE.sub("", "\n".join(lines).replace(str(ROOT), "."))
+
+
+def digest(content, code=False):
+    return hashlib.sha256(code_of(content) if code else content).hexdigest()
+
+
 @cache
-def digest_of(path):
+def digest_of(path, code=False):
+    """Of a file's content or of its code alone; of what a build makes, of how it does."""
+    if path.startswith("build/"):
+        return digest(how_made(path).encode())
     file = ROOT / path
-    return hashlib.sha256(file.read_bytes()).hexdigest() if file.is_file() else "missing"
+    return digest(file.read_bytes(), code) if file.is_file() else "missing"
 
 
 def names_in(folder):
@@ -255,6 +311,7 @@ def names_in(folder):
 def lines_of(record):
     """What the key is made of, a line each."""
     lines = [f"{path} {digest_of(path)}" for path in sorted({*record["reads"], *ALWAYS}) if not path.endswith("/")]
+    lines += [f"{path} {digest_of(path, path.endswith(CODE))}" for path in sorted(record["compiled"])]
     lines += [f"{path} {' '.join(names_in(path))}" for path in sorted(record["reads"]) if path.endswith("/")]
     return lines + [f"{name} {version}" for name, version in compilers("nvcc" in record["compilers"]).items()] + [record["command"]]
 
@@ -263,9 +320,9 @@ def key_of(record):
     return hashlib.sha256("\n".join(lines_of(record)).encode()).hexdigest()
 
 
-def command_of(command):
-    """As it is wherever the project lies."""
-    return " ".join(command).replace(f"{ROOT}/", "")
+def command_of(entry):
+    """With its environment, as it is wherever the project lies."""
+    return " ".join([*(f"{name}={value}" for name, value in entry.environment.items()), *entry.command]).replace(f"{ROOT}/", "")
 
 
 def state_of(name, entry):
@@ -274,18 +331,21 @@ def state_of(name, entry):
     if not file.exists():
         return "has no record"
     record = json.loads(file.read_text())
-    if record["command"] != command_of(entry.command):
+    if "compiled" not in record:
+        return "has a record from before keys left comments out"
+    if record["command"] != command_of(entry):
         return "its command changed"
     if key_of(record) == record["key"]:
         return ""
-    changed = [path for path in record["reads"] if not path.endswith("/") and not since(record["commit"], path)]
+    changed = [path for path in record["reads"] if not path.endswith("/") and not path.startswith("build/") and not since(record["commit"], path)]
+    changed += [path for path in record["compiled"] if not since(record["commit"], path, path.endswith(CODE))]
     return f"changed since {record['commit'][:10]}: {', '.join(changed[:3]) or 'names in a folder, the build or a compiler'}"
 
 
-def since(commit, path):
-    """Whether the file is what it was then."""
+def since(commit, path, code=False):
+    """Whether the file, or its code, is what it was then."""
     then = subprocess.run(["git", "show", f"{commit}:{path}"], cwd=ROOT, capture_output=True, check=False)
-    return then.returncode == 0 and hashlib.sha256(then.stdout).hexdigest() == digest_of(path)
+    return then.returncode == 0 and digest(then.stdout, code) == digest_of(path, code)
 
 
 # ---- commands ----
@@ -347,20 +407,21 @@ def prove(name, entry):
             print(f"proofs: {name} failed or skipped a case, no record\n{done.stdout[-4000:]}", flush=True)
             return None
         with trace.open(errors="replace") as lines:
-            paths, nvcc = what_is_open(lines)
+            *paths, nvcc = what_is_open(lines)
     for made in (objects, sources_of):
         made.cache_clear()  # the test, and the one beside it, may have built more
-    files, folders = reads(paths, entry.step)
+    read, compiled = (sorted(path for path in paths if counts(name, path)) for paths in reads(*paths, entry.step))
     record = {
-        "command": command_of(entry.command),
+        "command": command_of(entry),
         "commit": run(["git", "rev-parse", "HEAD"]).strip(),
         "date": datetime.now(UTC).date().isoformat(),
         "cases": cases_of(done.stdout),
         "seconds": round(seconds),
         "compilers": compilers(nvcc),
-        "reads": sorted(path for path in files | folders if counts(name, path)),
+        "reads": read,
+        "compiled": compiled,
     }
-    print(f"proofs: {name} passed in {seconds:.0f} s, which depends on {len(record['reads'])} files and folders", flush=True)
+    print(f"proofs: {name} passed in {seconds:.0f} s, which depends on {len(read) + len(compiled)} files and folders", flush=True)
     return {"key": key_of(record), **record}
 
 
