@@ -34,16 +34,40 @@ inline AlibiSlopes alibi_slopes(float largest, int heads) {
   return {largest, first};
 }
 
+// Where the row of a key lies: in its batch entry, or in a page.
+struct KeyPlace {
+  int batch, row;
+};
+
+// A page table: which page of a pool has which keys of a batch entry.
+struct PageTable {
+  const int* table;  // [batch, columns]; null: K and V are not paged
+  int columns;
+  int shift;  // a page has 2^shift keys
+
+  __device__ int row_of(int key) const { return key & ((1 << shift) - 1); }  // in its page
+  __device__ KeyPlace place_of(int batch, int key) const {
+    return {load(&table[std::int64_t{batch} * columns + (key >> shift)]), row_of(key)};
+  }
+};
+
 // A shape whose scores have options. Kernels take it in place of an AttentionShape, as a template parameter, so that their
 // machine code without options stays as it is.
 template <class T>
 struct ScoredShape : AttentionShape {
-  float softcap;        // C; 0: none
+  float softcap;  // C; 0: none
   AlibiSlopes slopes;
   Heads<const T> bias;  // [batch, heads, seq_q, seq_k], of strides 0 where it is the same for all; without memory: none
   const float* sinks;   // [heads]; null: none
   const int* lengths;   // [batch]; null: all entries have seq_k keys
+  PageTable pages;      // where K and V are paged: their first index is a page then, and their rows are keys of a page
 };
+
+__device__ inline KeyPlace place_of(const AttentionShape&, int batch, int key) { return {batch, key}; }
+template <class T>
+__device__ KeyPlace place_of(const ScoredShape<T>& shape, int batch, int key) {
+  return shape.pages.table == nullptr ? KeyPlace{batch, key} : shape.pages.place_of(batch, key);
+}
 
 // The shape of a batch entry: seq_k is its length.
 __device__ inline AttentionShape entry_of(const AttentionShape& shape, int) { return shape; }

@@ -41,7 +41,8 @@ void require_score_arrays(const Attention& shape) {
                       ", where each but the last may be 1");
   }
   require(!shape.sinks || shape.sinks->shape == std::vector<std::int64_t>{shape.heads},
-          "sinks has the shape " + (shape.sinks ? to_string(shape.sinks->shape) : "") + "; heads is " + std::to_string(shape.heads));
+          "sinks has the shape " + (shape.sinks ? to_string(shape.sinks->shape) : "") + "; heads is " +
+              std::to_string(shape.heads));
   if (shape.lengths.empty()) return;
   require(std::ssize(shape.lengths) == shape.batch,
           "lengths holds " + numbers(std::ssize(shape.lengths)) + "; batch is " + std::to_string(shape.batch));
@@ -79,6 +80,7 @@ Attention Attention::entry(int batch_entry) const {
   one.batch = 1;
   if (!lengths.empty()) one.seq_k = lengths[batch_entry];
   one.lengths.clear();
+  one.pages = nullptr;
   return one;
 }
 
@@ -145,6 +147,7 @@ Attention resolve(Attention shape) {
           "the mask of dropout (mask.npy) would be larger than 1 GB");
   if (shape.sparse) require_mask(*shape.sparse, shape);
   require_score_arrays(shape);
+  if (shape.pages) require_pages(*shape.pages, shape);
   require_countable({{"batch · heads · seq-q · seq-k", elements(shape.batch, shape.heads, shape.seq_q, shape.seq_k)},
                      {"batch · heads · seq-q · dim", elements(shape.batch, shape.heads, shape.seq_q, shape.dim)},
                      {"batch · kv-heads · seq-k · dim", elements(shape.batch, shape.kv_heads, shape.seq_k, shape.dim)}});
@@ -173,6 +176,7 @@ std::string to_string(const Attention& shape) {
     const auto [least, most] = std::minmax_element(shape.lengths.begin(), shape.lengths.end());
     text += ", lengths " + std::to_string(*least) + " … " + std::to_string(*most);
   }
+  if (shape.pages) text += ", " + std::to_string(shape.pages->count) + " pages of " + std::to_string(shape.pages->size);
   return text + ", " + std::string(name(shape.dtype));
 }
 

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "common/problem/dtype.h"
+#include "common/problem/pages.h"
 #include "common/problem/sparse_mask.h"
 #include "common/problem/tensor.h"
 
@@ -42,9 +43,10 @@ struct Attention {
   // Of a padded cache: batch entry b has the keys 0 … lengths[b] − 1, and its last query lies beside the last of them, for
   // causal masks, windows and ALiBi. Empty: all have seq_k.
   std::vector<std::int32_t> lengths = {};
+  std::shared_ptr<const Pages> pages = nullptr;  // where keys and values lie in a pool; null: each entry's one after the other
 
   bool is_packed() const { return !cu_seqlens.empty(); }
-  bool has_score_options() const { return softcap > 0 || alibi > 0 || bias || sinks || !lengths.empty(); }
+  bool has_score_options() const { return softcap > 0 || alibi > 0 || bias || sinks || !lengths.empty() || pages; }
 
   // The tokens [first, end) of a packed token's sequence; all keys where no sequences are packed.
   struct Sequence {
@@ -73,8 +75,8 @@ void require_sums(const std::vector<std::int32_t>& cu_seqlens);
 
 // Fills in scale. Throws std::invalid_argument, naming the field, where one is out of range, or where packed sequences do not
 // fit into one batch entry; or where a mask of dropout would be larger than 1 GB. Within the ranges no product of extents
-// overflows a std::int64_t, not even in bytes, no sum of two extents an int, and scale · log2(e) is an fp32 number. Throws where
-// a bias, sinks or lengths have another shape than the problem asks for, or go with packed sequences or a sparse mask.
+// overflows a std::int64_t, not even in bytes, no sum of two extents an int, and scale · log2(e) is an fp32 number. Throws
+// where a bias, sinks or lengths have another shape than the problem asks for, or go with packed sequences or a sparse mask.
 Attention resolve(Attention shape);
 
 std::string to_string(const Attention& shape);  // "batch 1, heads 12 over 12, 200 × 200, dim 32, causal, fp32"

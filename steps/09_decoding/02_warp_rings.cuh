@@ -19,16 +19,17 @@
 namespace decoding {
 
 // A warp's ring of keys. All lanes of the warp make each call.
-template <class T, class Tile>
+template <class T, class Tile, class Shape = AttentionShape>
 struct KeyRing {
   static constexpr int dim = Tile::dim;
   const Heads<const T>&k, &v;
+  NextPages<Shape> pages;
   RingSmem<T, Tile>& smem;
   KeysAndValues<T, dim> (&ring)[Tile::stages];
   int filled = 0, read = 0;  // the stage that is filled next, and the one that is read next
 
-  __device__ KeyRing(RingSmem<T, Tile>& memory, const Heads<const T>& keys, const Heads<const T>& values)
-      : k(keys), v(values), smem(memory), ring(memory.ring[threadIdx.x / 32]) {}
+  __device__ KeyRing(RingSmem<T, Tile>& memory, const Shape& shape, const Heads<const T>& keys, const Heads<const T>& values)
+      : k(keys), v(values), pages(shape), smem(memory), ring(memory.ring[threadIdx.x / 32]) {}
 
   __device__ static int first_key(int tile) { return tile * Tile::keys + threadIdx.x / 32 * warp_keys; }
   __device__ static int next(int stage) { return stage + 1 == Tile::stages ? 0 : stage + 1; }
@@ -36,10 +37,13 @@ struct KeyRing {
   // Starts to copy this warp's keys of a tile into the next stage; keys that no query sees become zeros. Without a tile the
   // group of copies is empty, so that the count of groups stays.
   __device__ void request(const Item& item, int tile, bool there) {
-    if (there) copy_keys<T, dim>(ring[filled], k, v, item, item.keys.seen, first_key(tile));
+    if (there) copy_keys<T, dim>(ring[filled], k, v, item, pages, first_key(tile));
     ptx::cp_async_commit_group();
     filled = next(filled);
   }
+
+  // Of a paged cache: before request() of the same tile.
+  __device__ void look_up(const Item& item, int tile) { pages.look_up(item, first_key(tile)); }
 
   // The stages that are in flight before the loop.
   __device__ void request_first(const Item& item, const TileRange& tiles) {
@@ -88,7 +92,7 @@ __global__ void __launch_bounds__(Tile::threads) warp_rings(AttentionShape shape
   auto& smem = device::shared_storage<RingSmem<T, Tile>>();
   const Item item = item_of(work, shape, blockIdx.x);
   const TileRange tiles = part_of_tiles(item.keys, 0, 1);
-  KeyRing<T, Tile> ring(smem, k, v);
+  KeyRing<T, Tile> ring(smem, shape, k, v);
   ring.request_first(item, tiles);
   WarpRows<T, Tile::dim> rows;
   rows.begin(shape, work, item, q);

@@ -35,12 +35,14 @@ __device__ void walk(RingSmem<T, Tile>& smem, const Shape& shape, const Work& wo
   std::int64_t at = stream.first_tile(block, blocks);
   const std::int64_t end = stream.first_tile(block + 1, blocks);
   Position ahead(stream, work, shape, at, end);  // what is requested next
-  KeyRing<T, Tile> ring(smem, k, v);
+  KeyRing<T, Tile, Shape> ring(smem, shape, k, v);
   const auto request = [&] {
     const bool there = ahead.left > 0;
     ring.request(ahead.item, ahead.item.keys.first_tile + ahead.tile, there);
     if (there) ahead.next(work, shape);
+    ring.look_up(ahead.item, ahead.item.keys.first_tile + ahead.tile);
   };
+  ring.look_up(ahead.item, ahead.item.keys.first_tile + ahead.tile);
   for (int i = 0; i < Tile::stages - 1; ++i) request();
   before_q();
   WarpRows<T, Tile::dim, Shape> rows;

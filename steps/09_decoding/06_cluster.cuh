@@ -63,7 +63,7 @@ __global__ void __launch_bounds__(Tile::threads) cluster(AttentionShape shape, W
   const Item item = item_of(work, shape, blockIdx.x / ptx::cluster_size());
   const TileRange tiles = part_of_tiles(item.keys, ptx::cluster_rank(), ptx::cluster_size());
   ptx::cluster_arrive_relaxed();
-  KeyRing<T, Tile> ring(smem, k, v);
+  KeyRing<T, Tile> ring(smem, shape, k, v);
   ring.request_first(item, tiles);
   WarpRows<T, Tile::dim> rows;
   rows.begin(shape, work, item, q);

@@ -36,7 +36,7 @@ __global__ void __launch_bounds__(Tile::threads) dependent_cluster(AttentionShap
   const TileRange tiles = part_of_tiles(item.keys, ptx::cluster_rank(), ptx::cluster_size());
   ptx::cluster_arrive_relaxed();
   // [doc: dependent_wait]
-  KeyRing<T, Tile> ring(smem, k, v);
+  KeyRing<T, Tile> ring(smem, shape, k, v);
   ring.request_first(item, tiles);
   ptx::griddepcontrol_wait();  // the launch before has ended: what it wrote may be Q
   WarpRows<T, Tile::dim> rows;
@@ -65,8 +65,7 @@ __global__ void __launch_bounds__(Tile::threads) dependent_stream(Shape shape, W
 
 // `fix_seams`, and two instructions more.
 template <class T, int dim, class Shape = AttentionShape>
-__global__ void dependent_seams(Shape shape, Work work, Stream stream, int blocks, Parts<dim> parts,
-                                Outputs<T> outputs) {
+__global__ void dependent_seams(Shape shape, Work work, Stream stream, int blocks, Parts<dim> parts, Outputs<T> outputs) {
   ptx::griddepcontrol_launch_dependents();
   ptx::griddepcontrol_wait();  // the parts are there
   fix_seam(blockIdx.x, blocks, shape, work, stream, parts, outputs);

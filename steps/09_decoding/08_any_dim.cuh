@@ -85,23 +85,24 @@ __global__ void __launch_bounds__(any_dim_threads) any_dim(Shape shape,
   device::RowScores<Shape> scored;
   scored.begin(shape, batch, head, i);
   // Elements of a row that this lane has; zeros beyond its end, or where there is no row.
-  const auto read = [&](float(&x)[lane_dims], const Heads<const T>& from, int h, int row, bool there) {
+  const auto read = [&](float(&x)[lane_dims], const T* row, bool there) {
 #pragma unroll
     for (int d = 0; d < lane_dims; ++d) {
       const int column = lane + 32 * d;
-      x[d] = device::to_float(load_if(there && column < shape.dim, &from.row(batch, h, there ? row : 0)[column]));
+      x[d] = device::to_float(load_if(there && column < shape.dim, &row[column]));
     }
   };
   float q_row[lane_dims], acc[lane_dims] = {};
-  read(q_row, q, head, i, true);
+  read(q_row, q.row(batch, head, i), true);
   SoftmaxState state;
   for (int first = seen.first + warp * keys_at_a_time; first < seen.end; first += any_dim_warps * keys_at_a_time) {
     float k_row[keys_at_a_time][lane_dims], v_row[keys_at_a_time][lane_dims], s[keys_at_a_time];
 #pragma unroll
     for (int j = 0; j < keys_at_a_time; ++j) {
       const bool there = first + j < seen.end;
-      read(k_row[j], k, kv_head, first + j, there);
-      read(v_row[j], v, kv_head, first + j, there && !scored.hides(first + j));
+      const device::KeyPlace at = device::place_of(shape, batch, there ? first + j : seen.first);
+      read(k_row[j], k.row(at.batch, kv_head, at.row), there);
+      read(v_row[j], v.row(at.batch, kv_head, at.row), there && !scored.hides(first + j));
     }
     // S = Q K^T
     float m = state.m;

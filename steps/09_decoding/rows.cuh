@@ -27,11 +27,37 @@ using KeyRows = T[warp_keys][dim];
 template <class T, int dim>
 using KeysAndValues = KeyRows<T, dim>[2];
 
+// The pages of the 16 keys that a warp copies next; nothing where K and V are not paged.
+template <class Shape>
+struct NextPages {
+  __device__ explicit NextPages(const Shape&) {}
+  __device__ void look_up(const Item&, int) {}
+};
+
+// Of K and V that may be paged. A lane keeps the page of one of the keys, and looks it up a tile ahead: else each copy would
+// wait for the table.
+template <class T>
+struct NextPages<ScoredShape<T>> {
+  device::PageTable table;
+  int page = 0;  // of key lane % 16
+
+  __device__ explicit NextPages(const ScoredShape<T>& shape) : table(shape.pages) {}
+  __device__ void look_up(const Item& item, int first) {
+    const int key = first + threadIdx.x % warp_keys;
+    if (table.table != nullptr && item.keys.seen.has(key)) page = table.place_of(item.batch, key).batch;
+  }
+  // Of key number `n` of the 16. All lanes of the warp make the call.
+  __device__ device::KeyPlace place_of(int batch, int key, int n) const {
+    const int found = __shfl_sync(all_lanes, page, n);
+    return table.table == nullptr ? device::KeyPlace{batch, key} : device::KeyPlace{found, table.row_of(key)};
+  }
+};
+
 // A warp starts to copy 16 keys and their values, from `first` on; what no query sees becomes zeros. A lane copies 16 bytes of
 // every (256 / dim)th row.
 template <class T, int dim>
 __device__ void copy_keys(KeysAndValues<T, dim>& to, const Heads<const T>& k, const Heads<const T>& v, const Item& item,
-                          const Keys& seen, int first) {
+                          const NextPages<AttentionShape>&, int first) {
   constexpr int chunks = dim / chunk, lane_rows = 32 / chunks;  // of a row; and that the warp copies at a time
   const int row = threadIdx.x % 32 / chunks, column = threadIdx.x % chunks * chunk;
   const T* k_head = k.row(item.batch, item.kv_head, 0) + column;
@@ -39,11 +65,29 @@ __device__ void copy_keys(KeysAndValues<T, dim>& to, const Heads<const T>& k, co
 #pragma unroll
   for (int i = 0; i < warp_keys; i += lane_rows) {
     const int key = first + row + i, place = swizzled<dim>(row + i, column);
-    const bool inside = seen.has(key);
+    const bool inside = item.keys.seen.has(key);
     ptx::cp_async_16(&to[0][row + i][place], k_head + (inside ? key : 0) * k.row_stride, inside ? 16 : 0);
     ptx::cp_async_16(&to[1][row + i][place], v_head + (inside ? key : 0) * v.row_stride, inside ? 16 : 0);
   }
 }
+
+// The same from pages.
+// [doc: copy_from_pages]
+template <class T, int dim>
+__device__ void copy_keys(KeysAndValues<T, dim>& to, const Heads<const T>& k, const Heads<const T>& v, const Item& item,
+                          const NextPages<ScoredShape<T>>& pages, int first) {
+  constexpr int chunks = dim / chunk, lane_rows = 32 / chunks;
+  const int row = threadIdx.x % 32 / chunks, column = threadIdx.x % chunks * chunk;
+#pragma unroll
+  for (int i = 0; i < warp_keys; i += lane_rows) {
+    const int key = first + row + i, place = swizzled<dim>(row + i, column);
+    const bool inside = item.keys.seen.has(key);
+    const auto [page, page_row] = pages.place_of(item.batch, inside ? key : item.keys.seen.first, row + i);
+    ptx::cp_async_16(&to[0][row + i][place], &k.row(page, item.kv_head, page_row)[column], inside ? 16 : 0);
+    ptx::cp_async_16(&to[1][row + i][place], &v.row(page, item.kv_head, page_row)[column], inside ? 16 : 0);
+  }
+}
+// [/doc: copy_from_pages]
 
 template <class T>
 __device__ void mma_two(float (&first)[4], float (&second)[4], const std::uint32_t (&a)[4], const std::uint32_t (&b)[4]) {
@@ -58,8 +102,8 @@ struct WarpRows {
   std::uint32_t q[dim / 16][4];        // fragments
   RowKeys keys[2];                     // that the lane's two rows see
   device::RowScores<Shape> scored[2];  // what becomes of their scores
-  float acc[dim / 8][4];         // O, not yet divided
-  SoftmaxState states[2];        // l is the lane's share
+  float acc[dim / 8][4];               // O, not yet divided
+  SoftmaxState states[2];              // l is the lane's share
 
   // Takes the rows of an item: Q from global memory, zeros for rows that are not there. Nothing is summed yet.
   __device__ void begin(const Shape& shape, const Work& work, const Item& item, const Heads<const T>& from) {

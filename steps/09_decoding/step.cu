@@ -20,9 +20,10 @@ std::string too_many_queries(const Attention& a) {
          ", and batch · kv-heads · ⌈seq-q · heads / kv-heads / 16⌉ to " + std::to_string(INT_MAX / 16);
 }
 
-// With options of scores, and lengths of a padded cache.
+// With options of scores, lengths of a padded cache, and pages.
 AttentionSupport with_score_options(AttentionSupport supports) {
-  supports.softcap = supports.alibi = supports.bias = supports.sinks = supports.lengths = true;
+  supports.softcap = supports.alibi = supports.bias = supports.sinks = true;
+  supports.lengths = supports.pages = true;
   return supports;
 }
 

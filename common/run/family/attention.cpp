@@ -75,6 +75,7 @@ std::string unsupported(const AttentionSupport& supports, const problem::Attenti
   if (shape.bias && !supports.bias) return "a bias";
   if (shape.sinks && !supports.sinks) return "sinks";
   if (!shape.lengths.empty() && !supports.lengths) return "lengths of a padded cache";
+  if (shape.pages && !supports.pages) return "a paged cache";
   if (shape.batch > supports.max_batch) return "a batch beyond " + std::to_string(supports.max_batch);
   if (shape.heads > supports.max_heads) return "more than " + std::to_string(supports.max_heads) + " heads";
   return supports.beyond ? supports.beyond(shape) : "";
@@ -92,7 +93,7 @@ std::string to_string(const AttentionSupport& supports) {
          listed(problem::dropout_options, supports) + (supports.packed_dropout ? ", of packed sequences, too" : "") +
          sparse_text(supports) + listed(problem::score_options, supports) + (supports.bias ? "; bias" : "") +
          (supports.sinks ? "; sinks" : "") + (supports.lengths ? "; lengths of a padded cache" : "") +
-         (supports.grouped_heads ? "; grouped heads" : "; kv-heads = heads") +
+         (supports.pages ? "; paged caches" : "") + (supports.grouped_heads ? "; grouped heads" : "; kv-heads = heads") +
          (supports.row_alignment > 1 ? "; rows at multiples of " + std::to_string(supports.row_alignment) + " bytes" : "");
 }
 
@@ -161,6 +162,7 @@ Arrays score_arrays(const problem::Attention& a) {
   if (a.bias) arrays = arrays + Arrays{input("bias", a.dtype, a.bias->shape)};
   if (a.sinks) arrays = arrays + Arrays{input("sinks", Dtype::fp32, {a.heads})};
   if (!a.lengths.empty()) arrays = arrays + Arrays{input("lengths", Element::int32(), {a.batch})};
+  if (a.pages) arrays = arrays + Arrays{input("pages", Element::int32(), {a.batch, problem::columns_of(*a.pages, a)})};
   return arrays;
 }
 
@@ -169,6 +171,7 @@ std::vector<Given> given_scores(const problem::Attention& a) {
   if (a.bias) given.push_back({"bias", a.bias.get()});
   if (a.sinks) given.push_back({"sinks", a.sinks.get()});
   if (!a.lengths.empty()) given.push_back({.name = "lengths", .integers = a.lengths});
+  if (a.pages) given.push_back({.name = "pages", .integers = a.pages->table});
   return given;
 }
 
@@ -198,11 +201,11 @@ std::vector<check::TensorVerdict> judge_mask(const problem::Attention& a, const 
 }
 
 Arrays AttentionFamily::arrays(const Problem& a, Layout layout) {
-  const auto queries = heads_strides(a.heads, a.seq_q, a.dim, layout), keys = heads_strides(a.kv_heads, a.seq_k, a.dim, layout);
-  return Arrays{input("q", a.dtype, {a.batch, a.heads, a.seq_q, a.dim}, queries),
-                input("k", a.dtype, {a.batch, a.kv_heads, a.seq_k, a.dim}, keys),
-                input("v", a.dtype, {a.batch, a.kv_heads, a.seq_k, a.dim}, keys),
-                output("o", a.dtype, {a.batch, a.heads, a.seq_q, a.dim}, queries),
+  const std::int64_t entries = a.pages ? a.pages->count : a.batch, rows = a.pages ? a.pages->size : a.seq_k;
+  const std::vector<std::int64_t> key_rows = {entries, a.kv_heads, rows, a.dim};
+  const auto queries = heads_strides(a.heads, a.seq_q, a.dim, layout), keys = heads_strides(a.kv_heads, rows, a.dim, layout);
+  return Arrays{input("q", a.dtype, {a.batch, a.heads, a.seq_q, a.dim}, queries), input("k", a.dtype, key_rows, keys),
+                input("v", a.dtype, key_rows, keys), output("o", a.dtype, {a.batch, a.heads, a.seq_q, a.dim}, queries),
                 output("lse", Dtype::fp32, {a.batch, a.heads, a.seq_q})} +
          packed_arrays(a) + sparse_arrays(a) + score_arrays(a) + mask_arrays(a);
 }
@@ -211,7 +214,12 @@ std::vector<Given> AttentionFamily::given(const Problem& a, const Inputs& in) {
   std::vector<Given> given = given_packed(a);
   for (Given& array : given_sparse(a)) given.push_back(std::move(array));
   for (Given& array : given_scores(a)) given.push_back(std::move(array));
-  given.insert(given.begin(), {{"q", &in.q}, {"k", &in.k}, {"v", &in.v}});
+  const auto keys = [&](const char* name, const problem::Tensor& tensor) -> Given {
+    if (!a.pages) return {name, &tensor};
+    const auto pool = std::make_shared<const problem::Tensor>(problem::to_pool(tensor, a));
+    return {.name = name, .values = pool.get(), .own = pool};
+  };
+  given.insert(given.begin(), {{"q", &in.q}, keys("k", in.k), keys("v", in.v)});
   return given;
 }
 

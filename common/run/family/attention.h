@@ -31,10 +31,10 @@ struct AttentionSupport {
   bool sparse_tokens = false;                     // heads that stream by token, too
   bool grouped_heads = true;                      // kv_heads < heads
   bool softcap = false, alibi = false, bias = false, sinks = false;
-  bool lengths = false;                           // of a padded cache
-  int row_alignment = 1;                          // bytes: rows of Q, K, V and O begin at multiples of so many
-  std::int64_t max_row_stride = INT64_MAX;        // elements from one of these rows to the next
-  int max_batch = 65535;                          // as heads: both go to y and z of a grid
+  bool lengths = false, pages = false;      // of a padded cache, of a paged one
+  int row_alignment = 1;                    // bytes: rows of Q, K, V and O begin at multiples of so many
+  std::int64_t max_row_stride = INT64_MAX;  // elements from one of these rows to the next
+  int max_batch = 65535;                    // as heads: both go to y and z of a grid
   int max_heads = most_heads;
   // What else is beyond it, in words, of a request that all of the above allow; empty: nothing.
   std::function<std::string(const problem::Attention&)> beyond = {};
@@ -62,8 +62,8 @@ inline device::AttentionShape device_shape(const problem::Attention& a) {
 struct AttentionLaunch {
   problem::Attention shape;
   device::AnyHeads<true> q;    // [batch, heads, seq_q, dim]
-  device::AnyHeads<true> k;    // [batch, kv_heads, seq_k, dim]
-  device::AnyHeads<true> v;    // [batch, kv_heads, seq_k, dim]
+  device::AnyHeads<true> k;    // [batch, kv_heads, seq_k, dim]; of a paged cache [pages, kv_heads, page size, dim]
+  device::AnyHeads<true> v;    // as K
   device::AnyHeads<false> o;   // [batch, heads, seq_q, dim]
   float* lse;                  // [batch, heads, seq_q], natural logarithm
   const DeviceArrays& arrays;  // all of the program's; a step takes its scratch memory from it
@@ -85,7 +85,8 @@ std::vector<Given> given_packed(const problem::Attention& a);
 Arrays sparse_arrays(const problem::Attention& a);
 std::vector<Given> given_sparse(const problem::Attention& a);
 
-// Of options of scores: bias, with the problem's dtype, sinks [heads] in fp32 and lengths [batch], as far as there are any.
+// Of options of scores and of the cache, as far as there are any: bias, with the problem's dtype, sinks [heads] in fp32,
+// lengths [batch], and pages [batch, columns].
 Arrays score_arrays(const problem::Attention& a);
 std::vector<Given> given_scores(const problem::Attention& a);
 

@@ -33,7 +33,7 @@ Tensor read_shaped(const fs::path& file, const Shape& expected) {
 
 }  // namespace
 
-problem::AttentionInputs read_attention_inputs(const fs::path& folder, problem::Dtype dtype) {
+problem::AttentionInputs read_attention_inputs(const fs::path& folder, problem::Dtype dtype, bool paged) {
   const fs::path q_file = folder / "q.npy", k_file = folder / "k.npy", v_file = folder / "v.npy";
   NpyArray q = read_heads(q_file), k = read_heads(k_file), v = read_heads(v_file);
   require_one_type(folder, "q.npy, k.npy and v.npy", {&q, &k, &v}, dtype);
@@ -42,9 +42,9 @@ problem::AttentionInputs read_attention_inputs(const fs::path& folder, problem::
   if (v.tensor.shape != keys) {
     refuse(v_file, "shape " + problem::to_string(v.tensor.shape) + " where k.npy has " + problem::to_string(keys));
   }
-  if (keys[0] != queries[0] || keys[3] != queries[3]) {
+  if ((keys[0] != queries[0] && !paged) || keys[3] != queries[3]) {
     refuse(k_file, "shape " + problem::to_string(keys) + " does not go with q.npy's " + problem::to_string(queries) +
-                       ": batch and dim must be equal");
+                       (paged ? ": dim must be equal" : ": batch and dim must be equal"));
   }
   return {std::move(q.tensor), std::move(k.tensor), std::move(v.tensor)};
 }
@@ -111,7 +111,8 @@ std::shared_ptr<const problem::SparseMask> read_sparse_mask(const fs::path& fold
 std::shared_ptr<const Tensor> read_bias(const fs::path& file, problem::Dtype dtype) {
   Tensor bias = problem::read_npy(file).tensor;
   if (bias.shape.empty() || bias.shape.size() > 4) {
-    refuse(file, "shape " + problem::to_string(bias.shape) + "; it must be [batch, heads, seq_q, seq_k], or its last dimensions");
+    refuse(file,
+           "shape " + problem::to_string(bias.shape) + "; it must be [batch, heads, seq_q, seq_k], or its last dimensions");
   }
   bias.shape.insert(bias.shape.begin(), 4 - bias.shape.size(), 1);
   for (float& x : bias.values) x = problem::round_to(dtype, x);

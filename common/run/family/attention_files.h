@@ -11,8 +11,8 @@
 namespace run {
 
 // q.npy [batch, heads, seq_q, dim], k.npy and v.npy [batch, kv_heads, seq_k, dim], all float16 or all float32; the values are
-// rounded to `dtype`.
-problem::AttentionInputs read_attention_inputs(const std::filesystem::path& folder, problem::Dtype dtype);
+// rounded to `dtype`. Paged: k.npy and v.npy [pages, kv_heads, page size, dim].
+problem::AttentionInputs read_attention_inputs(const std::filesystem::path& folder, problem::Dtype dtype, bool paged = false);
 
 // The mask of a folder: block_mask.npy, bool or uint8 [batch or 1, heads, query blocks, key blocks]; head_type.npy, integers
 // [heads] (0 dense, 1 block-sparse, 2 streaming by block, 3 streaming by token; without the file all heads are block-sparse);

@@ -86,6 +86,7 @@ nlohmann::ordered_json attention_json(const problem::Attention& a) {
   if (a.bias) json["bias"] = a.bias->shape;
   if (a.sinks) json["sinks"] = true;
   if (!a.lengths.empty()) json["lengths"] = a.lengths;
+  if (a.pages) json["pages"] = {{"size", a.pages->size}, {"count", a.pages->count}};
   return json;
 }
 

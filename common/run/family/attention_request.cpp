@@ -103,8 +103,26 @@ Attention shape_of_files(const AttentionFlags& flags, const Attention& defaults,
 namespace {
 
 AttentionRequest from_folder(const AttentionFlags& flags, const Attention& defaults, const std::filesystem::path& folder) {
-  problem::AttentionInputs in = read_attention_inputs(folder, flags.dtype.value_or(defaults.dtype));
-  const Attention shape = shape_of_files(flags, defaults, in.q.shape, in.k.shape, folder);
+  const std::filesystem::path table_file = folder / "pages.npy";
+  const bool paged = std::filesystem::exists(table_file);
+  problem::AttentionInputs in = read_attention_inputs(folder, flags.dtype.value_or(defaults.dtype), paged);
+  if (!paged) {
+    const Attention shape = shape_of_files(flags, defaults, in.q.shape, in.k.shape, folder);
+    return {.shape = shape, .seed = {}, .folder = folder, .inputs = std::move(in), .layer = {}};
+  }
+  const problem::Integers table = problem::read_npy_integer_array(table_file);
+  const std::int64_t pages = in.k.shape[0], size = in.k.shape[2];
+  if (table.shape.size() != 2 || table.shape[0] != in.q.shape[0] || table.shape[1] < 1) {
+    refuse(table_file, "shape " + problem::to_string(table.shape) + "; it must be [batch, pages of an entry]");
+  }
+  const std::int64_t most = table.shape[1] * size, seq_k = flags.seq_k.value_or(static_cast<int>(most));
+  if (seq_k > most || seq_k <= most - size) {
+    throw InputError("--seq-k is " + std::to_string(seq_k) + "; " + table_file.string() + " has " +
+                     std::to_string(table.shape[1]) + " pages of " + std::to_string(size) + " keys for each batch entry");
+  }
+  Attention shape = shape_of_files(flags, defaults, in.q.shape, {in.q.shape[0], in.k.shape[1], seq_k, in.k.shape[3]}, folder);
+  shape.pages =
+      std::make_shared<const problem::Pages>(problem::Pages{static_cast<int>(size), static_cast<int>(pages), table.values});
   return {.shape = shape, .seed = {}, .folder = folder, .inputs = std::move(in), .layer = {}};
 }
 
@@ -112,8 +130,8 @@ AttentionRequest from_layer(const AttentionFlags& flags, const CommonOptions& op
   if (options.input) throw InputError("--input contradicts --layer: either has inputs of its own");
   if (options.seed) throw InputError("--seed contradicts --layer: the inputs come from files");
   if (flags.cu_seqlens) throw InputError("--cu-seqlens contradicts --layer: a layer has whole batch entries");
-  if (flags.bias || flags.sinks || flags.lengths)
-    throw InputError("--bias, --sinks and --lengths contradict --layer: a layer has none");
+  if (flags.bias || flags.sinks || flags.lengths || flags.page_size)
+    throw InputError("--bias, --sinks, --lengths and --page-size contradict --layer: a layer has none");
   if (flags.pattern || flags.block_q || flags.block_k)
     throw InputError("--pattern contradicts --layer: a layer has no sparse mask");
   problem::each(problem::attention_options, [&](auto option) {
@@ -170,6 +188,8 @@ void add_shape_flags(CLI::App& app, AttentionFlags& flags) {
   add_file("--bias", flags.bias, "add to scores: [batch, heads, seq_q, seq_k], each but the last may be 1; −∞ hides a key");
   add_file("--sinks", flags.sinks, "a logit more in each softmax, without a value: [heads]");
   add_file("--lengths", flags.lengths, "of a padded cache: how many keys each batch entry has, integers [batch]");
+  add_whole_number(app, "--page-size", flags.page_size, 1,
+                   "a paged cache: keys of a page (a power of two up to 256); with pages.npy, K and V of --input are in pages");
   add_dtype(app, flags.dtype);
 }
 
@@ -220,6 +240,13 @@ Attention with_score_arrays(Attention shape, const AttentionFlags& flags, const 
   with("--bias", flags.bias, "bias.npy", [&](const auto& file) { shape.bias = read_bias(file, shape.dtype); });
   with("--sinks", flags.sinks, "sinks.npy", [&](const auto& file) { shape.sinks = read_sinks(file); });
   with("--lengths", flags.lengths, "lengths.npy", [&](const auto& file) { shape.lengths = problem::read_npy_integers(file); });
+  if (flags.page_size && shape.pages && *flags.page_size != shape.pages->size) {
+    throw InputError("--page-size contradicts " + (*options.input / "k.npy").string() + ", whose pages have " +
+                     std::to_string(shape.pages->size) + " keys");
+  }
+  if (flags.page_size && !shape.pages) {
+    shape.pages = problem::make_pages(shape, *flags.page_size, options.seed.value_or(default_seed));
+  }
   return problem::resolve(shape);
 }
 
@@ -239,7 +266,12 @@ AttentionRequest make_request(const AttentionStep& step, const AttentionFlags& f
                                                               .folder = {},
                                                               .inputs = {},
                                                               .layer = {}};
-  request.shape = with_mask(with_score_arrays(with_sparse_mask(request.shape, flags, options), flags, options), options);
+  const bool in_pages = request.shape.pages != nullptr;  // K and V of files
+  request.shape = with_mask(with_sparse_mask(with_score_arrays(request.shape, flags, options), flags, options), options);
+  if (in_pages) {
+    request.inputs->k = problem::of_pool(request.inputs->k, request.shape);
+    request.inputs->v = problem::of_pool(request.inputs->v, request.shape);
+  }
   return request;
 }
 

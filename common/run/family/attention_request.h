@@ -23,7 +23,7 @@ struct AttentionFlags {
   std::vector<std::string_view> given;  // names of these, but for those that are a switch
   std::optional<std::filesystem::path> layer, cu_seqlens, bias, sinks, lengths;
   std::optional<std::string> pattern;
-  std::optional<int> block_q, block_k;
+  std::optional<int> block_q, block_k, page_size;
 };
 
 void add_shape_flags(CLI::App& app, AttentionFlags& flags);  // all but --layer
@@ -44,7 +44,8 @@ problem::Attention shape_of_files(const AttentionFlags& flags, const problem::At
 // With a sparse mask, where a pattern or files give one. The seed is that of the pattern's random choices.
 problem::Attention with_sparse_mask(problem::Attention shape, const AttentionFlags& flags, const CommonOptions& options);
 
-// With a bias, sinks and lengths of a padded cache, from the files that flags name, or from those of the folder with inputs.
+// With a bias, sinks and lengths of a padded cache, from the files that flags name, or from those of the folder with inputs;
+// and with a page table, where --page-size asks for one and the folder has none. The seed says which pages are whose.
 problem::Attention with_score_arrays(problem::Attention shape, const AttentionFlags& flags, const CommonOptions& options);
 
 // With files for the outputs, the mask of dropout is among them. Throws std::invalid_argument where it is too large.

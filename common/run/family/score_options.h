@@ -1,6 +1,8 @@
 // Options of scores, host side: the shape that kernels take.
 #pragma once
 
+#include <bit>
+
 #include "common/device/score_options.h"
 #include "common/run/family/attention.h"
 
@@ -9,7 +11,7 @@ namespace run {
 template <class T>
 device::ScoredShape<T> scored_shape(const AttentionLaunch& l) {
   const problem::Attention& a = l.shape;
-  device::ScoredShape<T> shape{l.device_shape(), a.softcap, device::alibi_slopes(a.alibi, a.heads), {}, nullptr, nullptr};
+  device::ScoredShape<T> shape{l.device_shape(), a.softcap, device::alibi_slopes(a.alibi, a.heads), {}, nullptr, nullptr, {}};
   if (a.bias) {
     const std::vector<std::int64_t>& extents = a.bias->shape;
     const auto stride = [&](int n, std::int64_t elements) { return extents[n] == 1 ? 0 : elements; };
@@ -18,6 +20,10 @@ device::ScoredShape<T> scored_shape(const AttentionLaunch& l) {
   }
   if (a.sinks) shape.sinks = l.arrays.get<const float>("sinks");
   if (!a.lengths.empty()) shape.lengths = l.arrays.get<const int>("lengths");
+  if (a.pages) {
+    shape.pages = {l.arrays.get<const int>("pages"), problem::columns_of(*a.pages, a),
+                   std::countr_zero(static_cast<unsigned>(a.pages->size))};
+  }
   return shape;
 }
 

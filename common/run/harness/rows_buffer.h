@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <string>
 #include <vector>
@@ -18,7 +19,8 @@ using problem::Element;
 struct Given {
   std::string name;
   const problem::Tensor* values = nullptr;
-  std::span<const std::int32_t> integers = {};  // in their place, of an array of integers, in C order
+  std::span<const std::int32_t> integers = {};           // in their place, of an array of integers, in C order
+  std::shared_ptr<const problem::Tensor> own = nullptr;  // keeps `values`, where nobody else does
 };
 
 // A row is a run along the last dimension, contiguous. What is left between rows are gaps: a kernel that reads there meets a

@@ -22,7 +22,7 @@ __global__ void __launch_bounds__(Tile::threads) attend_splits(AttentionShape sh
   const int number = blockIdx.x / splits, part = blockIdx.x - number * splits;
   const Item item = item_of(work, shape, number);
   const TileRange tiles = part_of_tiles(item.keys, part, splits);
-  KeyRing<T, Tile> ring(smem, k, v);
+  KeyRing<T, Tile> ring(smem, shape, k, v);
   ring.request_first(item, tiles);
   WarpRows<T, Tile::dim> rows;
   rows.begin(shape, work, item, q);
