@@ -19,7 +19,6 @@
 #pragma once
 
 #include "steps/09_decoding/03_split_kv.cuh"
-#include "steps/09_decoding/stream.h"
 
 namespace decoding {
 

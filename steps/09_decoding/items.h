@@ -11,13 +11,11 @@
 
 #include "common/device/block.cuh"
 #include "common/device/mask.h"
-#include "common/device/score_options.h"
 
 namespace decoding {
 
 using device::AttentionShape;
 using device::ceil_div;
-using device::ScoredShape;
 
 constexpr int item_rows = 16;  // the rows of an mma
 constexpr int warp_keys = 16;  // of a tile: what a warp takes at a time
@@ -63,14 +61,8 @@ struct Work : ItemKeys {  // of an entry with seq_k keys
         tile_keys(keys_of_tile) {}
 };
 
-// The keys of a batch entry. With lengths each has its own.
+// The keys of a batch entry: all have as many, but with lengths (stream.cuh).
 __device__ inline ItemKeys keys_of(const Work& work, const AttentionShape&, int) { return work; }
-template <class T>
-__device__ ItemKeys keys_of(const Work& work, const ScoredShape<T>& shape, int batch) {
-  if (shape.lengths == nullptr) return work;
-  return {device::entry_of(shape, batch), work.tile_keys};
-}
-
 struct Item {
   int batch, kv_head;
   int first;  // row
@@ -103,6 +95,21 @@ __host__ __device__ inline TileRange part_of_tiles(const ItemKeys& keys, int par
   return {keys.first_tile + static_cast<int>(tiles * part / parts),
           keys.first_tile + static_cast<int>(tiles * (part + 1) / parts)};
 }
+
+// How blocks share the tiles of all items, counted from the first item to the last: from `stream_k` on.
+struct Stream {
+  int unit;            // tiles that stay together: 1, or those of an item
+  std::int64_t units;  // of all items
+  // With lengths, where items have unequal numbers of tiles and only the device knows them: the tiles before each batch entry,
+  // and behind the last [batch + 1]; the unit is 1. Else null.
+  const std::int64_t* tiles_before;
+
+  __host__ __device__ std::int64_t first_tile(int block, int blocks) const { return units * block / blocks * unit; }
+  // The block that has a tile, where unit is 1.
+  __host__ __device__ int block_of(std::int64_t tile, int blocks) const {
+    return static_cast<int>(((tile + 1) * blocks - 1) / units);
+  }
+};
 
 // The keys of a block's tile, its warps, and the stages of their copies.
 template <int dim_, int warps_, int stages_>

@@ -7,7 +7,6 @@
 #include "common/run/family/attention.h"
 #include "common/runtime/launch.h"
 #include "steps/09_decoding/choice.h"
-#include "steps/09_decoding/stream.h"
 
 namespace decoding {
 

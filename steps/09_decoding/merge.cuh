@@ -62,8 +62,8 @@ __device__ Merged merged(int count, const StateAt& state_at, const OAt& o_at) {
 // item and every fourth column, with the row's state and four columns of O, not yet divided. All threads of the block call;
 // when the call returns, nobody reads the places any more.
 template <class Tile, class T, class Shape, class Place, class Emit>
-__device__ void merge_warps(SoftmaxState (&states)[Tile::warps][item_rows], const WarpRows<T, Tile::dim, Shape>& rows, int count,
-                            const Place& place, const Emit& emit) {
+__device__ void merge_warps(SoftmaxState (&states)[Tile::warps][item_rows], const WarpRows<T, Tile::dim, Shape>& rows,
+                            int count, const Place& place, const Emit& emit) {
   constexpr int dim = Tile::dim;
   const int warp = threadIdx.x / 32, g = threadIdx.x % 32 / 4, t = threadIdx.x % 4;
   float* mine = part_of_o<T, dim>(place(warp));

@@ -5,7 +5,7 @@
 #include "common/device/flash_v2/warp_tile.cuh"
 #include "common/device/ptx/mma.cuh"
 #include "common/device/ptx/shared_memory.cuh"
-#include "steps/09_decoding/items.h"
+#include "steps/09_decoding/stream.cuh"
 
 namespace decoding {
 

@@ -143,7 +143,7 @@ TEST_CASE("every tile of every item belongs to one block, whatever the grid") {
     const decoding::Work work(run::device_shape(a), 64);
     const std::int64_t all = std::int64_t{work.items} * work.tiles;
     for (const int grid : {1, 2, 7, 132, 264}) {
-      const decoding::Stream stream{1, all};
+      const decoding::Stream stream{1, all, nullptr};
       std::int64_t next = 0;
       for (int block = 0; block < grid; ++block) {
         CHECK(stream.first_tile(block, grid) == next);

@@ -1,21 +1,12 @@
 // Step 09: the tiles of all items, counted from the first item to the last, as blocks share them: from `stream_k` on.
 #pragma once
 
+#include "common/device/score_options.h"
 #include "steps/09_decoding/items.h"
 
 namespace decoding {
 
-struct Stream {
-  int unit;            // tiles that stay together: 1, or those of an item
-  std::int64_t units;  // of all items
-  // With lengths, where items have unequal numbers of tiles and only the device knows them: the tiles before each batch entry,
-  // and behind the last [batch + 1]; the unit is 1. Else null.
-  const std::int64_t* tiles_before;
-
-  __device__ std::int64_t first_tile(int block, int blocks) const { return units * block / blocks * unit; }
-  // The block that has a tile, where unit is 1.
-  __device__ int block_of(std::int64_t tile, int blocks) const { return static_cast<int>(((tile + 1) * blocks - 1) / units); }
-};
+using device::ScoredShape;
 
 // ---- where all items have as many tiles ----
 
@@ -29,6 +20,12 @@ __device__ inline int item_with(const Stream&, const Work& work, const Attention
 }
 
 // ---- where lengths say how many ----
+
+template <class T>
+__device__ ItemKeys keys_of(const Work& work, const ScoredShape<T>& shape, int batch) {
+  if (shape.lengths == nullptr) return work;
+  return {device::entry_of(shape, batch), work.tile_keys};
+}
 
 template <class T>
 __device__ Stream on_device(Stream stream, const ScoredShape<T>& shape) {
