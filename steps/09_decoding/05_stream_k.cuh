@@ -39,7 +39,7 @@ __device__ void walk(RingSmem<T, Tile>& smem, const Shape& shape, const Work& wo
     const bool there = ahead.left > 0;
     ring.request(ahead.item, ahead.item.keys.first_tile + ahead.tile, there);
     if (there) ahead.next(work, shape);
-    ring.look_up(ahead.item, ahead.item.keys.first_tile + ahead.tile);
+    if (ahead.left > 0) ring.look_up(ahead.item, ahead.item.keys.first_tile + ahead.tile);
   };
   ring.look_up(ahead.item, ahead.item.keys.first_tile + ahead.tile);
   for (int i = 0; i < Tile::stages - 1; ++i) request();

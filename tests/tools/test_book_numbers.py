@@ -9,6 +9,7 @@ import subprocess
 import tempfile
 from pathlib import Path
 
+import numpy as np
 import pytest
 from conftest import BIN, ROOT
 
@@ -351,11 +352,11 @@ def page_08c():
     yield f"`experts_tiled` takes {over_cublas(most):.1f} times as long as cuBLAS"
 
 
-def counts_of_decoding(variant, step="09_decoding"):
+def counts_of_decoding(variant, *flags, step="09_decoding"):
     """[a kernel's counters, …] of a variant at the shape of the pages of step 09."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "counted.json"
-        shape = ["--batch", "1", "--heads", "8", "--kv-heads", "2", "--seq-q", "1", "--seq-k", "1024", "--dim", "128"]
+        shape = ["--batch", "1", "--heads", "8", "--kv-heads", "2", "--seq-q", "1", "--seq-k", "1024", "--dim", "128", *flags]
         command = [BIN / step, "--variant", variant, *shape, "--no-check", "--counters", "--json", path]
         subprocess.run([str(part) for part in command], capture_output=True, check=True)
         (result,) = json.loads(path.read_text())["results"]
@@ -429,7 +430,7 @@ def page_09():
         yield f"| {batch} × {keys:,} | {size(batch, keys) / 1e6:.3g} MB | {size(batch, keys) / rate * 1e6:.1f} µs |"
     yield f"gets at most its share of what L2 delivers, {OF_SM(H200) / 1e9:.0f} GB/s"
     yield f"At least {size(1, 32768) / (8 * OF_SM(H200)) * 1e6:.0f} µs at 1 × 32,768"
-    (alone,) = counts_of_decoding("tuned", "05_flash_v2")
+    (alone,) = counts_of_decoding("tuned", step="05_flash_v2")
     (packed,), (rings,), (split, _) = map(counts_of_decoding, ("packed_heads", "warp_rings", "split_kv"))
     mma, barriers = "sm__inst_executed_pipe_tensor_op_hmma.sum", "sass__inst_executed_per_opcode.BAR"
     yield f"{packed[LOADED]:,} sectors instead of {alone[LOADED]:,}, and {packed[mma]:,} `mma` instead of {alone[mma]:,}"
@@ -475,6 +476,20 @@ def page_09b():
     yield f"`cluster` reads {rate(long['cluster'])} with small blocks, and `tuned` reads {rate(long['tuned'])} with large ones. A kernel that only reads with all SMs reaches {rate(long['read only'])}"
 
 
+def page_09c():
+    copied = "sm__sass_l1tex_t_sectors_pipe_lsu_mem_global_op_ldgsts_cache_bypass.sum"
+    four = ["--batch", "4"]
+    (whole, _) = counts_of_decoding("stream_k", *four)
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "lengths.npy"
+        np.save(path, np.array([1024, 512, 256, 256], np.int32))
+        (counted, uneven, _) = counts_of_decoding("stream_k", *four, "--lengths", path)
+    yield f"{uneven[copied]:,} sectors instead of {whole[copied]:,}"
+    yield f"`count_tiles` loads {counted[LOADED]} sector and stores {counted[STORED]}"
+    pages = {size: counts_of_decoding("stream_k", *four, "--page-size", size)[0][LOADED] - whole[LOADED] for size in ("64", "1")}
+    yield f"{pages['64']} more sectors with pages of 64 keys. With pages of one key they are {pages['1']:,}"
+
+
 def page_ladder():
     cell = few_tokens()["4096 × 4096"][1]
     yield f"it takes {cell['tuned']:.1f} µs for one token at 4096 × 4096, where cuBLAS takes {cell['cuBLAS']:.1f} µs"
@@ -497,6 +512,7 @@ DERIVED = {
     "08c_experts.md": page_08c,
     "09_decoding.md": page_09,
     "09b_sharing_keys.md": page_09b,
+    "09c_caches_of_engines.md": page_09c,
     "ladder.md": page_ladder,
 }
 
