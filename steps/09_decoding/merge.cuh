@@ -112,6 +112,8 @@ struct Outputs {
   float* lse;  // [batch, heads, seq_q]
 
   // Four columns of a row whose parts are all merged.
+
+  // [doc: store_row]
   template <class Shape>
   __device__ void store_row(const Shape& shape, const Work& work, const Item& item, int row, int column, SoftmaxState state,
                             const float4& sum) const {
@@ -122,6 +124,7 @@ struct Outputs {
     float* to = &lse[(std::int64_t{item.batch} * shape.heads + query.head) * shape.seq_q + query.i];
     store_if(column == 0, to, device::log_sum_exp(state));
   }
+  // [/doc: store_row]
 };
 
 // ---- the parts of blocks, in global memory ----
