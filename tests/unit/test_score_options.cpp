@@ -536,6 +536,7 @@ struct Choices {
   bool base_2 = true;     // exp2, of scores times log2 e
   int splits = 3;         // of a row's keys, which are merged at the end
   int tile = 16;          // keys at a time
+  bool sink_first = false;  // the first split begins with the sink, so that P is relative to it, too
 };
 
 // Flash attention, a row at a time: each split has a running maximum, and P, rounded to the dtype, is not yet divided.
@@ -628,8 +629,8 @@ class Kernel {
     return sum;
   }
 
-  State attend(int b, int h, int i, const float* q, int begin, int end, int own) const {
-    State state{.o = nothing()};
+  // Takes the keys from begin on into a state.
+  void attend(State& state, int b, int h, int i, const float* q, int begin, int end, int own) const {
     const std::int64_t first = (std::int64_t{b} * a_.kv_heads + h / (a_.heads / a_.kv_heads)) * a_.seq_k;
     for (int tile = begin; tile < end; tile += choices_.tile) {
       const int tile_end = std::min(tile + choices_.tile, end);
@@ -647,7 +648,6 @@ class Kernel {
         for (int d = 0; d < a_.dim; ++d) state.o[d] += hidden ? 0 : rounded * in_.v.values[(first + j) * a_.dim + d];
       }
     }
-    return state;
   }
 
   void run_row(int b, int h, int i, const float* q, float* o, float& lse) const {
@@ -665,13 +665,14 @@ class Kernel {
     State all{.o = nothing()};
     const int count = std::max(end - begin, 0);
     for (int part = 0; part < choices_.splits; ++part) {
-      State state = attend(b, h, i, q, begin + count * part / choices_.splits, begin + count * (part + 1) / choices_.splits, own);
-      if (has(Fault::sink_per_split)) add_sink(state, h);
+      State state{.o = nothing()};
+      if (has(Fault::sink_per_split) || (choices_.sink_first && part == 0)) add_sink(state, h);
+      attend(state, b, h, i, q, begin + count * part / choices_.splits, begin + count * (part + 1) / choices_.splits, own);
       merge(all, std::move(state));
     }
     const State without = all;
     const bool skipped = has(Fault::sink_per_split) || (has(Fault::empty_without_sink) && count == 0);
-    if (!skipped) add_sink(all, h);
+    if (!skipped && !choices_.sink_first) add_sink(all, h);
     if (has(Fault::sink_with_value)) {
       const std::int64_t first = (std::int64_t{b} * a_.kv_heads + h / (a_.heads / a_.kv_heads)) * a_.seq_k;
       for (int d = 0; d < a_.dim; ++d) all.o[d] += factor(a_.sinks->values[h] * unit_, all.m) * in_.v.values[first * a_.dim + d];
@@ -692,7 +693,8 @@ class Kernel {
 const std::vector<Choices> honest = {{},
                                      {.reversed = true, .splits = 1, .tile = 64},
                                      {.base_2 = false, .splits = 8, .tile = 4},
-                                     {.reversed = true, .base_2 = false, .splits = 2, .tile = 1}};
+                                     {.reversed = true, .base_2 = false, .splits = 2, .tile = 1},
+                                     {.splits = 1, .sink_first = true}};
 
 // Why a result is rejected; nothing if it is not.
 std::string rejection(const run::AttentionTruth& truth, const Kernel::Result& result) {
@@ -829,6 +831,7 @@ TEST_CASE("honest kernels are accepted where options are large or small: what fp
        }},
       {"sinks of thousands", [](Attention& a) { a.sinks = std::make_shared<const Tensor>(Tensor({a.heads}, 5000.0f)); }},
       {"sinks of -thousands", [](Attention& a) { a.sinks = std::make_shared<const Tensor>(Tensor({a.heads}, -5000.0f)); }},
+      {"sinks above all scores", [](Attention& a) { a.sinks = tensor({5}, {8, 11, 13, 15, 17}); }},
       {"sinks beside scores of hundreds",
        [](Attention& a) { a.sinks = std::make_shared<const Tensor>(Tensor({a.heads}, 700.0f)), a.scale = 30; }},
       {"no sinks but −∞", [](Attention& a) { a.sinks = std::make_shared<const Tensor>(Tensor({a.heads}, -infinity)); }},
@@ -965,7 +968,7 @@ TEST_CASE("where only some rows are compared, all are held to what needs no trut
     return verdicts[0].reason + " | " + verdicts[1].reason;
   };
   CHECK_THAT(reason(empty, 1, -infinity), ContainsSubstring("batch 1, head 0, query 777"));
-  CHECK_THAT(reason(empty, 0, 0), ContainsSubstring("| LSE: batch 1, head 0, query 777"));
+  CHECK_THAT(reason(empty, 0, 0), ContainsSubstring("| row (batch 1, head 0, query 777)"));
   CHECK_THAT(reason(seen, quiet_nan, 0), ContainsSubstring("batch 0, head 0, query 1777"));
   CHECK_THAT(reason(seen, 0, quiet_nan), ContainsSubstring("batch 0, head 0, query 1777"));
 
