@@ -41,7 +41,8 @@ void require_score_arrays(const Attention& shape) {
                       ", where each but the last may be 1");
   }
   require(!shape.sinks || shape.sinks->shape == std::vector<std::int64_t>{shape.heads},
-          "sinks has the shape " + (shape.sinks ? to_string(shape.sinks->shape) : "") + "; heads is " + std::to_string(shape.heads));
+          "sinks has the shape " + (shape.sinks ? to_string(shape.sinks->shape) : "") + "; heads is " +
+              std::to_string(shape.heads));
   if (shape.lengths.empty()) return;
   require(std::ssize(shape.lengths) == shape.batch,
           "lengths holds " + numbers(std::ssize(shape.lengths)) + "; batch is " + std::to_string(shape.batch));

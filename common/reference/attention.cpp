@@ -49,7 +49,7 @@ Real attend(const AttentionSpec& spec, const Row& row, const Inputs<In>& in, con
   p.push_back(sink);
   const Real lse = softmax(p);
   if (std::isnan(lse)) std::fill_n(o, spec.dim, lse);  // where there is no key, too
-  double factor = 1;  // of dropout
+  double factor = 1;                                   // of dropout
   for (std::size_t n = 0; n < keys.size(); ++n) {
     const double kept = kept_weight(spec, row.batch, row.head, row.query, keys[n]);
     factor = std::max(factor, kept);
@@ -101,8 +101,7 @@ double error_of_options(const AttentionSpec& spec, const Row& row, int key, doub
   const double of_bias = spec.bias ? std::abs(spec.bias(row.batch, row.head, row.query, key)) : 0;
   // A quotient, tanh (to 3 units) and a product; a sum; a slope (to 3 units), a product and a sum.
   const double capped = spec.softcap > 0 ? std::min(spec.softcap, std::abs(score) + of_bias + of_alibi) : 0;
-  const double underflow = spec.softcap * std::numeric_limits<float>::denorm_min();  // of the quotient
-  return 2 * fp32_unit * (5 * capped + 2 * of_bias + 6 * of_alibi + 3 * std::abs(score)) + underflow;
+  return 2 * fp32_unit * (5 * capped + 2 * of_bias + 6 * of_alibi + 3 * std::abs(score));
 }
 
 // key_norms [batch, kv_heads, seq_k].

@@ -1,6 +1,6 @@
-// Options of scores: softcap, ALiBi, bias, sinks, lengths of a padded cache. The reference against numbers worked out by hand and
-// against a second implementation; what cannot be is refused; and a judge that accepts honest kernels and rejects broken ones.
-// The kernels themselves run in the tests of the steps that take the options.
+// Options of scores: softcap, ALiBi, bias, sinks, lengths of a padded cache. The reference against numbers worked out by hand
+// and against a second implementation; what cannot be is refused; and a judge that accepts honest kernels and rejects broken
+// ones. The kernels themselves run in the tests of the steps that take the options.
 #include <cmath>
 #include <functional>
 #include <limits>
@@ -109,7 +109,8 @@ TEST_CASE("kernels have the reference's slopes, of any number of heads") {
       const device::AlibiSlopes of_kernels = device::alibi_slopes(exponent, heads);
       const std::vector<double> expected = slopes(heads, exponent);
       for (int h = 0; h < heads; ++h) {
-        if (std::abs(of_kernels.of(h) / expected[h] - 1) > 3e-6) FAIL("head " << h << " of " << heads << ": " << of_kernels.of(h));
+        if (std::abs(of_kernels.of(h) / expected[h] - 1) > 3e-6)
+          FAIL("head " << h << " of " << heads << ": " << of_kernels.of(h));
       }
     }
   }
@@ -230,8 +231,7 @@ TEST_CASE("by hand: a batch entry has its first keys; the last query lies beside
   const auto all = forward(a, k, v);
   check_all({all.o.begin() + 2, all.o.end()}, {1, 1, 7 / 3., 7 / 3., 15 / 4., 15 / 4.});
   CHECK((all.o[0] == 0 && all.o[1] == 0 && all.lse[0] == minus_infinity() && all.lse[1] == minus_infinity()));
-  check_all({all.lse.begin() + 2, all.lse.end()},
-            {0, 0, std::log(3.0), std::log(3.0), std::log(4.0), std::log(4.0)});
+  check_all({all.lse.begin() + 2, all.lse.end()}, {0, 0, std::log(3.0), std::log(3.0), std::log(4.0), std::log(4.0)});
 
   Attention causal = a, window = a, alibi = a;
   causal.causal = true;
@@ -429,13 +429,15 @@ TEST_CASE("shapes and numbers that cannot be are refused by name") {
     }
     return std::string();
   };
-  for (const Extents& extents : {Extents{2, 4, 3, 5}, Extents{1, 4, 3, 5}, Extents{2, 1, 3, 5}, Extents{2, 4, 1, 5}, Extents{1, 1, 1, 5}}) {
+  for (const Extents& extents :
+       {Extents{2, 4, 3, 5}, Extents{1, 4, 3, 5}, Extents{2, 1, 3, 5}, Extents{2, 4, 1, 5}, Extents{1, 1, 1, 5}}) {
     CHECK(against([&](Attention& a) { a.bias = std::make_shared<Tensor>(extents); }).empty());
   }
-  for (const Extents& extents : {Extents{2, 4, 3, 1}, Extents{2, 4, 3, 6}, Extents{2, 2, 3, 5}, Extents{3, 4, 3, 5}, Extents{2, 4, 2, 5},
-                                 Extents{5}, Extents{1, 2, 4, 3, 5}, Extents{0, 4, 3, 5}, Extents{}}) {
+  for (const Extents& extents : {Extents{2, 4, 3, 1}, Extents{2, 4, 3, 6}, Extents{2, 2, 3, 5}, Extents{3, 4, 3, 5},
+                                 Extents{2, 4, 2, 5}, Extents{5}, Extents{1, 2, 4, 3, 5}, Extents{0, 4, 3, 5}, Extents{}}) {
     CHECK(against([&](Attention& a) { a.bias = std::make_shared<Tensor>(extents); }) ==
-          "bias has the shape " + problem::to_string(extents) + "; it must have [2, 4, 3, 5], where each but the last may be 1");
+          "bias has the shape " + problem::to_string(extents) +
+              "; it must have [2, 4, 3, 5], where each but the last may be 1");
   }
   CHECK(against([](Attention& a) { a.sinks = std::make_shared<Tensor>(Extents{4}); }).empty());
   for (const Extents& extents : {Extents{1}, Extents{2}, Extents{5}, Extents{4, 1}, Extents{}}) {
@@ -479,11 +481,16 @@ TEST_CASE("a variant that takes no option refuses each by its name; one that tak
   };
   CHECK_THAT(refused([](Attention& a) { a.softcap = 1; }), ContainsSubstring("does not support a softcap;"));
   CHECK_THAT(refused([](Attention& a) { a.alibi = 8; }), ContainsSubstring("does not support ALiBi;"));
-  CHECK_THAT(refused([](Attention& a) { a.bias = std::make_shared<Tensor>(Extents{1, 1, 1, 5}); }),
+  CHECK_THAT(refused([](Attention& a) {
+               a.bias = std::make_shared<Tensor>(Extents{1, 1, 1, 5});
+             }),
              ContainsSubstring("does not support a bias;"));
   CHECK_THAT(refused([](Attention& a) { a.sinks = std::make_shared<Tensor>(Extents{4}); }),
              ContainsSubstring("does not support sinks;"));
-  CHECK_THAT(refused([](Attention& a) { a.lengths = {5, 5}; }), ContainsSubstring("does not support lengths of a padded cache;"));
+  CHECK_THAT(refused([](Attention& a) {
+               a.lengths = {5, 5};
+             }),
+             ContainsSubstring("does not support lengths of a padded cache;"));
   CHECK_THAT(to_string(all), ContainsSubstring("; softcap; ALiBi; bias; sinks; lengths of a padded cache; grouped heads"));
   CHECK(!shape(2, 4, 2, 3, 5, 8).has_score_options());
 }
@@ -528,14 +535,16 @@ enum class Fault {
   all_keys,
   aligned_at_seq_k,
   empty_without_sink,
+  coarse_tanh,
+  coarse_bias,
 };
 
 // What honest kernels do differently.
 struct Choices {
-  bool reversed = false;  // each product is summed from its end
-  bool base_2 = true;     // exp2, of scores times log2 e
-  int splits = 3;         // of a row's keys, which are merged at the end
-  int tile = 16;          // keys at a time
+  bool reversed = false;    // each product is summed from its end
+  bool base_2 = true;       // exp2, of scores times log2 e
+  int splits = 3;           // of a row's keys, which are merged at the end
+  int tile = 16;            // keys at a time
   bool sink_first = false;  // the first split begins with the sink, so that P is relative to it, too
 };
 
@@ -586,17 +595,23 @@ class Kernel {
     for (int d = 0; d < a_.dim; ++d) into.o[d] += part.o[d];
   }
   void add_sink(State& state, int h) const {
-    if (a_.sinks) merge(state, {a_.sinks->values[has(Fault::another_heads_sink) ? (h + 1) % a_.heads : h] * unit_, 1, nothing()});
+    if (a_.sinks)
+      merge(state, {a_.sinks->values[has(Fault::another_heads_sink) ? (h + 1) % a_.heads : h] * unit_, 1, nothing()});
   }
   std::vector<float> nothing() const { return std::vector<float>(a_.dim, 0.0f); }
 
   float slope(int h) const {
     if (has(Fault::another_heads_slope)) h = (h + 1) % a_.heads;
-    if (has(Fault::one_series_of_slopes)) return std::exp2(-a_.alibi * static_cast<float>(h + 1) / static_cast<float>(a_.heads));
+    if (has(Fault::one_series_of_slopes))
+      return std::exp2(-a_.alibi * static_cast<float>(h + 1) / static_cast<float>(a_.heads));
     return device::alibi_slopes(a_.alibi, a_.heads).of(h);
   }
 
-  float capped(float s) const { return a_.softcap > 0 ? a_.softcap * std::tanh(s / a_.softcap) : s; }
+  float capped(float s) const {
+    if (a_.softcap == 0) return s;
+    const float t = std::tanh(s / a_.softcap);
+    return a_.softcap * (has(Fault::coarse_tanh) ? problem::round_to(Dtype::fp16, t) : t);
+  }
 
   float bias(int b, int h, int i, int j) const {
     if (has(Fault::another_batchs_bias)) ++b;
@@ -604,6 +619,7 @@ class Kernel {
     if (has(Fault::next_querys_bias)) ++i;
     if (has(Fault::next_keys_bias)) ++j;
     const auto value = static_cast<float>(bias_of(a_, b % a_.batch, h % a_.heads, i % a_.seq_q, j % a_.seq_k));
+    if (has(Fault::coarse_bias)) return problem::round_to(Dtype::fp16, value);
     return has(Fault::hidden_as_0) && value == -infinity ? 0 : value;
   }
 
@@ -675,7 +691,8 @@ class Kernel {
     if (!skipped && !choices_.sink_first) add_sink(all, h);
     if (has(Fault::sink_with_value)) {
       const std::int64_t first = (std::int64_t{b} * a_.kv_heads + h / (a_.heads / a_.kv_heads)) * a_.seq_k;
-      for (int d = 0; d < a_.dim; ++d) all.o[d] += factor(a_.sinks->values[h] * unit_, all.m) * in_.v.values[first * a_.dim + d];
+      for (int d = 0; d < a_.dim; ++d)
+        all.o[d] += factor(a_.sinks->values[h] * unit_, all.m) * in_.v.values[first * a_.dim + d];
     }
     const State& of_lse = has(Fault::sink_out_of_lse) ? without : all;
     const State& of_o = has(Fault::sink_out_of_sum) ? without : all;
@@ -732,6 +749,7 @@ Attention with_options(Attention a, unsigned which) {
 }
 
 bool anywhere(const Attention&) { return true; }
+bool in_fp32(const Attention& a) { return a.dtype == Dtype::fp32; }
 
 struct FaultCase {
   Fault fault;
@@ -762,6 +780,8 @@ const std::vector<FaultCase> fault_cases = {
     {Fault::aligned_at_seq_k, "the last query at the end of seq_k", [](const Attention& a) { return a.seq_q <= a.seq_k; }},
     {Fault::empty_without_sink, "rows without keys as if there were no sink",
      [](const Attention& a) { return a.seq_q > a.seq_k; }},
+    {Fault::coarse_tanh, "a tanh of 11 bits", in_fp32},
+    {Fault::coarse_bias, "a bias of 11 bits", in_fp32},
 };
 
 }  // namespace
@@ -831,7 +851,10 @@ TEST_CASE("honest kernels are accepted where options are large or small: what fp
        }},
       {"sinks of thousands", [](Attention& a) { a.sinks = std::make_shared<const Tensor>(Tensor({a.heads}, 5000.0f)); }},
       {"sinks of -thousands", [](Attention& a) { a.sinks = std::make_shared<const Tensor>(Tensor({a.heads}, -5000.0f)); }},
-      {"sinks above all scores", [](Attention& a) { a.sinks = tensor({5}, {8, 11, 13, 15, 17}); }},
+      {"sinks above all scores",
+       [](Attention& a) {
+         a.sinks = tensor({5}, {8, 11, 13, 15, 17});
+       }},
       {"sinks beside scores of hundreds",
        [](Attention& a) { a.sinks = std::make_shared<const Tensor>(Tensor({a.heads}, 700.0f)), a.scale = 30; }},
       {"no sinks but −∞", [](Attention& a) { a.sinks = std::make_shared<const Tensor>(Tensor({a.heads}, -infinity)); }},

@@ -31,10 +31,10 @@ struct AttentionSupport {
   bool sparse_tokens = false;                     // heads that stream by token, too
   bool grouped_heads = true;                      // kv_heads < heads
   bool softcap = false, alibi = false, bias = false, sinks = false;
-  bool lengths = false;                           // of a padded cache
-  int row_alignment = 1;                          // bytes: rows of Q, K, V and O begin at multiples of so many
-  std::int64_t max_row_stride = INT64_MAX;        // elements from one of these rows to the next
-  int max_batch = 65535;                          // as heads: both go to y and z of a grid
+  bool lengths = false;                     // of a padded cache
+  int row_alignment = 1;                    // bytes: rows of Q, K, V and O begin at multiples of so many
+  std::int64_t max_row_stride = INT64_MAX;  // elements from one of these rows to the next
+  int max_batch = 65535;                    // as heads: both go to y and z of a grid
   int max_heads = most_heads;
   // What else is beyond it, in words, of a request that all of the above allow; empty: nothing.
   std::function<std::string(const problem::Attention&)> beyond = {};

@@ -111,7 +111,8 @@ std::shared_ptr<const problem::SparseMask> read_sparse_mask(const fs::path& fold
 std::shared_ptr<const Tensor> read_bias(const fs::path& file, problem::Dtype dtype) {
   Tensor bias = problem::read_npy(file).tensor;
   if (bias.shape.empty() || bias.shape.size() > 4) {
-    refuse(file, "shape " + problem::to_string(bias.shape) + "; it must be [batch, heads, seq_q, seq_k], or its last dimensions");
+    refuse(file,
+           "shape " + problem::to_string(bias.shape) + "; it must be [batch, heads, seq_q, seq_k], or its last dimensions");
   }
   bias.shape.insert(bias.shape.begin(), 4 - bias.shape.size(), 1);
   for (float& x : bias.values) x = problem::round_to(dtype, x);

@@ -55,14 +55,16 @@ problem::BackwardInputs read_backward_inputs(const fs::path& folder, problem::Dt
 BackwardRequest make_request(const BackwardStep& step, const AttentionFlags& flags, const CommonOptions& options) {
   const problem::Attention& defaults = step.default_shape;
   if (!options.input) {
-    return {.shape = {with_mask(with_score_arrays(with_sparse_mask(asked_shape(flags, defaults), flags, options), flags, options), options)},
+    return {.shape = {with_mask(
+                with_score_arrays(with_sparse_mask(asked_shape(flags, defaults), flags, options), flags, options), options)},
             .seed = options.seed.value_or(default_seed),
             .folder = {},
             .inputs = {}};
   }
   problem::BackwardInputs in = read_backward_inputs(*options.input, flags.dtype.value_or(defaults.dtype));
   const problem::Attention of_files = shape_of_files(flags, defaults, in.q.shape, in.k.shape, *options.input);
-  const problem::Attention shape = with_mask(with_score_arrays(with_sparse_mask(of_files, flags, options), flags, options), options);
+  const problem::Attention shape =
+      with_mask(with_score_arrays(with_sparse_mask(of_files, flags, options), flags, options), options);
   return {.shape = {shape}, .seed = {}, .folder = *options.input, .inputs = std::move(in)};
 }
 
