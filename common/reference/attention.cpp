@@ -48,8 +48,9 @@ Real attend(const AttentionSpec& spec, const Row& row, const Inputs<In>& in, con
   modify_scores(spec, row, keys, p);
   p.push_back(sink);
   const Real lse = softmax(p);
-  if (std::isnan(lse)) std::fill_n(o, spec.dim, lse);  // where there is no key, too
-  double factor = 1;                                   // of dropout
+  // Where there is no key, too.
+  if (std::isnan(lse)) std::fill_n(o, spec.dim, lse);
+  double factor = 1;  // of dropout
   for (std::size_t n = 0; n < keys.size(); ++n) {
     const double kept = kept_weight(spec, row.batch, row.head, row.query, keys[n]);
     factor = std::max(factor, kept);

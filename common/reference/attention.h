@@ -38,8 +38,8 @@ struct AttentionSpec {
   // s − slope · |own key − key| with ALiBi (Press et al. 2022): slope() says which.
   double softcap = 0, alibi = 0;                                             // 0: none
   std::function<double(int batch, int head, int query, int key)> bias = {};  // −∞ hides the key
-  std::vector<float> sinks =
-      {};  // [heads]: a logit more in each row's softmax, without a value (Xiao et al. 2024). Empty: none
+  // [heads]: a logit more in each row's softmax, without a value (Xiao et al. 2024). Empty: none.
+  std::vector<float> sinks = {};
   // The keys of a batch entry are its first lengths[batch], in place of seq_k, and its last query lies beside the last of them.
   std::vector<std::int32_t> lengths = {};  // empty: all
 
