@@ -48,7 +48,8 @@ Real attend(const AttentionSpec& spec, const Row& row, const Inputs<In>& in, con
   modify_scores(spec, row, keys, p);
   p.push_back(sink);
   const Real lse = softmax(p);
-  if (std::isnan(lse)) std::fill_n(o, spec.dim, lse);  // where there is no key, too
+  // Where there is no key, too.
+  if (std::isnan(lse)) std::fill_n(o, spec.dim, lse);
   double factor = 1;  // of dropout
   for (std::size_t n = 0; n < keys.size(); ++n) {
     const double kept = kept_weight(spec, row.batch, row.head, row.query, keys[n]);
@@ -303,9 +304,13 @@ std::vector<Row> sample_rows(const AttentionSpec& spec, int per_head, std::uint6
   if (spec.seq_q <= std::max(per_head, least_sample)) return all_rows(spec);
 
   // The first query that sees a key is always looked at.
-  Sampler sampler(spec.seq_q, per_head, seed, spec.causal ? spec.seq_q - spec.seq_k : 0);
+  const auto sampler_of = [&](int batch) {
+    return Sampler(spec.seq_q, per_head, seed + batch, spec.causal ? spec.seq_q - spec.keys_of(batch) : 0);
+  };
+  Sampler sampler = sampler_of(0);
   std::vector<Row> rows;
   for (int batch = 0; batch < spec.batch; ++batch) {
+    if (!spec.lengths.empty()) sampler = sampler_of(batch);
     for (int head = 0; head < spec.heads; ++head) {
       for (const int query : sampler.next()) rows.push_back({batch, head, query});
     }
@@ -328,7 +333,8 @@ std::vector<std::uint8_t> sees_non_finite(const AttentionSpec& spec, const std::
   std::vector<std::uint8_t> flags(rows.size());
   for (std::size_t r = 0; r < rows.size(); ++r) {
     const KeyRange range = visible_keys(spec, rows[r]);
-    flags[r] = !spec.sinks.empty() && !std::isfinite(spec.sinks[rows[r].head]);
+    const double sink = sink_of(spec, rows[r]);
+    flags[r] = !(sink < std::numeric_limits<double>::infinity());  // −∞ is no sink
     if (range.empty() || flags[r]) continue;
     const std::int64_t first = kv_offset(spec, rows[r].batch, rows[r].head) / spec.dim;
     flags[r] = bad(q, flat_index(spec, rows[r])) || bad_before[first + range.end] > bad_before[first + range.begin];
@@ -360,7 +366,11 @@ std::vector<std::uint8_t> scores_may_overflow(const AttentionSpec& spec, const s
   const std::vector<float> q_sizes = sizes(q), k_sizes = sizes(k);
   const double most = std::ranges::max(q_sizes) * static_cast<double>(std::ranges::max(k_sizes)) * spec.dim;
   std::vector<std::uint8_t> flags(rows.size());
-  if (std::max(1.0, most) * factor < limit && !spec.changes_scores() && spec.sinks.empty()) return flags;
+  const double farthest = spec.alibi > 0 ? static_cast<double>(spec.seq_q) + spec.seq_k : 0;  // and slopes are below 1
+  const bool small_sinks = std::all_of(spec.sinks.begin(), spec.sinks.end(), [](float sink) {
+    return !std::isfinite(sink) || std::abs(sink) * std::numbers::log2e < limit;
+  });
+  if (std::max(1.0, most) * factor + farthest * std::numbers::log2e < limit && !spec.bias && small_sinks) return flags;
   parallel_for(std::ssize(rows), [&](std::int64_t r) {
     const std::vector<int> seen = seen_keys(spec, rows[r]);
     const double sink = sink_of(spec, rows[r]) * std::numbers::log2e;

@@ -36,9 +36,10 @@ struct AttentionSpec {
   std::function<bool(int batch, int head, int query, int key)> sees = {};
   // What becomes of a scaled score s, in this order: C tanh(s / C) with C = softcap > 0 (Gemma Team 2024, section 2); s + bias;
   // s − slope · |own key − key| with ALiBi (Press et al. 2022): slope() says which.
-  double softcap = 0, alibi = 0;  // 0: none
+  double softcap = 0, alibi = 0;                                             // 0: none
   std::function<double(int batch, int head, int query, int key)> bias = {};  // −∞ hides the key
-  std::vector<float> sinks = {};  // [heads]: a logit more in each row's softmax, without a value (Xiao et al. 2024). Empty: none
+  // [heads]: a logit more in each row's softmax, without a value (Xiao et al. 2024). Empty: none.
+  std::vector<float> sinks = {};
   // The keys of a batch entry are its first lengths[batch], in place of seq_k, and its last query lies beside the last of them.
   std::vector<std::int32_t> lengths = {};  // empty: all
 
@@ -86,8 +87,8 @@ bool sees_nothing(const AttentionSpec& spec, const Row& row);  // there is no su
 // in order. sample.h says which; always among them the first rows that see a key. Equal seeds give equal rows.
 std::vector<Row> sample_rows(const AttentionSpec& spec, int per_head = 64, std::uint64_t seed = 1);
 
-// 1 for each row that sees a NaN or an infinity: in its query, its sink, or in a key, value or bias visible to it. A row without
-// keys sees its sink alone. q [batch, heads, seq_q, dim], k and v [batch, kv_heads, seq_k, dim].
+// 1 for each row that sees a NaN or an infinity: in its query, its sink, or in a key, value or bias visible to it. A row
+// without keys sees its sink alone. q [batch, heads, seq_q, dim], k and v [batch, kv_heads, seq_k, dim].
 std::vector<std::uint8_t> sees_non_finite(const AttentionSpec& spec, const std::vector<Row>& rows, std::span<const float> q,
                                           std::span<const float> k, std::span<const float> v);
 

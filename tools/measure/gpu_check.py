@@ -52,7 +52,7 @@ from tools.measure.shapes import (
 ROOT = Path(__file__).resolve().parents[2]
 PARTS = ["tests", "sanitizers", "ceilings", "bench", "ncu", "calibration"]
 WHOLE = ["ceilings", "calibration"]  # which belong to no step
-HOST_ONLY = {"test_problem", "test_attention_options", "test_packed", "test_dropout", "test_reference", "test_check", "test_backward_reference", "test_check_backward", "test_check_sparse"}  # they call no kernel: make test has run them
+HOST_ONLY = {"test_problem", "test_attention_options", "test_packed", "test_dropout", "test_score_options", "test_reference", "test_check", "test_backward_reference", "test_check_backward", "test_check_sparse"}  # they call no kernel: make test has run them
 TIMED = ["test_measure"]  # these need the GPU for themselves
 PLAIN_CUDA = ["00_first_kernel", "first_flash"]  # programs of one file, which check themselves
 # With its flags. Bytes behind each allocation, so that an access past the end does not fall into the next one.

@@ -20,6 +20,11 @@ constexpr double most_flops_for_all_rows = 2e9;
 constexpr float infinity = std::numeric_limits<float>::infinity();
 constexpr double minus_infinity = -std::numeric_limits<double>::infinity();
 
+// Neither a key nor a sink.
+bool is_empty(const reference::AttentionSpec& spec, const reference::Row& row) {
+  return (spec.sinks.empty() || spec.sinks[row.head] == -infinity) && reference::sees_nothing(spec, row);
+}
+
 // What is asked of the rows that are compared. A row with a NaN among its scores has one whatever else overflows.
 std::vector<RowRule> compared_rules(const reference::AttentionSpec& spec, const std::vector<reference::Row>& rows,
                                     const reference::Forward& truth, std::span<const float> q, std::span<const float> k) {
@@ -27,7 +32,7 @@ std::vector<RowRule> compared_rules(const reference::AttentionSpec& spec, const 
   std::vector<RowRule> rules(rows.size(), RowRule::compare);
   for (std::size_t r = 0; r < rows.size(); ++r) {
     if (overflow[r] && !std::isnan(truth.lse[r])) rules[r] = RowRule::written;
-    if (spec.sinks.empty() && reference::sees_nothing(spec, rows[r])) rules[r] = RowRule::empty;
+    if (is_empty(spec, rows[r])) rules[r] = RowRule::empty;
   }
   return rules;
 }
@@ -44,7 +49,7 @@ std::vector<RowRule> written_rules(const problem::Attention& shape, const refere
   std::vector<RowRule> rules(rows.size(), RowRule::compare);
   for (std::size_t r = 0; r < rows.size(); ++r) {
     if (large || odd[r] || overflow[r]) rules[r] = RowRule::written;
-    if (spec.sinks.empty() && reference::sees_nothing(spec, rows[r])) rules[r] = RowRule::empty;
+    if (is_empty(spec, rows[r])) rules[r] = RowRule::empty;
   }
   return rules;
 }
