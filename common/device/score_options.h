@@ -38,19 +38,19 @@ inline AlibiSlopes alibi_slopes(float largest, int heads) {
 // machine code without options stays as it is.
 template <class T>
 struct ScoredShape : AttentionShape {
-  float softcap;        // C; 0: none
+  float softcap;  // C; 0: none
   AlibiSlopes slopes;
   Heads<const T> bias;  // [batch, heads, seq_q, seq_k], of strides 0 where it is the same for all; without memory: none
   const float* sinks;   // [heads]; null: none
   const int* lengths;   // [batch]; null: all entries have seq_k keys
 };
 
-// The shape of a batch entry: seq_k is its length.
+// The shape of a batch entry: seq_k is its length. One that nobody checked may be none: no kernel leaves K and V for it.
 __device__ inline AttentionShape entry_of(const AttentionShape& shape, int) { return shape; }
 template <class T>
 __device__ AttentionShape entry_of(const ScoredShape<T>& shape, int batch) {
   AttentionShape entry = shape;
-  if (shape.lengths != nullptr) entry.seq_k = load(&shape.lengths[batch]);
+  if (shape.lengths != nullptr) entry.seq_k = visibility::clamped(load(&shape.lengths[batch]), shape.seq_k);
   return entry;
 }
 
