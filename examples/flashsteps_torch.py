@@ -348,7 +348,7 @@ class _Scores:
     """What changes scores, and ends a padded cache, as the kernels take it: tensors, or None."""
 
     def __init__(self, q, k, bias, sinks, lengths):
-        """Raises TypeError or ValueError for what no kernel takes. Lengths on the CPU are copied to q's device, and checked by the library."""
+        """Raises TypeError or ValueError for what no kernel takes. Lengths on the CPU are checked, and copied to q's device."""
         batch, heads, seq_q, _ = q.shape
         seq_k = k.shape[2]
         _check_dense({name: x for name, x in (("bias", bias), ("sinks", sinks), ("lengths", lengths)) if x is not None})
@@ -361,15 +361,18 @@ class _Scores:
         if lengths is not None and lengths.device not in (torch.device("cpu"), q.device):
             raise ValueError(f"lengths is on {lengths.device}; it must be on the CPU, or with q on {q.device}")
         self.sinks, lengths = (None if x is None else x.resolve_neg().contiguous() for x in (sinks, lengths))
-        self.lengths_host = lengths if lengths is not None and lengths.device.type == "cpu" else None
+        if lengths is not None and lengths.device.type == "cpu" and batch > 0:
+            for length in torch.aminmax(lengths):
+                if not 0 <= length <= seq_k:
+                    raise ValueError(f"lengths holds {length}; it must be from 0 to seq_k, {seq_k}")
         self.lengths = None if lengths is None else lengths.to(q.device)
 
     def described(self):
         """((name, strides) of each that there is, which a program depends on; addresses, which come with a launch)."""
-        places = [None if x is None else x.data_ptr() for x in (self.bias, self.sinks, self.lengths, self.lengths_host)]
+        places = [None if x is None else x.data_ptr() for x in (self.bias, self.sinks, self.lengths)]
         of_bias = () if self.bias is None else tuple(stride if size > 1 else 0 for size, stride in zip(self.bias.shape[:3], self.bias.stride(), strict=False))
         strides = {"bias": of_bias, "sinks": (), "lengths": ()}
-        return tuple((name, strides[name]) for name, place in zip(strides, places, strict=False) if place is not None), places
+        return tuple((name, strides[name]) for name, place in zip(strides, places, strict=True) if place is not None), (*places, None)
 
 
 def _as_bias(bias, q, shape):

@@ -241,7 +241,9 @@ def without_packed(text):
 def without_scores(text):
     """Without the launches for options of scores, which a file leaves out, too."""
     text = re.sub(r"\n *if \([\w.]+\.has_score_options\(\)\) return [^;]*;", "", text)
-    return re.sub(r"[\w.]+\.has_score_options\(\) \? [^;]*? : ", "", text)
+    text = re.sub(r"[\w.]+\.has_score_options\(\) \? [^;]*? : ", "", text)
+    unnamed = lambda f: f[0] if re.search(rf"\b{f[1]}\b", f[2]) else f"(const Attention&) {{{f[2]}"  # a parameter that nobody reads any more
+    return re.sub(r"\(const Attention& (\w+)\) \{(\s*return [^;]*;)", unnamed, text)
 
 
 def plain_comments(text):
