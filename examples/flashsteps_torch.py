@@ -3,14 +3,16 @@
     from flashsteps_torch import attention, attention_varlen, linear, routed_linear
 
     o = attention(q, k, v, causal=True)            # [batch, heads, seq, dim], differentiable
+    o = attention(q, k, v, lengths=lengths)        # a padded cache of keys; so are softcap, alibi, bias and sinks, at inference
     o = attention_varlen(q, k, v, cu_seqlens)      # [tokens, heads, dim], packed sequences
     y = linear(x, weight, bias, activation="silu") # [tokens, n], few tokens, at inference
     y = routed_linear(x, weight, expert_ids, routing)    # [tokens, n], a mixture of experts, at inference
 
-What it needs: PyTorch, and the libraries libattention_05_flash_v2.so and libattention_06_backward.so for attention, liblinear_08_few_tokens.so
-for the others (`make gpu` builds them in build/gpu/lib). They are looked for in the folder that the environment variable FLASHSTEPS_LIB names; without it, beside this file, then in
-the build/gpu/lib of a checkout that this file stands in. Tensors on the CPU go to the simulator, which is slow and checks every access; its
-libraries are looked for in FLASHSTEPS_SIM_LIB, or in build/sim/lib (`make sim`).
+What it needs: PyTorch, and the libraries libattention_05_flash_v2.so and libattention_06_backward.so for attention, libattention_09_decoding.so
+for attention with options of scores, liblinear_08_few_tokens.so for the others (`make gpu` builds them in build/gpu/lib). They are looked for in
+the folder that the environment variable FLASHSTEPS_LIB names; without it, beside this file, then in the build/gpu/lib of a checkout that this
+file stands in. Tensors on the CPU go to the simulator, which is slow and checks every access; its libraries are looked for in
+FLASHSTEPS_SIM_LIB, or in build/sim/lib (`make sim`).
 
 The kernels go into PyTorch's current stream. Nothing here waits for the GPU, unless cu_seqlens is on the CPU and the tensors are not. The
 same calls may be captured by torch.cuda.graph: make each of them once before, of attention both passes, with the same types, head dims and options, so
@@ -30,9 +32,10 @@ from pathlib import Path
 
 import torch
 
-FORWARD, BACKWARD, LINEAR = "05_flash_v2", "06_backward", "08_few_tokens"
+FORWARD, BACKWARD, LINEAR, SCORED = "05_flash_v2", "06_backward", "08_few_tokens", "09_decoding"
 SIMULATOR, NOTHING = threading.Lock(), contextlib.nullcontext()  # the simulator runs one launch at a time
 NO_GRADIENTS = (None,) * 4  # addresses of d_o, dq, dk and dv
+NO_SCORES = (None,) * 4  # addresses of bias, sinks, lengths and lengths_host
 INTEGER, REAL = (int, numbers.Integral), (float, int, numbers.Real)  # the builtin types first: the others are found slowly
 C_TYPES = {"int32": ctypes.c_int32, "float32": ctypes.c_float, "uint64": ctypes.c_uint64}  # of an option
 DTYPES = {torch.float32: b"fp32", torch.float16: b"fp16", torch.bfloat16: b"bf16"}
@@ -53,6 +56,8 @@ def _problem(options):
         *((name, ctypes.c_void_p) for name in ("lse", "cu_seqlens", "cu_seqlens_host")),
         ("cu_seqlens_count", ctypes.c_int),
         ("sparse", ctypes.c_void_p),
+        ("bias", _Tensor),
+        *((name, ctypes.c_void_p) for name in ("sinks", "lengths", "lengths_host")),
         *((row["name"], C_TYPES[row["type"]]) for row in sorted(options, key=lambda row: row["offset"])),
     ]
     return type("_Problem", (ctypes.Structure,), {"_fields_": fields})
@@ -65,6 +70,7 @@ class _Gradients(ctypes.Structure):
 class _Addresses(ctypes.Structure):
     _fields_ = [
         *((name, ctypes.c_void_p) for name in ("q", "k", "v", "o", "lse", "d_o", "dq", "dk", "dv", "cu_seqlens", "cu_seqlens_host")),
+        *((name, ctypes.c_void_p) for name in ("bias", "sinks", "lengths", "lengths_host")),
         ("dropout_seed", ctypes.c_uint64),
     ]
 
@@ -167,7 +173,7 @@ class _Library(_Loaded):
         raise ValueError(text)
 
     # [doc: program]
-    def _program(self, device, dtype, q_shape, k_shape, strides, starts, count, sums, options, wanted, same_bits):
+    def _program(self, device, dtype, q_shape, k_shape, strides, starts, count, sums, scores, options, wanted, same_bits):
         """Prepares for all tensors that begin at the same place within 16 bytes. `self.program` is the same, and remembers."""
         (batch, heads, seq_q, dim), (_, kv_heads, seq_k, _) = q_shape, k_shape
         shapes = (q_shape, k_shape, k_shape, q_shape, q_shape, q_shape, k_shape, k_shape)  # of q, k, v, o, d_o, dq, dk, dv
@@ -180,6 +186,7 @@ class _Library(_Loaded):
             device=device, batch=batch, heads=heads, kv_heads=kv_heads, seq_q=seq_q, seq_k=seq_k, dim=dim, dtype=DTYPES[dtype],
             **dict(zip("qkvo", tensors, strict=False)), lse=lse,
             cu_seqlens=256 if count else None, cu_seqlens_host=ctypes.cast(sums, ctypes.c_void_p), cu_seqlens_count=count,
+            **{name: _Tensor(256, *strides_) if strides_ else 256 for name, strides_ in scores},
             **{name: math.nan if value is None else value for name, value in options},
         )  # fmt: skip
         return self.prepare(problem, _Gradients(*tensors[4:]) if tensors[4:] else None, wanted, same_bits)[1]
@@ -257,9 +264,9 @@ def _as_deterministic(determinism, prepare):
         return prepare(False)
 
 
-def _run(step, options, tensors, cu_seqlens, checked, gradients=(), determinism=None, launches=True):
-    """tensors: q, k, v, o [batch, heads, seq, dim], lse [batch, heads, seq]; gradients: d_o, dq, dk, dv, or none. Without `launches` it only
-    finds out whether it could."""
+def _run(step, options, tensors, cu_seqlens, checked, gradients=(), scores=None, determinism=None, launches=True):
+    """tensors: q, k, v, o [batch, heads, seq, dim], lse [batch, heads, seq]; gradients: d_o, dq, dk, dv, or none; scores: a _Scores, or none.
+    Without `launches` it only finds out whether it could."""
     q, k, v, o, lse = tensors
     options, seed, variants = options
     device = q.device
@@ -271,11 +278,12 @@ def _run(step, options, tensors, cu_seqlens, checked, gradients=(), determinism=
     if cu_seqlens is not None:
         count, sums_at = len(cu_seqlens), (cu_seqlens.data_ptr(), None if checked is None else checked.data_ptr())
         sums = None if checked is None else ctypes.string_at(sums_at[1], 4 * count)
-    key = (device.index or 0, q.dtype, q.shape, k.shape, strides, starts, count, sums, options, variants[step == BACKWARD])
+    of_scores, scores_at = ((), NO_SCORES) if scores is None else scores.described()
+    key = (device.index or 0, q.dtype, q.shape, k.shape, strides, starts, count, sums, of_scores, options, variants[step == BACKWARD])
     with NOTHING if device.type == "cuda" else SIMULATOR:
         program = library.program(*key, False) if determinism is None else _as_deterministic(determinism, functools.partial(library.program, *key))
         if launches:
-            library.run(program, _Addresses(*places[:4], lse_at, *(places[4:] or NO_GRADIENTS), *sums_at, seed), device)
+            library.run(program, _Addresses(*places[:4], lse_at, *(places[4:] or NO_GRADIENTS), *sums_at, *scores_at, seed), device)
 
 
 def _rows(x):
@@ -322,7 +330,7 @@ class _Attention(torch.autograd.Function):
             raise RuntimeError("attention has no second derivative (create_graph=True)")
         *tensors, cu_seqlens, checked = ctx.saved_tensors
         gradients = _gradients(*tensors[:4], d_o)
-        _run(BACKWARD, ctx.options, tensors, cu_seqlens, checked, gradients, _determinism())
+        _run(BACKWARD, ctx.options, tensors, cu_seqlens, checked, gradients, determinism=_determinism())
         needed = (made if need else None for made, need in zip(gradients[1:], ctx.needs_input_grad, strict=False))
         return *needed, None, None, None
 # [/doc: autograd]
@@ -333,7 +341,70 @@ def _refuse_early(q, k, v, cu_seqlens, checked, options):
     q, k, v = _rows(q), _rows(k), _rows(v)
     o, lse = _like(q), torch.empty(*q.shape[:3], dtype=torch.float32, device=q.device)
     _run(FORWARD, options, (q, k, v, o, lse), cu_seqlens, checked, launches=False)
-    _run(BACKWARD, options, (q, k, v, o, lse), cu_seqlens, checked, _gradients(q, k, v, o, o), _determinism(), launches=False)
+    _run(BACKWARD, options, (q, k, v, o, lse), cu_seqlens, checked, _gradients(q, k, v, o, o), determinism=_determinism(), launches=False)
+
+
+class _Scores:
+    """What changes scores, and ends a padded cache, as the kernels take it: tensors, or None."""
+
+    def __init__(self, q, k, bias, sinks, lengths):
+        """Raises TypeError or ValueError for what no kernel takes. Lengths on the CPU are checked, and copied to q's device."""
+        batch, heads, seq_q, _ = q.shape
+        seq_k = k.shape[2]
+        _check_dense({name: x for name, x in (("bias", bias), ("sinks", sinks), ("lengths", lengths)) if x is not None})
+        self.bias = None if bias is None else _as_bias(bias, q, (batch, heads, seq_q, seq_k))
+        for name, x, size, of, dtype in (("sinks", sinks, heads, "heads", torch.float32), ("lengths", lengths, batch, "batch", torch.int32)):
+            if x is not None and (x.shape != (size,) or x.dtype is not dtype):
+                raise ValueError(f"{name} is {x.dtype} {list(x.shape)}; it must be {dtype} [{of}], which is [{size}]")
+        if sinks is not None and sinks.device != q.device:
+            raise ValueError(f"sinks is on {sinks.device}, q on {q.device}; they must be on one device")
+        if lengths is not None and lengths.device not in (torch.device("cpu"), q.device):
+            raise ValueError(f"lengths is on {lengths.device}; it must be on the CPU, or with q on {q.device}")
+        self.sinks, lengths = (None if x is None else x.resolve_neg().contiguous() for x in (sinks, lengths))
+        if lengths is not None and lengths.device.type == "cpu" and batch > 0:
+            for length in torch.aminmax(lengths):
+                if not 0 <= length <= seq_k:
+                    raise ValueError(f"lengths holds {length}; it must be from 0 to seq_k, {seq_k}")
+        self.lengths = None if lengths is None else lengths.to(q.device)
+
+    def described(self):
+        """((name, strides) of each that there is, which a program depends on; addresses, which come with a launch)."""
+        places = [None if x is None else x.data_ptr() for x in (self.bias, self.sinks, self.lengths)]
+        of_bias = () if self.bias is None else tuple(stride if size > 1 else 0 for size, stride in zip(self.bias.shape[:3], self.bias.stride(), strict=False))
+        strides = {"bias": of_bias, "sinks": (), "lengths": ()}
+        return tuple((name, strides[name]) for name, place in zip(strides, places, strict=True) if place is not None), (*places, None)
+
+
+def _as_bias(bias, q, shape):
+    """The bias of that shape, with strides of 0 where it is the same for all, and keys side by side."""
+    if bias.dim() > 4 or any(size not in (1, wanted) for size, wanted in zip(reversed(bias.shape), reversed(shape), strict=False)):
+        raise ValueError(f"bias is {list(bias.shape)}; it must be broadcastable to [batch, heads, seq_q, seq_k], {list(shape)}")
+    bias = bias.expand(shape)
+    once = bias[tuple(slice(None) if stride else slice(1) for stride in bias.stride()[:3])]  # what is copied, if it must be
+    (once,) = _cast(once)
+    if once.dtype is not q.dtype or once.device != q.device:
+        raise ValueError(f"bias is {once.dtype} on {once.device}, q is {q.dtype} on {q.device}; they must be alike")
+    return _rows(once).expand(shape)
+
+
+class _WithScores(torch.autograd.Function):
+    """Without a backward pass: gradients are refused before."""
+
+    @staticmethod
+    def forward(ctx, q, k, v, bias, sinks, lengths, options):
+        q, k, v = _rows(q), _rows(k), _rows(v)
+        o = _like(q)
+        lse = torch.empty(*q.shape[:3], dtype=torch.float32, device=q.device)
+        _run(SCORED, options, (q, k, v, o, lse), None, None, scores=_Scores(q, k, bias, sinks, lengths))
+        return o
+
+
+def _attend_with_scores(q, k, v, bias, sinks, lengths, options):
+    given = [name for name, value in options[0] if name in ("softcap", "alibi") and value]
+    given += [name for name, x in (("bias", bias), ("sinks", sinks), ("lengths", lengths)) if x is not None]
+    if torch.is_grad_enabled() and any(isinstance(x, torch.Tensor) and x.requires_grad for x in (q, k, v, bias, sinks)):
+        raise ValueError(f"attention with {', '.join(given)} has no gradients; call it under torch.no_grad() or torch.inference_mode()")
+    return _WithScores.apply(q, k, v, bias, sinks, lengths, options)
 
 
 def _attend(q, k, v, cu_seqlens, checked, options):
@@ -425,12 +496,13 @@ def _whole_number(row):
 
 
 def _real(row):
-    name, least, most = row["name"], row["least"], row["most"]
+    name, least, most, optional = row["name"], row["least"], row["most"], row.get("optional", False)
+    wanted = "a number, no tensor" + ", or None (the default)" * optional
 
     def take(value):
-        if value is None:  # the library's default
+        if value is None and optional:  # the library's default
             return None
-        if not least <= _number(name, value, REAL, "a number, no tensor, or None (the default)") <= most:
+        if not least <= _number(name, value, REAL, wanted) <= most:
             raise ValueError(f"{name} is {value}; it must be {row['range']}")
         return float(value)
 
@@ -469,13 +541,14 @@ KINDS = {"on_off": _switch, "whole_number": _whole_number, "number": _real, "of_
 
 def _scalars(options, given):
     """The options by name, as the library takes them; None is a default, or a seed that is not given. options: those of a _Library."""
-    return {name: take(given[name]) for name, take in options}
+    return {name: take(given[name]) for name, take in options if name in given}
 
 
-def _options(q, given, variants):
-    """(pairs of an option's name and value, the seed of dropout, variants): what a program depends on, and what comes with a launch."""
-    options = _scalars(_library(FORWARD, q.device.type).options, given)
-    for step, variant in zip((FORWARD, BACKWARD), variants, strict=True):
+def _options(q, given, variants, forward=FORWARD):
+    """(pairs of an option's name and value, the seed of dropout, variants): what a program depends on, and what comes with a launch. forward:
+    the step whose kernels serve."""
+    options = _scalars(_library(forward, q.device.type).options, given)
+    for step, variant in zip((forward, BACKWARD), variants, strict=True):
         if variant is None:
             continue
         if not isinstance(variant, str):
@@ -490,7 +563,14 @@ def _options(q, given, variants):
     return tuple(options.items()), seed, variants
 
 
-def attention(q, k, v, *, causal=False, window=0, scale=None, dropout=0.0, dropout_seed=None, variant=None, backward_variant=None):
+def _is_off(value):
+    return isinstance(value, REAL) and not isinstance(value, bool) and value == 0
+
+
+def attention(
+    q, k, v, *, causal=False, window=0, scale=None, dropout=0.0, dropout_seed=None, softcap=0.0, alibi=0.0, bias=None, sinks=None, lengths=None,
+    variant=None, backward_variant=None,
+):  # fmt: skip
     """softmax(scale · q kᵀ) v, differentiable by q, k and v.
 
     q [batch, heads, seq_q, dim], k and v [batch, kv_heads, seq_k, dim]; heads is a multiple of kv_heads; dim is at most 256; float32,
@@ -499,6 +579,19 @@ def attention(q, k, v, *, causal=False, window=0, scale=None, dropout=0.0, dropo
     causal (a bool): query i sees the keys j <= i + seq_k - seq_q; window (an int): those with |i + seq_k - seq_q - j| < window; 0: no window.
     scale: by default 1/sqrt(dim). dropout: the share of pairs that are left out, rounded to n/256; the kept ones are multiplied by
     256/(256 - n). The same dropout_seed gives the same pairs; without one it comes from torch's CPU generator.
+
+    Options of scores, at inference: they have no gradients, and step 09's kernels serve, without dropout. A scaled score s of query i and key j
+    becomes, in this order:
+    softcap (a number, 0: none): softcap · tanh(s / softcap).
+    bias: s + bias, of q's type, broadcastable to [batch, heads, seq_q, seq_k]; -inf hides a key. An expanded tensor (strides of 0) is not
+    copied, unless it is the same for all keys. No bool.
+    alibi (a number, 0: none; 8 as a rule): s - slope · |i + seq_k - seq_q - j|, where head h of n has the slope 2^(-alibi · (h + 1) / n), if
+    n is a power of two. Slopes as a tensor are not taken.
+    sinks [heads], float32: a logit more in each row's softmax, without a value.
+    lengths [batch], int32: of a padded cache. Batch entry b has the keys 0 ... lengths[b] - 1, and lengths[b] is the seq_k of causal, window and
+    alibi. On the CPU they are checked, and copied to the device, for which the host waits; on the device nobody checks: one below 0 counts
+    as 0, one beyond seq_k as seq_k. A row that sees no key gets zeros.
+
     variant, backward_variant: kernels by name, as the steps' --list shows them; by default the best, and under
     torch.use_deterministic_algorithms one whose gradients have the same bits in every run. Dropout has none: then a call whose gradients are
     needed raises ValueError, or warns (warn_only=True). Under torch.autocast tensors are cast to its type.
@@ -507,8 +600,10 @@ def attention(q, k, v, *, causal=False, window=0, scale=None, dropout=0.0, dropo
     """
     q, k, v = _check({"q": q, "k": k, "v": v}, 4)
     given = {"causal": causal, "window": window, "scale": scale, "dropout": dropout, "dropout_seed": dropout_seed}
-    options = _options(q, given, (variant, backward_variant))
-    return _attend(q, k, v, None, None, options)
+    given |= {"softcap": softcap, "alibi": alibi}
+    if bias is None and sinks is None and lengths is None and _is_off(softcap) and _is_off(alibi):
+        return _attend(q, k, v, None, None, _options(q, given, (variant, backward_variant)))
+    return _attend_with_scores(q, k, v, bias, sinks, lengths, _options(q, given, (variant, backward_variant), SCORED))
 
 
 def attention_varlen(q, k, v, cu_seqlens, *, causal=False, window=0, scale=None, dropout=0.0, dropout_seed=None, variant=None, backward_variant=None):

@@ -34,6 +34,12 @@ std::vector<int> unknown_lengths(const AttentionProblem& p) {
   return sums;
 }
 
+// Where the host has no lengths of a cache, its entries have all keys.
+std::vector<int> lengths_of(int batch, int seq_k, const int* of_host) {
+  if (of_host) return {of_host, of_host + batch};
+  return std::vector<int>(static_cast<std::size_t>(batch), seq_k);
+}
+
 // The mask as far as the host's memory has it. Bits that nobody gave are 1: a launch does not look at them, but what it may
 // need at most is counted by them.
 std::shared_ptr<const problem::SparseMask> sparse_mask(const AttentionSparse& s, const problem::Attention& shape) {
@@ -80,6 +86,19 @@ void set(Value& value, Given given) {
   }
 }
 
+// Of arrays that change scores a launch needs to know which there are, and no values.
+void set_score_arrays(problem::Attention& shape, const AttentionProblem& p) {
+  const auto without_values = [](std::vector<std::int64_t> extents) {
+    problem::Tensor tensor;
+    tensor.shape = std::move(extents);
+    return std::make_shared<const problem::Tensor>(std::move(tensor));
+  };
+  if (p.bias.data) shape.bias = without_values({p.batch, p.heads, p.seq_q, p.seq_k});
+  if (p.sinks) shape.sinks = without_values({p.heads});
+  if (p.lengths_host && !p.lengths) throw std::invalid_argument("lengths_host is given, and lengths is null");
+  if (p.lengths) shape.lengths = lengths_of(p.batch, p.seq_k, p.lengths_host);
+}
+
 template <class Problem>  // problem::Attention or problem::Backward
 Problem shape_of(const AttentionProblem& p) {
   Problem shape;
@@ -101,8 +120,8 @@ Problem shape_of(const AttentionProblem& p) {
     shape.cu_seqlens = unknown_lengths(p);
   }
   shape = problem::resolve(shape);
-  if (p.sparse == nullptr) return shape;
-  shape.sparse = sparse_mask(*p.sparse, shape);
+  set_score_arrays(shape, p);
+  if (p.sparse) shape.sparse = sparse_mask(*p.sparse, shape);
   return problem::resolve(shape);
 }
 
@@ -130,6 +149,9 @@ struct Tensors {
   const void* given(const std::string& array) const {
     if (array == "cu_seqlens") return p.cu_seqlens;
     if (array == "head_type") return sparse.head_type;
+    if (array == "bias") return p.bias.data;
+    if (array == "sinks") return p.sinks;
+    if (array == "lengths") return p.lengths;
     return array == "streaming" ? static_cast<const void*>(sparse.streaming) : sparse.block_mask;
   }
   // visit(tensor, whether kernels write it)
@@ -139,6 +161,7 @@ struct Tensors {
     visit(keys("k", p.k), false);
     visit(keys("v", p.v), false);
     visit(queries("o", p.o), !backward);
+    if (p.bias.data) visit({"bias", p.bias.data, strides(p.bias), {p.batch, p.heads, p.seq_q}, p.seq_k, element}, false);
     if (!backward) return;
     visit(queries("d_o", g.d_o), false);
     visit(queries("dq", g.dq), true);
@@ -150,6 +173,8 @@ struct Tensors {
     each([](const Tensor& x, bool) { require_array(x.name, x.data, static_cast<std::size_t>(x.element)); });
     require_array("lse", p.lse, sizeof(float));
     if (p.cu_seqlens) require_array("cu_seqlens", p.cu_seqlens, sizeof(int));
+    if (p.sinks) require_array("sinks", p.sinks, sizeof(float));
+    if (p.lengths) require_array("lengths", p.lengths, sizeof(int));
   }
   void require() const {
     require_addresses();
@@ -172,11 +197,18 @@ struct Tensors {
     t.g.dq.data = a.dq;
     t.g.dk.data = a.dk;
     t.g.dv.data = a.dv;
-    if ((a.cu_seqlens == nullptr) != (p.cu_seqlens == nullptr)) {
-      throw std::invalid_argument(std::string("cu_seqlens is ") + (a.cu_seqlens ? "given" : "null") +
-                                  ", and the program was prepared " + (p.cu_seqlens ? "with it" : "without it"));
-    }
-    t.p.cu_seqlens = a.cu_seqlens;
+    const auto set = [](const char* name, auto& of_program, const auto& address) {
+      if ((address == nullptr) != (of_program == nullptr)) {
+        throw std::invalid_argument(std::string(name) + " is " + (address ? "given" : "null") +
+                                    ", and the program was prepared " + (of_program ? "with it" : "without it"));
+      }
+      of_program = address;
+    };
+    set("cu_seqlens", t.p.cu_seqlens, a.cu_seqlens);
+    set("bias", t.p.bias.data, a.bias);
+    set("sinks", t.p.sinks, a.sinks);
+    set("lengths", t.p.lengths, a.lengths);
+    if (a.lengths_host && !a.lengths) throw std::invalid_argument("lengths_host is given, and lengths is null");
     t.p.dropout_seed = a.dropout_seed;
     return t;
   }
@@ -262,6 +294,7 @@ struct Prepared {
     const Tensors others = tensors.at(*addresses);
     others.require_addresses();
     if (tensors.p.cu_seqlens_host) require_same_sums(addresses->cu_seqlens_host);
+    if (addresses->lengths_host) problem::require_lengths(shape, lengths_of(shape.batch, shape.seq_k, addresses->lengths_host));
     launch(others, memory, stream);
   }
   // Scratch memory may have been counted by them.
@@ -272,6 +305,15 @@ struct Prepared {
     }
   }
 };
+
+// Those that change scores, with the bias's strides.
+run::Arrays score_arrays(const Tensors& t, const problem::Attention& shape) {
+  run::Arrays arrays = run::score_arrays(shape);
+  for (run::Array& array : arrays) {
+    if (array.name == "bias") array.strides = {t.p.bias.batch_stride, t.p.bias.head_stride, t.p.bias.row_stride};
+  }
+  return arrays;
+}
 
 // A program of the variant of that name.
 template <class Problem, class Step>  // problem::Attention or problem::Backward
@@ -288,13 +330,14 @@ AttentionProgram* prepare(const Step& step, const char* name, const AttentionPro
   refuse(variant, run::refusal(variant.supports, shape));
   refuse(variant, run::device_refusal(library::properties_of(problem->device), variant, shape));
   tensors.require();
-  const run::Arrays arrays = variant.scratch_of(shape) + run::packed_arrays(shape) + run::sparse_arrays(shape);
+  const run::Arrays arrays =
+      variant.scratch_of(shape) + run::packed_arrays(shape) + run::sparse_arrays(shape) + score_arrays(tensors, shape);
   // Where the caller's rows begin decides, too.
   const run::DeviceArrays none{run::Arrays{}};
   refuse(variant, run::refusal(variant.supports, bind(
                                                      tensors, shape, none, [](const Tensor& x, bool) { return x.data; },
                                                      [](bool) -> void* { return nullptr; })));
-  const bool unknown = (problem->cu_seqlens && !problem->cu_seqlens_host) ||
+  const bool unknown = (problem->cu_seqlens && !problem->cu_seqlens_host) || (problem->lengths && !problem->lengths_host) ||
                        (shape.sparse && !shape.sparse->live.empty() && !problem->sparse->block_mask_host);
   return new AttentionProgram{
       .operations = unknown ? std::numeric_limits<double>::quiet_NaN() : shape.flops(),
@@ -331,6 +374,15 @@ const char* type_of(int) { return "int32"; }
 const char* type_of(float) { return "float32"; }
 const char* type_of(std::uint64_t) { return "uint64"; }
 
+template <class Value>
+constexpr bool is_optional(const Value&) {
+  return false;
+}
+template <class Value>
+constexpr bool is_optional(const std::optional<Value>&) {
+  return true;
+}
+
 constexpr const char* kinds[] = {"on_off", "whole_number", "number", "of_256", "seed"};  // OptionKind
 
 nlohmann::ordered_json describe_options() {
@@ -342,6 +394,7 @@ nlohmann::ordered_json describe_options() {
                        {"kind", kinds[static_cast<int>(option.kind)]},
                        {"type", type_of(field)},
                        {"offset", reinterpret_cast<const char*>(&field) - reinterpret_cast<const char*>(&p)}});
+    if (is_optional(option.field(problem::Attention()))) options.back()["optional"] = true;
     if (option.range) options.back().update({{"least", option.least}, {"most", option.most}, {"range", option.range}});
   });
   return options;

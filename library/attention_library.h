@@ -69,13 +69,23 @@ struct AttentionProblem {
   const int* cu_seqlens_host;
   int cu_seqlens_count;
   const struct AttentionSparse* sparse;  // null: every head is dense
+  // What changes scores (common/device/score_options.h has the formulas), and where a padded cache ends. Null: none.
+  struct AttentionTensor bias;  // [batch, heads, seq_q, seq_k], of the problem's dtype. A stride of 0: the same for all
+  const float* sinks;           // [heads]: a logit more in each row's softmax, without a value
+  // [batch]: the batch entry has the keys 0 … length − 1, and its last query lies beside the last of them. Each launch reads
+  // them. lengths_host is the same in the host's memory, where it is checked; null: nobody checks. Then a length below 0 counts
+  // as 0, and one beyond seq_k as seq_k.
+  const int* lengths;
+  const int* lengths_host;
   // Options (attention_describe() lists them).
   int causal;  // 0 or 1: query i sees the keys j ≤ i + seq_k − seq_q
   int window;  // query i sees the keys j with |i + seq_k − seq_q − j| < window; 0: none
   // A pair of a query and a key is left out with probability dropout / 256, from 0 (none) to 255; the seed says which.
   int dropout;
   uint64_t dropout_seed;
-  float scale;  // NaN: 1/√dim
+  float scale;    // NaN: 1/√dim
+  float softcap;  // C: a scaled score s becomes C · tanh(s / C); 0: none
+  float alibi;    // M: head h of n adds −2^(−M · (h + 1) / n) · |i + seq_k − seq_q − j| to scores; 0: none
 };
 
 // What the backward pass adds to a problem, whose O and LSE, of a forward pass of the same problem, it then reads.
@@ -94,18 +104,24 @@ struct AttentionAddresses {
   void *d_o, *dq, *dk, *dv;    // of the backward pass; a program of the forward pass does not look at them
   const int* cu_seqlens;       // null without packed sequences
   const int* cu_seqlens_host;  // the same sums as at `prepare`, which is checked; if they were null there, nobody looks
+  // Null where the program was prepared without them, and nowhere else. Lengths may be others than at `prepare`.
+  void* bias;
+  const float* sinks;
+  const int* lengths;
+  const int* lengths_host;  // is checked; null: nobody checks
   uint64_t dropout_seed;
 };
 
-// Something that can be launched again and again. It holds the addresses of tensors, lse, cu_seqlens and the mask's arrays, and
-// no memory of a device; the structures that it was made from are not needed any more.
+// Something that can be launched again and again. It holds the addresses of tensors and arrays, and no memory of a device; the
+// structures that it was made from are not needed any more.
 struct AttentionProgram;
 
 // JSON: the step, its default variant, the best ones in the order in which to try them where the device does not run the
 // default or it does not take a problem, its variants with what they support, the compute capability that they need (at least,
 // or alone) and whether they give the same bits in every run, and the toolkit that built it; of a step with both passes that is
 // its forward pass, and `backward` has the same of the other one. `options` are the last fields of AttentionProblem: name,
-// type, place in bytes, what kind of value it is, and the range where the type's is larger. Needs no GPU.
+// type, place in bytes, what kind of value it is, the range where the type's is larger, and whether NaN stands for a default.
+// Needs no GPU.
 const char* attention_describe(void);
 
 // A library has one of the two passes, and refuses the other; or it has both.
@@ -117,8 +133,8 @@ struct AttentionProgram* attention_prepare_backward(const char* variant, const s
 // run at once need two of it.
 size_t attention_scratch_bytes(const struct AttentionProgram* program);
 
-// Of one launch: 4 · dim · visible pairs, of the backward pass 10 · dim · visible pairs. NaN where cu_seqlens_host or
-// block_mask_host is missing.
+// Of one launch: 4 · dim · visible pairs, of the backward pass 10 · dim · visible pairs. NaN where cu_seqlens_host,
+// lengths_host or block_mask_host is missing.
 double attention_operations(const struct AttentionProgram* program);
 
 // `stream` is a cudaStream_t; null is the legacy default stream. A fault of a kernel shows at a later call; the simulator's

@@ -1,3 +1,4 @@
+#include <array>
 #include <cstring>
 #include <stdexcept>
 
@@ -19,6 +20,17 @@ void for_each_row(const Rows& r, const Visit& visit) {
       for (std::int64_t i = 0; i < r.rows; ++i) visit(b * r.batch_stride + h * r.head_stride + i * r.row_stride);
     }
   }
+}
+
+// The caller's array of four dimensions at most.
+Rows rows_of(const run::Array& array, void* data) {
+  const auto element = static_cast<std::int64_t>(array.element.bytes());
+  std::array<std::int64_t, 3> counts = {1, 1, 1}, strides = {};
+  for (std::size_t d = 0, at = counts.size() - array.strides.size(); d < array.strides.size(); ++d, ++at) {
+    counts.at(at) = array.shape[d];
+    strides.at(at) = array.strides[d] * element;
+  }
+  return {data, counts[0], counts[1], counts[2], strides[0], strides[1], strides[2], array.shape.back() * element};
 }
 
 }  // namespace
@@ -59,7 +71,7 @@ run::DeviceArrays Borrowed::arrays(const std::shared_ptr<const run::Arrays>& arr
     }
     if (run::is_internal(array)) return output(name, all(nullptr));
     void* data = const_cast<void*>(given(array));
-    return data ? input(name, all(data)) : nullptr;
+    return data ? input(name, rows_of(array, data)) : nullptr;
   });
 }
 

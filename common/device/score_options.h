@@ -52,12 +52,12 @@ __device__ KeyPlace place_of(const ScoredShape<T>& shape, int batch, int key) {
   return shape.pages.table == nullptr ? KeyPlace{batch, key} : shape.pages.place_of(batch, key);
 }
 
-// The shape of a batch entry: seq_k is its length.
+// The shape of a batch entry: seq_k is its length. One that nobody checked may be none: no kernel leaves K and V for it.
 __device__ inline AttentionShape entry_of(const AttentionShape& shape, int) { return shape; }
 template <class T>
 __device__ AttentionShape entry_of(const ScoredShape<T>& shape, int batch) {
   AttentionShape entry = shape;
-  if (shape.lengths != nullptr) entry.seq_k = load(&shape.lengths[batch]);
+  if (shape.lengths != nullptr) entry.seq_k = visibility::clamped(load(&shape.lengths[batch]), shape.seq_k);
   return entry;
 }
 

@@ -32,7 +32,6 @@ void require_sequences(const Attention& shape) {
 
 // Of the arrays beside Q, K and V that change scores, or say how long a cache is.
 void require_score_arrays(const Attention& shape) {
-  const auto numbers = [](std::int64_t n) { return std::to_string(n) + (n == 1 ? " number" : " numbers"); };
   if (shape.bias) {
     const std::vector<std::int64_t> all = {shape.batch, shape.heads, shape.seq_q, shape.seq_k}, &given = shape.bias->shape;
     bool fits = given.size() == 4 && given[3] == all[3];
@@ -44,12 +43,7 @@ void require_score_arrays(const Attention& shape) {
           "sinks has the shape " + (shape.sinks ? to_string(shape.sinks->shape) : "") + "; heads is " +
               std::to_string(shape.heads));
   if (shape.lengths.empty()) return;
-  require(std::ssize(shape.lengths) == shape.batch,
-          "lengths holds " + numbers(std::ssize(shape.lengths)) + "; batch is " + std::to_string(shape.batch));
-  for (const std::int32_t length : shape.lengths) {
-    require(length >= 0 && length <= shape.seq_k,
-            "lengths holds " + std::to_string(length) + "; it must be from 0 to seq-k, " + std::to_string(shape.seq_k));
-  }
+  require_lengths(shape, shape.lengths);
   require(!shape.is_packed(), "lengths contradict packed sequences (cu-seqlens), which say how long they are");
   require(!shape.sparse, "lengths contradict a sparse mask, whose blocks count keys from the end of seq-k");
 }
@@ -82,6 +76,16 @@ Attention Attention::entry(int batch_entry) const {
   one.lengths.clear();
   one.pages = nullptr;
   return one;
+}
+
+void require_lengths(const Attention& shape, const std::vector<std::int32_t>& lengths) {
+  const std::int64_t count = std::ssize(lengths);
+  require(count == shape.batch, "lengths holds " + std::to_string(count) + (count == 1 ? " number" : " numbers") +
+                                    "; batch is " + std::to_string(shape.batch));
+  for (const std::int32_t length : lengths) {
+    require(length >= 0 && length <= shape.seq_k,
+            "lengths holds " + std::to_string(length) + "; it must be from 0 to seq-k, " + std::to_string(shape.seq_k));
+  }
 }
 
 int Attention::first_key(int i) const { return visibility::larger(visibility::first_key(*this, i), sequence_of(i).first); }

@@ -73,6 +73,9 @@ struct Attention {
 // Throws std::invalid_argument, saying where, for what are no sums of the lengths of packed sequences with a token.
 void require_sums(const std::vector<std::int32_t>& cu_seqlens);
 
+// Throws std::invalid_argument where the problem cannot have these lengths of a padded cache.
+void require_lengths(const Attention& shape, const std::vector<std::int32_t>& lengths);
+
 // Fills in scale. Throws std::invalid_argument, naming the field, where one is out of range, or where packed sequences do not
 // fit into one batch entry; or where a mask of dropout would be larger than 1 GB. Within the ranges no product of extents
 // overflows a std::int64_t, not even in bytes, no sum of two extents an int, and scale · log2(e) is an fp32 number. Throws

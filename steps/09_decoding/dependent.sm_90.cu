@@ -1,5 +1,7 @@
 // Step 09: the rungs that begin before the launch before has ended, and the default, which chooses among them. They need
 // compute capability 9.0.
+#include <type_traits>
+
 #include "steps/09_decoding/07_dependent.cuh"
 #include "steps/09_decoding/choice.h"
 #include "steps/09_decoding/host.h"
@@ -10,6 +12,12 @@ namespace {
 // Of `tuned_99k`, for devices with less shared memory.
 template <int dim>
 using SmallTile = RungTile<dim>;
+
+// Where scores have options.
+template <template <int> class TileOf>
+Rung scored() {
+  return std::is_same_v<TileOf<64>, LargeTile<64>> ? scored_rung() : scored_99k_rung();
+}
 
 // Calls f(T{}, tile) with the tile for a problem.
 template <template <int> class TileOf, class F>
@@ -49,10 +57,9 @@ void launch_stream(const AttentionLaunch& l, const Work& work, int grid, bool de
                   l.device_shape(), work, stream, grid, parts, o.outputs);
 }
 
-// `scored`: where scores have options.
-template <template <int> class TileOf, bool dependent, Rung (*scored)()>
+template <template <int> class TileOf, bool dependent>
 void launch_chosen(const AttentionLaunch& l) {
-  if (l.shape.has_score_options()) return scored().launch(l);
+  if (l.shape.has_score_options()) return scored<TileOf>().launch(l);
   with_tile<TileOf>(l.shape, [&]<class T, class K>(T, K) {
     const Work work(l.device_shape(), K::keys);
     const Choice choice = choose(work, multiprocessors());
@@ -76,9 +83,9 @@ template <template <int> class TileOf>
 std::size_t chosen_bytes(const Attention& a) {
   return device::with_at_least<32, 64, 128, 256>(a.dim, [](auto dim) { return sizeof(ClusterSmem<__half, TileOf<dim>>); });
 }
-template <template <int> class TileOf, Rung (*scored)()>
+template <template <int> class TileOf>
 std::vector<std::string> kernels_of(const Attention& a) {
-  if (a.has_score_options()) return scored().kernels(a);
+  if (a.has_score_options()) return scored<TileOf>().kernels(a);
   std::vector<std::string> kernels;
   with_tile<TileOf>(a, [&]<class T, class K>(T, K) {
     switch (choose(Work(extents_of(a), K::keys), multiprocessors()).way) {
@@ -94,25 +101,22 @@ std::vector<std::string> kernels_of(const Attention& a) {
   });
   return kernels;
 }
-template <Rung (*scored)()>
+template <template <int> class TileOf>
 run::Arrays chosen_arrays(const Attention& a) {
-  return a.has_score_options() ? scored().scratch(a) : parts_arrays(a, 2 * std::int64_t{multiprocessors()});
+  return a.has_score_options() ? scored<TileOf>().scratch(a) : parts_arrays(a, 2 * std::int64_t{multiprocessors()});
 }
 
 }  // namespace
 
 Rung dependent_rung() { return {launch_dependent, dependent_bytes}; }
 Rung chosen_rung() {
-  return {launch_chosen<LargeTile, false, scored_rung>, chosen_bytes<LargeTile>, chosen_arrays<scored_rung>,
-          kernels_of<LargeTile, scored_rung>};
+  return {launch_chosen<LargeTile, false>, chosen_bytes<LargeTile>, chosen_arrays<LargeTile>, kernels_of<LargeTile>};
 }
 Rung chosen_dependent_rung() {
-  return {launch_chosen<LargeTile, true, scored_rung>, chosen_bytes<LargeTile>, chosen_arrays<scored_rung>,
-          kernels_of<LargeTile, scored_rung>};
+  return {launch_chosen<LargeTile, true>, chosen_bytes<LargeTile>, chosen_arrays<LargeTile>, kernels_of<LargeTile>};
 }
 Rung chosen_99k_rung() {
-  return {launch_chosen<SmallTile, false, scored_99k_rung>, chosen_bytes<SmallTile>, chosen_arrays<scored_99k_rung>,
-          kernels_of<SmallTile, scored_99k_rung>};
+  return {launch_chosen<SmallTile, false>, chosen_bytes<SmallTile>, chosen_arrays<SmallTile>, kernels_of<SmallTile>};
 }
 
 }  // namespace decoding

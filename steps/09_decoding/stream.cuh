@@ -72,6 +72,28 @@ __device__ int item_with(const Stream& stream, const Work& work, const ScoredSha
 }
 // [/doc: item_with]
 
+// The tiles before each batch entry [batch + 1]. One block of a warp.
+template <class T>
+__global__ void __launch_bounds__(32) count_tiles(ScoredShape<T> shape, Work work, std::int64_t* tiles_before) {
+  const int lane = threadIdx.x;
+  std::int64_t before = 0;  // of the entries that were counted
+  for (int first = 0; first < shape.batch; first += 32) {
+    const int batch = first + lane;
+    std::int64_t sum =
+        batch < shape.batch ? std::int64_t{keys_of(work, shape, batch).tiles} * shape.kv_heads * work.row_items : 0;
+#pragma unroll
+    for (int distance = 1; distance < 32; distance *= 2) {
+      const std::int64_t other = __shfl_up_sync(~0u, sum, distance);
+      if (lane >= distance) sum += other;
+    }
+    device::store_if(batch < shape.batch, &tiles_before[batch + 1], before + sum);
+    before += __shfl_sync(~0u, sum, 31);
+  }
+  device::store_if(lane == 0, &tiles_before[0], std::int64_t{0});
+}
+
+// ---- a block's walk ----
+
 // A tile of all items, and how many a block still has.
 struct Position {
   int number;  // of the item
@@ -93,25 +115,5 @@ struct Position {
     item = item_of(work, shape, ++number);
   }
 };
-
-// The tiles before each batch entry [batch + 1]. One block of a warp.
-template <class T>
-__global__ void __launch_bounds__(32) count_tiles(ScoredShape<T> shape, Work work, std::int64_t* tiles_before) {
-  const int lane = threadIdx.x;
-  std::int64_t before = 0;  // of the entries that were counted
-  for (int first = 0; first < shape.batch; first += 32) {
-    const int batch = first + lane;
-    std::int64_t sum =
-        batch < shape.batch ? std::int64_t{keys_of(work, shape, batch).tiles} * shape.kv_heads * work.row_items : 0;
-#pragma unroll
-    for (int distance = 1; distance < 32; distance *= 2) {
-      const std::int64_t other = __shfl_up_sync(~0u, sum, distance);
-      if (lane >= distance) sum += other;
-    }
-    device::store_if(batch < shape.batch, &tiles_before[batch + 1], before + sum);
-    before += __shfl_sync(~0u, sum, 31);
-  }
-  device::store_if(lane == 0, &tiles_before[0], std::int64_t{0});
-}
 
 }  // namespace decoding

@@ -146,12 +146,148 @@ def test_without_a_seed_dropout_follows_manual_seed():
     assert torch.equal(made[0], made[1]) and not torch.equal(made[0], made[2])
 
 
+def with_scores(q, k, v, causal=False, window=0, scale=None, softcap=0.0, alibi=0.0, bias=None, sinks=None, lengths=None):
+    """In double precision, for heads that are a power of two."""
+    heads, seq_q, (_, _, seq_k, _) = q.shape[1], q.shape[2], k.shape
+    q, k, v = (x.double() for x in (q, k, v))
+    k, v = (x.repeat_interleave(heads // k.shape[1], 1) for x in (k, v))
+    s = q @ k.mT * (1 / math.sqrt(q.shape[-1]) if scale is None else scale)
+    s = softcap * (s / softcap).tanh() if softcap else s
+    s = s if bias is None else s + bias.double()
+    j = torch.arange(seq_k, device=s.device)
+    keys = torch.full((q.shape[0], 1, 1, 1), seq_k, device=s.device) if lengths is None else lengths.to(s.device).clamp(0, seq_k).view(-1, 1, 1, 1)
+    distance = torch.arange(seq_q, device=s.device)[:, None] + keys - seq_q - j
+    s = s - 2.0 ** (-alibi * (torch.arange(heads, device=s.device).view(-1, 1, 1) + 1) / heads) * distance.abs() if alibi else s
+    hidden = (j >= keys) | (causal & (distance < 0)) | ((window > 0) & (distance.abs() >= window))
+    s = s.masked_fill(hidden, -math.inf)
+    logits = s if sinks is None else torch.cat([s, sinks.double().view(-1, 1, 1).expand(*s.shape[:3], 1)], -1)
+    return logits.softmax(-1).nan_to_num()[..., :seq_k] @ v.masked_fill((j >= keys).mT, 0)
+
+
 def int32(*values):
     return torch.tensor(values, dtype=torch.int32)
 
 
 def varlen(q, cu_seqlens, **options):
     return attention_varlen(*[q[0].transpose(0, 1)] * 3, cu_seqlens, **options)
+
+
+SCORES = {
+    "softcap": lambda _: {"softcap": 0.7},
+    "alibi": lambda _: {"alibi": 8, "causal": True},
+    "bias": lambda dtype: {"bias": randn(3, 4, 2, 90, dtype=dtype, seed=5)},
+    "sinks": lambda _: {"sinks": randn(4, dtype=torch.float32, seed=6)},
+    "lengths": lambda _: {"lengths": int32(33, 90, 0).to(DEVICE)},
+    "all": lambda dtype: {"softcap": 3, "alibi": 6.0, "bias": randn(1, 4, 1, 90, dtype=dtype, seed=5), "sinks": randn(4, dtype=torch.float32, seed=6),
+                          "lengths": int32(33, 90, 0), "causal": True, "window": 80, "scale": 0.3},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", SCORES)
+@pytest.mark.parametrize(("dtype", "dim"), [("float16", 64), ("bfloat16", 128), ("float32", 40)])
+def test_options_of_scores_are_right(name, dtype, dim):
+    dtype = getattr(torch, dtype)
+    q, k, v = randn(3, 4, 2, dim, dtype=dtype), randn(3, 2, 90, dim, dtype=dtype, seed=2), randn(3, 2, 90, dim, dtype=dtype, seed=3)
+    options = SCORES[name](dtype)
+    assert_alike([attention(q, k, v, **options)], [with_scores(q, k, v, **options)], dtype)
+
+
+def test_an_expanded_bias_is_not_copied_and_any_bias_is_taken(monkeypatch):
+    import flashsteps_torch
+
+    seen, run = [], flashsteps_torch._run
+    monkeypatch.setattr(flashsteps_torch, "_run", lambda *a, **b: seen.append(b["scores"].bias) or run(*a, **b))
+    q, k, v = randn(3, 4, 2, 64), randn(3, 4, 90, 64, seed=2), randn(3, 4, 90, 64, seed=3)
+    for bias, copied in [
+        (randn(90, seed=5), False),
+        (randn(2, 90, seed=5), False),
+        (randn(4, 1, 90, seed=5), False),
+        (randn(3, 1, 1, 90, seed=5).expand(3, 4, 2, 90), False),
+        (randn(3, 4, 2, 97, seed=5)[..., 7:], False),
+        (randn(2, 3, 4, 90, seed=5).permute(1, 2, 0, 3), False),
+        (randn(3, 4, 90, 2, seed=5).mT, True),  # keys lie apart
+        (randn(3, 1, 2, 1, seed=5).expand(3, 4, 2, 90), True),  # the same for all keys
+        (randn(1, seed=5)[0], True),
+    ]:
+        assert_alike([attention(q, k, v, bias=bias)], [with_scores(q, k, v, bias=bias)], torch.float16)
+        assert (seen[-1].data_ptr() != bias.data_ptr()) == copied
+        assert seen[-1].untyped_storage().nbytes() <= max(bias.untyped_storage().nbytes(), 3 * 2 * 90 * 2)
+
+
+def test_one_program_serves_all_lengths(kept):
+    q, k, v = randn(2, 4, 1, 64), randn(2, 2, 90, 64, seed=2), randn(2, 2, 90, 64, seed=3)
+    for values in ((1, 90), (2, 89), (50, 0)):
+        lengths = int32(*values)
+        assert_alike([attention(q, k, v, lengths=lengths)], [with_scores(q, k, v, lengths=lengths)], torch.float16)
+    with pytest.raises(ValueError, match="lengths holds 91; it must be from 0 to seq_k, 90"):
+        attention(q, k, v, lengths=int32(91, 0))
+    assert len(kept) == 1
+
+
+def test_gradients_of_calls_with_options_of_scores_are_refused_before_the_forward_pass(monkeypatch):
+    import flashsteps_torch
+
+    q, k, v = randn(3, 4, 2, 64), randn(3, 2, 90, 64, seed=2), randn(3, 2, 90, 64, seed=3)
+    for name, make in SCORES.items():
+        options = make(torch.float16)
+        with torch.no_grad():
+            attention(q.requires_grad_(), k, v, **options)
+        with torch.inference_mode():
+            attention(q, k, v, **options)
+        with monkeypatch.context() as patch:
+            patch.setattr(flashsteps_torch._Library, "run", lambda *_: pytest.fail("a kernel was launched"))
+            with pytest.raises(ValueError, match=f"attention with .*{'softcap, alibi, bias, sinks, lengths' if name == 'all' else name}.* has no gradients"):
+                attention(q, k, v, **options)
+        q.requires_grad_(False)
+    for name in ("bias", "sinks"):
+        with pytest.raises(ValueError, match=f"attention with {name} has no gradients"):
+            attention(q, k, v, **{name: SCORES[name](torch.float16)[name].requires_grad_()})
+
+
+def test_autocast_chooses_the_type_of_a_bias():
+    q, k, v, bias = randn(1, 4, 2, 64, dtype=torch.float32), *(randn(1, 4, 90, 64, dtype=torch.float32, seed=n) for n in (2, 3)), randn(90, dtype=torch.float32)
+    with torch.autocast(DEVICE, torch.bfloat16):
+        o = attention(q, k, v, bias=bias)
+    assert_alike([o], [with_scores(*(x.bfloat16() for x in (q, k, v)), bias=bias.bfloat16())], torch.bfloat16)
+
+
+@pytest.mark.parametrize(
+    ("change", "kind", "reason"),
+    [
+        (lambda q: attention(q, q, q, softcap=torch.tensor(3.0)), TypeError, "softcap is of type Tensor; it must be a number, no tensor"),
+        (lambda q: attention(q, q, q, softcap=-1.0), ValueError, "softcap is -1.0; it must be 0"),
+        (lambda q: attention(q, q, q, softcap=None), TypeError, "softcap is None"),
+        (lambda q: attention(q, q, q, softcap=False), TypeError, "softcap is of type bool"),
+        (lambda q: attention(q, q, q, alibi=torch.ones(2)), TypeError, "alibi is of type Tensor; it must be a number, no tensor"),
+        (lambda q: attention(q, q, q, alibi=2000), ValueError, "alibi is 2000; it must be 0"),
+        (lambda q: attention(q, q, q, alibi_slopes=torch.ones(2)), TypeError, "alibi_slopes"),
+        (lambda q: attention(q, q, q, bias=[0.0]), TypeError, "bias is of type list; it must be a torch.Tensor"),
+        (lambda q: attention(q, q, q, bias=torch.zeros(9)), ValueError, "bias is torch.float32 on .*, q is torch.float16 on .*; they must be alike"),
+        (lambda q: attention(q, q, q, bias=torch.ones(9, 9).bool()), ValueError, "bias is torch.bool"),
+        (lambda q: attention(q, q, q, bias=q[0, 0]), ValueError, r"bias is \[9, 32\]; it must be broadcastable to \[batch, heads, seq_q, seq_k\], \[1, 2, 9, 9\]"),
+        (lambda q: attention(q, q, q, bias=q.new_zeros(1, 1, 1, 9, 9)), ValueError, "bias is .*; it must be broadcastable"),
+        (lambda q: attention(q, q, q, bias=q.new_zeros(9).to_sparse()), ValueError, "bias is torch.sparse_coo; it must be dense"),
+        (lambda q: attention(q, q, q, bias=q.new_zeros(9, device="meta")), ValueError, "bias is torch.float16 on meta"),
+        (lambda q: attention(q, q, q, sinks=q.new_zeros(2)), ValueError, r"sinks is torch.float16 \[2\]; it must be torch.float32 \[heads\], which is \[2\]"),
+        (lambda q: attention(q, q, q, sinks=torch.zeros(3)), ValueError, r"sinks is torch.float32 \[3\]"),
+        (lambda q: attention(q, q, q, sinks=torch.zeros(2, device="meta")), ValueError, "sinks is on meta"),
+        (lambda q: attention(q, q, q, sinks=0.5), TypeError, "sinks is of type float; it must be a torch.Tensor"),
+        (lambda q: attention(q, q, q, lengths=torch.tensor([9])), ValueError, r"lengths is torch.int64 \[1\]; it must be torch.int32 \[batch\], which is \[1\]"),
+        (lambda q: attention(q, q, q, lengths=int32(9, 9)), ValueError, r"lengths is torch.int32 \[2\]"),
+        (lambda q: attention(q, q, q, lengths=[9]), TypeError, "lengths is of type list; it must be a torch.Tensor"),
+        (lambda q: attention(q, q, q, lengths=int32(9).to("meta")), ValueError, "lengths is on meta; it must be on the CPU"),
+        (lambda q: attention(q, q, q, lengths=int32(10)), ValueError, "lengths holds 10; it must be from 0 to seq_k, 9"),
+        (lambda q: attention(q, q, q, lengths=int32(9)._neg_view()), ValueError, "lengths holds -9; it must be from 0 to seq_k, 9"),
+        (lambda q: attention(q, q, q, softcap=3, dropout=0.5), ValueError, "does not support dropout"),
+        (lambda q: attention(q, q, q, softcap=3, variant="lazy_rescale"), ValueError, "09_decoding has no variant 'lazy_rescale'"),
+        (lambda q: attention(q, q, q, softcap=3, variant="cluster"), ValueError, "cluster does not support .*"),
+        (lambda q: varlen(q, int32(0, 9), softcap=3), TypeError, "softcap"),
+    ],
+)  # fmt: skip
+@pytest.mark.filterwarnings("ignore:.*(prototype|beta)")
+def test_options_of_scores_that_cannot_be_served_are_an_exception_with_the_reason(change, kind, reason):
+    with pytest.raises(kind, match=reason):
+        change(randn(1, 2, 9, 32))
 
 
 @pytest.mark.parametrize(

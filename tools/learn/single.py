@@ -36,6 +36,7 @@ PARTS = "tools/learn/single_file"
 HOST_NAMESPACES = ("host", "runtime")  # of the host's side in a single file: run:: and problem:: become host::
 HOSTS = [(name,) for name in HOST_NAMESPACES]
 ANY_SHAPE = {"AnyShape", "PackedShape"}  # a kernel for every option, which is compiled once, knows those that a file leaves out
+LEFT_OUT_SHAPES = ("PackedShape", "Dropped", "ScoredShape")  # and what is written for them
 THE_TABLE = "what the table of variants says"  # in the place of a file's name: the part that is made of it
 THE_STEP = "// [the step]"  # where a family's file is cut in two
 # The project's host side, whose names the family's file gives. What includes it is host code, too.
@@ -237,6 +238,14 @@ def without_packed(text):
     return re.sub(r"\n *static constexpr auto (?:packed|dropped) = [^;]*;", "", text)
 
 
+def without_scores(text):
+    """Without the launches for options of scores, which a file leaves out, too."""
+    text = re.sub(r"\n *if \([\w.]+\.has_score_options\(\)\) return [^;]*;", "", text)
+    text = re.sub(r"[\w.]+\.has_score_options\(\) \? [^;]*? : ", "", text)
+    unnamed = lambda f: f[0] if re.search(rf"\b{f[1]}\b", f[2]) else f"(const Attention&) {{{f[2]}"  # a parameter that nobody reads any more
+    return re.sub(r"\(const Attention& (\w+)\) \{(\s*return [^;]*;)", unnamed, text)
+
+
 def plain_comments(text):
     """Without the sentences of comments that speak of the simulator or of the project's commands."""
     lines, out, i = text.split("\n"), [], 0
@@ -351,7 +360,7 @@ def initialiser(step, expression):
     for declaration in step.sources[step.path].declarations:
         if declaration.kind == "variable" and expression in declaration.names:
             _, found, value = declaration.code.rstrip(";").partition("=")
-            return value.strip() if found else "{}"
+            return re.sub(r"^with_score_options\((.*)\)$", r"\1", value.strip()) if found else "{}"
     return expression
 
 
@@ -382,10 +391,12 @@ def written(step, variant, root, device_includes, out):
         for d in source.declarations:
             d.text, d.code = plain(for_both_sides(d, d.text)), plain(for_both_sides(d, d.code))
             if source in hosts:
-                d.text, d.code = (without_packed(without_fallbacks(text, step, variant)) for text in (d.text, d.code))
+                d.text, d.code = (without_scores(without_packed(without_fallbacks(text, step, variant))) for text in (d.text, d.code))
                 d.uses = uses_of(d.code)
             d.uses = {("host" if q in ("run", "problem") else q, n) for q, n in d.uses}
-        source.declarations = [d for d in source.declarations if ANY_SHAPE & set(d.names) or ("PackedShape" not in d.code and "Dropped" not in d.code)]
+        if any("ScoredShape" in d.names for d in source.declarations):
+            source.header = ""  # which explains it
+        source.declarations = [d for d in source.declarations if ANY_SHAPE & set(d.names) or not any(shape in d.code for shape in LEFT_OUT_SHAPES)]
 
     type_of = variant.type
     code = [

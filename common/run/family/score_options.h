@@ -13,10 +13,9 @@ device::ScoredShape<T> scored_shape(const AttentionLaunch& l) {
   const problem::Attention& a = l.shape;
   device::ScoredShape<T> shape{l.device_shape(), a.softcap, device::alibi_slopes(a.alibi, a.heads), {}, nullptr, nullptr, {}};
   if (a.bias) {
-    const std::vector<std::int64_t>& extents = a.bias->shape;
-    const auto stride = [&](int n, std::int64_t elements) { return extents[n] == 1 ? 0 : elements; };
-    const std::int64_t row = extents[3], head = extents[2] * row, batch = extents[1] * head;
-    shape.bias = {l.arrays.get<const T>("bias"), stride(0, batch), stride(1, head), stride(2, row)};
+    const std::vector<std::int64_t>&extents = a.bias->shape, &strides = l.arrays.strides("bias");
+    const auto stride = [&](int n) { return extents[n] == 1 ? 0 : strides[n]; };
+    shape.bias = {l.arrays.get<const T>("bias"), stride(0), stride(1), stride(2)};
   }
   if (a.sinks) shape.sinks = l.arrays.get<const float>("sinks");
   if (!a.lengths.empty()) shape.lengths = l.arrays.get<const int>("lengths");

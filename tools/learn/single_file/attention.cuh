@@ -140,6 +140,11 @@ template <class Launch, class F>
 void with_device_shape(const Launch& l, F f) {
   f(l.device_shape());
 }
+// The same; options of scores are left out of this file.
+template <class T, class Launch, class F>
+void with_score_options(const Launch& l, F f) {
+  f(l.device_shape());
+}
 // [if plan]
 // The same with and without dropout; sequences are not packed here, so they need not be found.
 template <class Launch, class F>
