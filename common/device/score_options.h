@@ -46,6 +46,11 @@ struct ScoredShape : AttentionShape {
   PageTable pages;      // where K and V are paged: their first index is a page then, and their rows are keys of a page
 };
 
+template <class Shape>
+inline constexpr bool has_score_options = false;
+template <class T>
+inline constexpr bool has_score_options<ScoredShape<T>> = true;
+
 __device__ inline KeyPlace place_of(const AttentionShape&, int batch, int key) { return {batch, key}; }
 template <class T>
 __device__ KeyPlace place_of(const ScoredShape<T>& shape, int batch, int key) {
@@ -59,6 +64,37 @@ __device__ AttentionShape entry_of(const ScoredShape<T>& shape, int batch) {
   AttentionShape entry = shape;
   if (shape.lengths != nullptr) entry.seq_k = visibility::clamped(load(&shape.lengths[batch]), shape.seq_k);
   return entry;
+}
+
+// The same in place, for blocks that have one batch entry each.
+template <class Shape>
+__device__ void become_entry(Shape&, int) {}
+template <class T>
+__device__ void become_entry(ScoredShape<T>& shape, int batch) {
+  if (shape.lengths != nullptr) shape.seq_k = load(&shape.lengths[batch]);
+}
+
+// A scaled score with the softcap, which is above 0. Of the smallest ones the quotient would be infinite, and 0 · ∞ is NaN.
+__device__ inline float capped(float s, float softcap) { return softcap * tanhf(s * fminf(1.0f / softcap, FLT_MAX)); }
+// A key's bias in a row of bias [seq_k]; 0 behind the last.
+template <class T>
+__device__ float bias_at(const T* row, int key, int seq_k) {
+  const bool there = key < seq_k;
+  return to_float(load_if(there, there ? &row[key] : nullptr));
+}
+// A score with its bias. From a key that is hidden nothing comes through, not even a NaN.
+__device__ inline float biased(float s, float bias) { return bias == -INFINITY ? bias : s + bias; }
+
+// Which of the 32 keys from `first` on a bias hides from a query, as bits. All lanes of a warp make the call.
+template <class Shape>
+__device__ std::uint32_t hidden_keys(const Shape&, int, int, int, int) {
+  return 0;
+}
+template <class T>
+__device__ std::uint32_t hidden_keys(const ScoredShape<T>& shape, int batch, int head, int query, int first) {
+  if (shape.bias.data == nullptr) return 0;
+  return __ballot_sync(
+      ~0u, bias_at(shape.bias.row(batch, head, query), first + static_cast<int>(threadIdx.x % 32), shape.seq_k) == -INFINITY);
 }
 
 // What a row's scores become: score(product, key) is in base 2, of a product that is not scaled yet.
@@ -91,15 +127,11 @@ struct RowScores<ScoredShape<T>> {
     seq_k = entry.seq_k;
     bias = shape.bias.data != nullptr ? shape.bias.row(batch, head, query) : nullptr;
   }
-  __device__ float bias_of(int key) const {
-    const bool there = bias != nullptr && key < seq_k;
-    return to_float(load_if(there, there ? &bias[key] : nullptr));
-  }
+  __device__ float bias_of(int key) const { return bias != nullptr ? bias_at(bias, key, seq_k) : 0.0f; }
   __device__ float score(float product, int key) const {
     float s = product * scale;
-    if (softcap > 0.0f) s = softcap * tanhf(s / softcap);
-    const float added = bias_of(key);
-    s = added == -INFINITY ? added : s + added;  // nothing comes through from a key that is hidden, not even a NaN
+    if (softcap > 0.0f) s = capped(s, softcap);
+    s = biased(s, bias_of(key));
     if (slope > 0.0f) s -= slope * static_cast<float>(abs(own_key - key));
     return __fmul_rn(s, log2_e);
   }

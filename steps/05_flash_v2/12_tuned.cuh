@@ -18,6 +18,7 @@
 // warp, in which the tensor core can work.
 #pragma once
 
+#include "common/device/flash_v2/score_options.cuh"
 #include "common/device/flash_v2/tuned_tile.cuh"
 #include "common/device/kept_pairs.cuh"
 
@@ -34,9 +35,10 @@ __global__ void __launch_bounds__(tile_threads, 2) flash_tuned(typename Tile::Sh
   auto& smem = device::shared_storage<TunedSmem<T, Tile>>();
   constexpr int dim = Tile::dim, keys = Tile::keys, slices = Tile::slices;
   const QueryTile tile = query_tile(shape, Tile::rows);
+  device::become_entry(shape, tile.batch);
   const KeyTiles tiles = key_tiles(shape, tile.first, tile.count, keys);
   const int warp_row = __shfl_sync(all_lanes, threadIdx.x / 32, 0) * 16 * slices;  // the same for all lanes: nvcc sees it
-  const float scale_log2 = magnitude(shape.scale);
+  const float scale_log2 = softmax_scale(shape);
 
   // ---- prologue ----
   if (tiles.begin < tiles.end) {
@@ -79,6 +81,7 @@ __global__ void __launch_bounds__(tile_threads, 2) flash_tuned(typename Tile::Sh
     stage_index ^= 1;
     ptx::cp_async_commit_group();
     next_tile.move(-1);
+    modify_scores(s, shape, tile, tile.first + warp_row, j * keys);
     if constexpr (masked) {
       mask_slices(s, shape, tile.first + warp_row, j * keys);
       guard.take_out(stage.v);

@@ -17,6 +17,7 @@
 // in `ldmatrix`.
 #pragma once
 
+#include "common/device/flash_v2/score_options.cuh"
 #include "common/device/kept_pairs.cuh"
 #include "steps/05_flash_v2/07_registers.cuh"
 
@@ -92,6 +93,7 @@ __global__ void __launch_bounds__(tile_threads, 1) flash_any_dim(Shape shape,
   using Tile = AnyDimTile<T, padded>;
   auto& smem = device::shared_storage<typename Tile::Smem>();
   const QueryTile tile = query_tile(shape, tile_rows);
+  device::become_entry(shape, tile.batch);
   const KeyTiles tiles = key_tiles(shape, tile.first, tile.count, Tile::keys);
   const int warp_row = threadIdx.x / 32 * warp_rows;  // within the tile
 
@@ -136,13 +138,14 @@ __global__ void __launch_bounds__(tile_threads, 1) flash_any_dim(Shape shape,
         mma_two<T>(s[p], s[p + 1], q_frag, k_frag);
       }
     }
+    modify_scores(s, shape, tile, tile.first + warp_row, j * Tile::keys);
     RowKeys rows[2] = {};
     if constexpr (masked) {
       visible_keys(shape, tile.first + warp_row, rows);  // computed anew for each tile: at dim 256 no register is left
       mask_scores(s, rows, j * Tile::keys);
     }
     // row maximum, P = exp2(S - m), rescale
-    softmax_folded(s, magnitude(shape.scale), states, acc);
+    softmax_folded(s, softmax_scale(shape), states, acc);
     guard.take_out(stage.v);
     device::drop_scores(s, shape, tile.batch, tile.head, tile.first + warp_row, j * Tile::keys);
     // O += P V

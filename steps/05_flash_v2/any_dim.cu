@@ -10,6 +10,7 @@ struct AnyDim : Block<typename AnyDimTile<T, dim>::Smem> {
   static constexpr auto kernel = flash_any_dim<T, dim>;
   static constexpr auto packed = flash_any_dim<T, dim, device::PackedShape>;
   static constexpr auto dropped = flash_any_dim<T, dim, device::Dropped<AttentionShape>>;
+  static constexpr auto scored = flash_any_dim<T, dim, device::ScoredShape<T>>;
 };
 
 }  // namespace

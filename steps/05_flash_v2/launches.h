@@ -5,6 +5,7 @@
 #include "common/device/dispatch.h"
 #include "common/device/flash_v2/warp_tile.cuh"
 #include "common/run/family/packed.h"
+#include "common/run/family/score_options.h"
 #include "steps/05_flash_v2/host.h"
 
 namespace flash_v2 {
@@ -28,11 +29,13 @@ void launch_tiled(const AttentionLaunch& l) {
   with_16_bit_type(l.shape.dtype, [&]<class T>(T) {
     with_at_least<dims...>(l.shape.dim, [&](auto dim) {
       using K = Tiled<T, dim>;
-      run::with_device_shape(l, [&](const auto& shape) {
+      const auto launch = [&](const auto& shape) {
         run::with_kernel<K>(shape, [&](const auto& kernel) {
           launch_tiles<T>(l, shape, kernel, K::rows, tile_threads, sizeof(typename K::Smem));
         });
-      });
+      };
+      if (l.shape.has_score_options()) return launch(run::scored_shape<T>(l));
+      run::with_device_shape(l, launch);
     });
   });
 }

@@ -23,7 +23,21 @@ AttentionVariant variant(std::string name, std::string idea, const AttentionSupp
 
 const AttentionSupport any = {
     .dtypes = {Dtype::fp32, Dtype::fp16, Dtype::bf16}, .window = true, .packed = true, .dropout = true, .packed_dropout = true};
-const AttentionSupport any_16_bit = {.dtypes = {Dtype::fp16, Dtype::bf16}, .window = true, .packed = true, .dropout = true};
+// Options of scores have kernels of their own, without packed sequences and dropout.
+std::string scores_with_others(const Attention& a) {
+  if (!a.has_score_options()) return "";
+  return a.is_packed() ? "options of scores with packed sequences" : a.dropout > 0 ? "options of scores with dropout" : "";
+}
+const AttentionSupport any_16_bit = {.dtypes = {Dtype::fp16, Dtype::bf16},
+                                     .window = true,
+                                     .packed = true,
+                                     .dropout = true,
+                                     .softcap = true,
+                                     .alibi = true,
+                                     .bias = true,
+                                     .sinks = true,
+                                     .lengths = true,
+                                     .beyond = scores_with_others};
 const AttentionSupport whole = {
     .dtypes = {Dtype::fp16, Dtype::bf16}, .dims = {32, 64, 128}, .window = true, .row_alignment = 16};
 const AttentionSupport whole_near = near_rows(whole);  // whose copies count bytes in 32 bits

@@ -12,6 +12,7 @@ struct Tuned : Block<TunedSmem<T, TunedTile<dim>>, TunedTile<dim>::rows> {
   static constexpr auto kernel = flash_tuned<T, TunedTile<dim>>;
   static constexpr auto packed = flash_tuned<T, PackedTile<dim>>;
   static constexpr auto dropped = flash_tuned<T, DroppedTile<dim>>;
+  static constexpr auto scored = flash_tuned<T, ScoredTile<T, dim>>;
 };
 
 template <bool Const>

@@ -117,7 +117,10 @@ struct NanGuard {
     for (int first = tiles.begin * keys; first < min(tiles.end * keys, shape.seq_k); first += 32) {
       if (first == tiles.free_begin * keys && first < tiles.free_end * keys) first = tiles.free_end * keys;  // a long way
       if (first >= shape.seq_k) break;
-      const auto seen = [&](int i) { return device::bits_between(shape.first_key(i) - first, shape.end_key(i) - first); };
+      const auto seen = [&](int i) {
+        return device::bits_between(shape.first_key(i) - first, shape.end_key(i) - first) &
+               ~device::hidden_keys(shape, tile.batch, tile.head, i, first);
+      };
       put_back_keys<threads>(shape, tile, shape.dim, first, v, seen, [&](int i, int column, float x) {
         T* to = &o.row(tile.batch, tile.head, i)[column];
         store(to, from_float<T>(to_float(load(to)) + x));

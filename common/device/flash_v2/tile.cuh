@@ -17,6 +17,7 @@
 #include "common/device/mask.h"
 #include "common/device/memory.cuh"
 #include "common/device/online_softmax.cuh"
+#include "common/device/score_options.h"
 
 namespace flash_v2 {
 
@@ -130,16 +131,17 @@ __device__ inline float quad_sum(float x) {
 
 // Stores O = acc / l, and LSE, of a warp's 16 rows from `row` on. acc[p][e] belongs to row e / 2, column 8 p + 2 t + e % 2. l
 // in the states is this lane's share. `whole`: dim is 8 · frags, and rows of O begin at multiples of four bytes.
-template <class T, bool whole, int frags>
-__device__ inline void finish_rows(const float (&acc)[frags][4], const SoftmaxState (&states)[2], const AttentionShape& shape,
+template <class T, bool whole, int frags, class Shape>
+__device__ inline void finish_rows(const float (&acc)[frags][4], const SoftmaxState (&states)[2], const Shape& shape,
                                    const QueryTile& tile, int row, const Heads<T>& o, float* lse) {
   const int t = threadIdx.x % 4;
   const int first_row = row + threadIdx.x % 32 / 4;
   float inverse[2];
 #pragma unroll
   for (int r = 0; r < 2; ++r) {
-    const SoftmaxState state{states[r].m, quad_sum(states[r].l)};
-    inverse[r] = device::inverse_sum(state.l);
+    SoftmaxState state{states[r].m, quad_sum(states[r].l)};
+    const float factor = device::add_sink(shape, tile.head, state);
+    inverse[r] = factor * device::inverse_sum(state.l);
     const int i = first_row + 8 * r;
     float* to = &lse[(static_cast<std::int64_t>(tile.batch) * shape.heads + tile.head) * shape.seq_q + i];
     if (i < shape.seq_q && t == 0) *to = device::log_sum_exp(state);

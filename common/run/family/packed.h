@@ -9,6 +9,7 @@
 #include "common/device/dropout.h"
 #include "common/device/find_sequences.cuh"
 #include "common/device/packed.h"
+#include "common/device/score_options.h"
 #include "common/device/write_mask.cuh"
 #include "common/problem/cost.h"
 #include "common/run/family/attention.h"
@@ -63,8 +64,8 @@ void with_device_shape(const Launch& l, F f) {
   with_found_shape(l, f);
 }
 
-// Calls f with the kernel of a rung K for that shape: K::kernel, K::packed or K::dropped. A variant without the second or the
-// third refuses such requests by name; throws std::logic_error where it did not.
+// Calls f with the kernel of a rung K for that shape: K::kernel, K::packed, K::dropped or K::scored. A variant without one of
+// the last three refuses such requests by name; throws std::logic_error where it did not.
 template <class K, class Shape, class F>
 void with_kernel(const Shape&, F f) {
   constexpr bool is_packed = std::is_same_v<Shape, device::PackedShape>;
@@ -73,6 +74,7 @@ void with_kernel(const Shape&, F f) {
   if constexpr (std::is_same_v<Shape, device::Dropped<device::AttentionShape>> && requires { K::dropped; }) {
     return f(K::dropped);
   }
+  if constexpr (device::has_score_options<Shape> && requires { K::scored; }) return f(K::scored);
   throw std::logic_error("a variant was launched with an option for which it has no kernel");
 }
 
