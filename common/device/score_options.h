@@ -71,7 +71,7 @@ template <class Shape>
 __device__ void become_entry(Shape&, int) {}
 template <class T>
 __device__ void become_entry(ScoredShape<T>& shape, int batch) {
-  if (shape.lengths != nullptr) shape.seq_k = load(&shape.lengths[batch]);
+  if (shape.lengths != nullptr) shape.seq_k = visibility::clamped(load(&shape.lengths[batch]), shape.seq_k);
 }
 
 // A scaled score with the softcap, which is above 0. Of the smallest ones the quotient would be infinite, and 0 · ∞ is NaN.
