@@ -1,6 +1,5 @@
-// The dialect of every source here. It is CUDA's: from nvcc in the gpu build, from the simulator in the sim build. With it,
-// kernel files need no #if. And it has a few words of its own: accesses that say their width, types of elements, the shared
-// memory of a block and its share of a problem, bits of words.
+// What every source here is built on: CUDA, and a few words of our own for accesses, elements, the memory of a block, and bits.
+// CUDA comes from nvcc in the gpu build, and from the simulator in the sim build: with it, kernel files need no #if.
 #pragma once
 
 #include <cfloat>
@@ -21,7 +20,7 @@
 namespace device {
 
 // ---- accesses ----
-//
+
 // They say their width. In kernels, plain indexing is for 32-bit scalars; 16-bit and vector values go through these, so that
 // the source, the machine code and the simulator's count agree on what one access is.
 
@@ -61,7 +60,7 @@ __device__ __forceinline__ void store_if(bool condition, T* address, T value) {
 #endif
 
 // ---- elements: float, __half, __nv_bfloat16 ----
-//
+
 // Kernels keep sums in fp32 and convert at both ends.
 
 __device__ inline float to_float(float x) { return x; }
@@ -115,7 +114,10 @@ __host__ __device__ constexpr T ceil_div(T a, T b) {
 
 // Which of 32 numbers from 0 on lie in a range, as bits: first … end − 1.
 __device__ inline std::uint32_t bits_between(int first, int end) {
-  const auto below = [](int n) { return static_cast<std::uint32_t>((std::uint64_t{1} << (n < 0 ? 0 : n > 32 ? 32 : n)) - 1); };
+  const auto below = [](int n) {
+    const int from_0 = n > 0 ? n : 0;
+    return static_cast<std::uint32_t>((std::uint64_t{1} << (from_0 < 32 ? from_0 : 32)) - 1);
+  };
   return below(end) & ~below(first);
 }
 

@@ -23,7 +23,7 @@
 namespace device {
 
 // ---- random bits ----
-//
+
 // Philox 4×32 (Salmon, Moraes, Dror, Shaw 2011, "Parallel random numbers: as easy as 1, 2, 3", section 3.3): random bits as a
 // function of a counter. There is no state that a thread must carry on: whoever needs the bits of a place computes them there,
 // in any order, as often as it likes.

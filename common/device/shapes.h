@@ -73,7 +73,7 @@ struct AttentionShape {
 };
 
 // ---- packed sequences ----
-//
+
 // Several texts of different lengths stand behind each other in one batch entry, without padding, as models are trained.
 // `cu_seqlens` holds the sums of their lengths: sequence s has the tokens cu_seqlens[s] … cu_seqlens[s + 1] − 1, which may be
 // none. A token sees only its own sequence. That is one more mask, and as with the others both ends of what a token sees grow

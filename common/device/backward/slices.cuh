@@ -157,7 +157,7 @@ __device__ void store_slices(Tile<T, rows, columns>& tile, int row, int column, 
 }
 
 // ---- dropout in the tuned rungs ----
-//
+
 // P of a pair that is left out is −P from the exponential on: dV takes the positive part, dS asks for the sign. So the random
 // bits are made once for a pair, and no register holds them.
 

@@ -121,7 +121,7 @@ struct ColumnsWarp : SplitWarp<T, dim, 2, SplitSmem<T, dim>> {
 };
 
 // ---- the roles of `roles` and `tuned_128` ----
-//
+
 // Both have 64 keys, half of the queries of a tile, and half of the columns of dV or dK.
 
 constexpr int role_slices = 4;  // of 16 keys, of a warp

@@ -7,7 +7,7 @@
 namespace flash_v2 {
 
 // ---- infinities and NaNs in V ----
-//
+
 // They reach only the rows that see them.
 //
 // A row's probability of a key that it does not see is 0, and 0 · NaN is NaN: through P · V a NaN in V would reach rows that do
@@ -131,7 +131,7 @@ struct NanGuard {
 };
 
 // ---- the scale: Q takes its sign, the scores its magnitude ----
-//
+
 // From `folded_scale` on a probability is one FMA and one ex2: 2^(s · scale_log2 − m), with m the maximum of s · scale_log2.
 // scale_log2 times the maximum of s only if scale_log2 is positive. So Q takes the sign of the scale, −1, 0 or 1, and
 // scale_log2 is its magnitude.
