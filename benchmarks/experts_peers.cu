@@ -20,7 +20,7 @@
 #include <random>
 
 #include "benchmarks/turns.h"
-#include "common/device/memory.cuh"
+#include "common/device/dialect.h"
 #include "common/run/family/any_step.h"
 #include "common/run/family/linear.h"
 #include "steps/08_few_tokens/11_experts.cuh"

@@ -3,7 +3,7 @@
 
 #include <cstdint>
 
-#include "common/device/memory.cuh"
+#include "common/device/dialect.h"
 #include "common/runtime/launch.h"
 
 namespace benchmarks {

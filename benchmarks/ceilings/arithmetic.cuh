@@ -4,7 +4,7 @@
 // multiplying zeros takes less power, and a GPU with power to spare keeps its clock.
 #pragma once
 
-#include "common/device/ptx/mma.cuh"
+#include "common/device/ptx/arithmetic.cuh"
 
 namespace ceilings {
 

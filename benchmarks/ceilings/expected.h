@@ -60,7 +60,7 @@ inline bool fma_chain_did(double operations, const std::vector<float>& values, c
 }
 
 // mma_chain: within what fp32 sums may err, in any order. A and B by the definition of the fragments
-// (common/device/ptx/mma.cuh).
+// (common/device/ptx/arithmetic.cuh).
 template <class T>
 bool mma_chain_did(double operations, const std::vector<T>& elements, const std::vector<float>& sums) {
   const double warps = static_cast<double>(sums.size()) / 32;

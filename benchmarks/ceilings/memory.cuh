@@ -4,8 +4,7 @@
 // Buffers are far larger than L2.
 #pragma once
 
-#include "common/device/block.cuh"
-#include "common/device/memory.cuh"
+#include "common/device/dialect.h"
 
 namespace ceilings {
 

@@ -1,4 +1,4 @@
-// The kernel that tells each packed token its sequence (packed.h).
+// The kernel that tells each packed token its sequence (shapes.h).
 #pragma once
 
 #include "common/device/dialect.h"

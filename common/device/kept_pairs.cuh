@@ -7,7 +7,7 @@
 #pragma once
 
 #include "common/device/dropout.h"
-#include "common/device/ptx/prmt.cuh"
+#include "common/device/ptx/arithmetic.cuh"
 
 namespace device {
 

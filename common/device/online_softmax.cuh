@@ -17,7 +17,7 @@
 #pragma once
 
 #include "common/device/dialect.h"
-#include "common/device/ptx/ex2.cuh"
+#include "common/device/ptx/arithmetic.cuh"
 
 namespace device {
 

@@ -9,11 +9,8 @@
 // the last query lies beside the last key that is.
 #pragma once
 
-#include "common/device/alibi.h"
-#include "common/device/elements.cuh"
-#include "common/device/mask.h"
-#include "common/device/memory.cuh"
 #include "common/device/online_softmax.cuh"
+#include "common/device/shapes.h"
 
 namespace device {
 

@@ -1,8 +1,8 @@
 // The kernel that writes which pairs dropout keeps (dropout.h): for those who want to see the mask, or to use it elsewhere.
 #pragma once
 
+#include "common/device/dialect.h"
 #include "common/device/dropout.h"
-#include "common/device/memory.cuh"
 
 namespace device {
 

@@ -4,7 +4,7 @@
 #include <climits>
 #include <string>
 
-#include "common/device/backward/sums_by_lane.cuh"
+#include "common/device/backward/rows.cuh"
 #include "common/device/dispatch.h"
 #include "common/run/family/backward.h"
 #include "common/run/family/heads.h"

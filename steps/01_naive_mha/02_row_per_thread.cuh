@@ -13,7 +13,7 @@
 // of each. No shared memory, no barriers: no thread ever needs what another computed within a kernel.
 #pragma once
 
-#include "common/device/mask.h"
+#include "common/device/shapes.h"
 
 namespace naive_mha {
 

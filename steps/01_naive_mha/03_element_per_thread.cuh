@@ -12,7 +12,7 @@
 // tokens nothing, because the sectors of each load are the limit, and they stay.
 #pragma once
 
-#include "common/device/mask.h"
+#include "common/device/shapes.h"
 
 namespace naive_mha {
 

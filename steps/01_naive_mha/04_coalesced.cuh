@@ -9,7 +9,7 @@
 // seq_q · seq_k / 32 · dim loads. Expect S and P·V up to 16 times faster: two sectors per multiply-add instead of 33.
 #pragma once
 
-#include "common/device/mask.h"
+#include "common/device/shapes.h"
 
 namespace naive_mha {
 

@@ -10,8 +10,8 @@
 // Every barrier below says what it separates; remove one and the simulator (or compute-sanitizer) shows the race.
 #pragma once
 
-#include "common/device/block.cuh"
-#include "common/device/mask.h"
+#include "common/device/dialect.h"
+#include "common/device/shapes.h"
 
 namespace naive_mha {
 

@@ -1,7 +1,7 @@
 // Step 01, host side: grids, and how the intermediate results lie in memory. Shared by step.cu and the exercises.
 #pragma once
 
-#include "common/device/block.cuh"
+#include "common/device/dialect.h"
 #include "common/run/family/attention.h"
 #include "common/runtime/launch.h"
 

@@ -3,7 +3,7 @@
 //
 // `register_tile` reaches 20 TFLOP/s, and no more than 67 would be possible: the FMA units are the limit of any kernel without
 // tensor cores. An mma.sync multiplies a 16 × 16 fragment of A with a 16 × 8 fragment of B: 2048 multiply-adds by one
-// instruction of a warp, whose lanes hold the fragments in their registers, in the layout of ptx/mma.cuh. ldmatrix brings them
+// instruction of a warp, whose lanes hold the fragments in their registers, in the layout of ptx/arithmetic.cuh. ldmatrix brings them
 // there from shared memory. Elements stay 16 bits wide.
 //
 //   block    8 warps, 128 × 128 elements of C, k-tiles of 64
@@ -17,7 +17,7 @@
 // its tensor core. Eight warps take 1536 wavefronts of one shared memory, but only 195 cycles of four tensor cores.
 #pragma once
 
-#include "common/device/ptx/mma.cuh"
+#include "common/device/ptx/arithmetic.cuh"
 #include "common/device/ptx/shared_memory.cuh"
 #include "steps/02_tiled_gemm/load_store.cuh"
 

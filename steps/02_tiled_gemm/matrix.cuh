@@ -6,9 +6,7 @@
 // bf16, accumulators are fp32.
 #pragma once
 
-#include "common/device/block.cuh"
-#include "common/device/elements.cuh"
-#include "common/device/memory.cuh"
+#include "common/device/dialect.h"
 
 namespace tiled_gemm {
 

@@ -5,9 +5,7 @@
 // Elements are fp32 or fp16; maxima, exponentials and sums are fp32.
 #pragma once
 
-#include "common/device/block.cuh"
-#include "common/device/elements.cuh"
-#include "common/device/memory.cuh"
+#include "common/device/dialect.h"
 #include "common/device/online_softmax.cuh"
 
 namespace online_softmax {

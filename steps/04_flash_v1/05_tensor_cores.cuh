@@ -7,7 +7,7 @@
 //
 //   block   one for each head and batch entry; Br = Bc = 128 (64 where a row has 256 elements)
 //   warp    16 queries, all keys of the block: a row's maximum and sum stay within four lanes
-//   lane    rows g and g + 8, columns 2t and 2t + 1 of each fragment of S, P and O (layouts: ptx/mma.cuh)
+//   lane    rows g and g + 8, columns 2t and 2t + 1 of each fragment of S, P and O (layouts: ptx/arithmetic.cuh)
 //   Smem    q [Br][pitch]   k, v [Bc][pitch]: 16 bits; chunk c of row r lies at place(r, c)
 //
 // l and m are read when S is known, O when P V is, a slice of 32 columns at a time, and written at once; 4 lanes have 32 bytes

@@ -6,11 +6,9 @@
 // has seen a key, and `finish` turns the state into the output. Scores and m are in base 2 (common/device/online_softmax.cuh).
 #pragma once
 
-#include "common/device/block.cuh"
-#include "common/device/elements.cuh"
-#include "common/device/mask.h"
-#include "common/device/memory.cuh"
+#include "common/device/dialect.h"
 #include "common/device/online_softmax.cuh"
+#include "common/device/shapes.h"
 #include "steps/04_flash_v1/block_sizes.h"
 
 namespace flash_v1 {

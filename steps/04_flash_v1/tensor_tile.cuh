@@ -1,7 +1,7 @@
 // 04_flash_v1: tiles of Q, K and V in shared memory, swizzled as in step 02, and the fragments that mma.sync takes from them.
 #pragma once
 
-#include "common/device/ptx/mma.cuh"
+#include "common/device/ptx/arithmetic.cuh"
 #include "common/device/ptx/shared_memory.cuh"
 #include "steps/04_flash_v1/paper.cuh"
 
@@ -43,7 +43,7 @@ __device__ void copy_tile(T (&tile)[rows][Tile::pitch], const AttentionShape& sh
   }
 }
 
-// ---- fragments (layouts: ptx/mma.cuh) ----
+// ---- fragments (layouts: ptx/arithmetic.cuh) ----
 
 // Four 8 × 8 matrices of a swizzled tile; this lane names the chunk that begins at column t of row r.
 template <class Tile, class T, int rows>

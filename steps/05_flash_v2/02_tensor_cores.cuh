@@ -18,7 +18,7 @@
 #pragma once
 
 #include "common/device/flash_v2/warp_tile.cuh"
-#include "common/device/ptx/mma.cuh"
+#include "common/device/ptx/arithmetic.cuh"
 
 namespace flash_v2 {
 

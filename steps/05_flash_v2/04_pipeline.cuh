@@ -14,7 +14,7 @@
 // tiles do not need, votes about NaNs, and Q's ldmatrix again for every tile.
 #pragma once
 
-#include "common/device/flash_v2/shared_rows.cuh"
+#include "common/device/flash_v2/tile.cuh"
 #include "common/device/ptx/shared_memory.cuh"
 #include "steps/05_flash_v2/03_ldmatrix.cuh"
 

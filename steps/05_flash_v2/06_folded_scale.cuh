@@ -3,14 +3,14 @@
 //
 // `edge_masks` multiplies every score by the scale, and subtracts the row's maximum before the exponential: two instructions
 // for each score. 2^(s · scale_log2 − m) is one FMA and one ex2, with scale_log2 = |scale| · log2(e). The maximum is then
-// looked for among the scores as they are, so scale_log2 must be positive: Q takes the sign of the scale (softmax.cuh).
+// looked for among the scores as they are, so scale_log2 must be positive: Q takes the sign of the scale (extremes.cuh).
 //
 //   Smem   as in `pipeline`
 //
 // What to expect: one multiplication less for each of a lane's 32 scores: 32 of about 440 instructions a tile at dim 64.
 #pragma once
 
-#include "common/device/flash_v2/softmax.cuh"
+#include "common/device/flash_v2/extremes.cuh"
 #include "steps/05_flash_v2/04_pipeline.cuh"
 
 namespace flash_v2 {

@@ -14,7 +14,7 @@
 // the same.
 #pragma once
 
-#include "common/device/backward/sums_by_lane.cuh"
+#include "common/device/backward/rows.cuh"
 #include "steps/06_backward/04_one_kernel.cuh"
 
 namespace backward {

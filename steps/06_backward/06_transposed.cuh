@@ -16,7 +16,7 @@
 #pragma once
 
 #include "common/device/backward/query_tiles.cuh"
-#include "common/device/backward/sums_by_lane.cuh"
+#include "common/device/backward/rows.cuh"
 #include "common/device/backward/tensor_tile.cuh"
 
 namespace backward {

@@ -13,8 +13,7 @@
 #pragma once
 
 #include "common/device/backward/query_tiles.cuh"
-#include "common/device/backward/stages.cuh"
-#include "common/device/backward/sums_by_lane.cuh"
+#include "common/device/backward/rows.cuh"
 
 namespace backward {
 

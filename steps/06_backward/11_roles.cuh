@@ -17,7 +17,7 @@
 // longer the bound. But the S-warps have 384 mma a tile, the P-warps 256, and 256 of the 384 begin when P and dS are there.
 #pragma once
 
-#include "common/device/backward/role_warp.cuh"
+#include "common/device/backward/split_warp.cuh"
 
 namespace backward {
 

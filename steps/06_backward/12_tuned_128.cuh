@@ -15,7 +15,7 @@
 // is there when an S-warp asks for it. The bound is latency, because registers allow each scheduler only two warps.
 #pragma once
 
-#include "common/device/backward/role_warp.cuh"
+#include "common/device/backward/split_warp.cuh"
 
 namespace backward {
 

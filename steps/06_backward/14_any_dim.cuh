@@ -16,7 +16,6 @@
 // five products are made twice. Ten times `recompute`, which takes these dims elsewhere.
 #pragma once
 
-#include "common/device/backward/dropped.cuh"
 #include "common/device/backward/query_tiles.cuh"
 #include "common/device/backward/slices.cuh"
 

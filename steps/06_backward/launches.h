@@ -1,8 +1,8 @@
 // Step 06, host side: the launches of the tensor-core rungs, and the file that has each.
 #pragma once
 
-#include "common/device/any_shape.h"
 #include "common/device/dispatch.h"
+#include "common/device/dropout.h"
 #include "common/launches/backward.h"
 #include "common/run/family/any_step.h"
 #include "common/run/family/packed.h"

@@ -3,7 +3,7 @@
 
 #include <cstdint>
 
-#include "common/device/block.cuh"
+#include "common/device/dialect.h"
 #include "common/problem/backward.h"
 
 namespace backward {

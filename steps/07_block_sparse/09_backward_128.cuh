@@ -13,7 +13,7 @@
 // copies: a short list pays for them in full.
 #pragma once
 
-#include "common/device/backward/role_warp.cuh"
+#include "common/device/backward/split_warp.cuh"
 #include "steps/07_block_sparse/key_plan.cuh"
 
 namespace block_sparse {

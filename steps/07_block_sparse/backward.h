@@ -1,7 +1,7 @@
 // Step 07, host side: the backward pass, for step.cu.
 #pragma once
 
-#include "common/device/any_shape.h"
+#include "common/device/dropout.h"
 #include "common/run/family/backward.h"
 #include "steps/07_block_sparse/limits.h"
 

@@ -2,8 +2,8 @@
 // plan's (plan.cuh).
 #pragma once
 
-#include "common/device/any_shape.h"
 #include "common/device/backward/query_tiles.cuh"
+#include "common/device/dropout.h"
 #include "common/device/ptx/shared_memory.cuh"
 #include "steps/07_block_sparse/plan.cuh"
 

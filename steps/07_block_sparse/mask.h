@@ -2,9 +2,8 @@
 // query of a tile sees any of its keys), full (all see all), or partial.
 #pragma once
 
-#include "common/device/bits.cuh"
-#include "common/device/flash_v2/key_tiles.cuh"
-#include "common/device/packed.h"
+#include "common/device/dialect.h"
+#include "common/device/shapes.h"
 
 namespace block_sparse {
 
@@ -58,7 +57,7 @@ __host__ __device__ inline SeeingQueries seeing_queries(const Shape& shape, cons
   return visibility::streaming_queries(tokens, first, end, own, j - first_of_sequence(shape, j));
 }
 
-// Which of 32 numbers from 0 on lie in a range, as bits (common/device/bits.cuh). Here these are neighbouring keys, or queries:
+// Which of 32 numbers from 0 on lie in a range, as bits (common/device/dialect.h). Here these are neighbouring keys, or queries:
 // the two ends of what a row sees decide on 32 pairs at once. A comparison of each key with both ends would take 64
 // instructions where this takes a few. The word is built from the number of bits below each end, so ends far outside count as
 // the ends of the word.

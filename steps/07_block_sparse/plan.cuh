@@ -11,8 +11,7 @@
 
 #include <climits>
 
-#include "common/device/block.cuh"
-#include "common/device/memory.cuh"
+#include "common/device/dialect.h"
 #include "steps/07_block_sparse/mask.h"
 
 namespace block_sparse {

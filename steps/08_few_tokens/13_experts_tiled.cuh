@@ -21,7 +21,7 @@
 // half of a tensor-core rate that step 02's tuned kernel reaches.
 #pragma once
 
-#include "common/device/ptx/mma.cuh"
+#include "common/device/ptx/arithmetic.cuh"
 #include "common/device/ptx/shared_memory.cuh"
 #include "steps/08_few_tokens/chunk.cuh"
 #include "steps/08_few_tokens/routing.cuh"

@@ -13,8 +13,8 @@
 // So the two mma cover 32 k, a slot. The mma's k 2t is 8t in memory, for the weights as for the tokens.
 #pragma once
 
+#include "common/device/ptx/arithmetic.cuh"
 #include "common/device/ptx/ld_global.cuh"
-#include "common/device/ptx/mma.cuh"
 #include "steps/08_few_tokens/chunk.cuh"
 #include "steps/08_few_tokens/epilogue.cuh"
 

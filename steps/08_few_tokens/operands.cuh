@@ -6,9 +6,7 @@
 // channels, and several entries of tokens may meet the same matrix of weights.
 #pragma once
 
-#include "common/device/block.cuh"
-#include "common/device/elements.cuh"
-#include "common/device/memory.cuh"
+#include "common/device/dialect.h"
 #include "steps/08_few_tokens/matrices.h"
 
 namespace few_tokens {

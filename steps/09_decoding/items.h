@@ -9,8 +9,8 @@
 
 #include <cstdint>
 
-#include "common/device/block.cuh"
-#include "common/device/mask.h"
+#include "common/device/dialect.h"
+#include "common/device/shapes.h"
 
 namespace decoding {
 

@@ -1,9 +1,9 @@
 // Step 09: what a warp does with 16 keys, for the 16 rows of an item: S = Q Kᵀ, softmax, O += P V.
 #pragma once
 
-#include "common/device/elements.cuh"
+#include "common/device/dialect.h"
 #include "common/device/flash_v2/warp_tile.cuh"
-#include "common/device/ptx/mma.cuh"
+#include "common/device/ptx/arithmetic.cuh"
 #include "common/device/ptx/shared_memory.cuh"
 #include "steps/09_decoding/stream.cuh"
 

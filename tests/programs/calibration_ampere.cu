@@ -1,8 +1,8 @@
 // The same for ldmatrix, mma.sync and cp.async, as an executable of its own: results/DEVICE/ncu_calibration_ampere.csv.
 #include <cstdint>
 
-#include "common/device/block.cuh"
-#include "common/device/ptx/mma.cuh"
+#include "common/device/dialect.h"
+#include "common/device/ptx/arithmetic.cuh"
 #include "common/device/ptx/shared_memory.cuh"
 #include "common/runtime/launch.h"
 #include "tests/programs/calibration_kernels.h"

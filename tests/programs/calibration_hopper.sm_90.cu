@@ -2,7 +2,7 @@
 // a device below compute capability 9.0.
 #include <cstdint>
 
-#include "common/device/block.cuh"
+#include "common/device/dialect.h"
 #include "common/device/ptx/red.cuh"
 #include "common/device/ptx/shared_memory.cuh"
 #include "common/runtime/launch.h"

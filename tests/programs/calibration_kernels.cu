@@ -1,8 +1,7 @@
 // Kernels that each make one kind of access, so that the simulator's counts can be held against Nsight Compute's, case by case.
 #include <cstdint>
 
-#include "common/device/block.cuh"
-#include "common/device/memory.cuh"
+#include "common/device/dialect.h"
 #include "common/runtime/launch.h"
 #include "tests/programs/calibration_kernels.h"
 

@@ -7,9 +7,8 @@
 #include <string>
 #include <vector>
 
-#include "common/device/block.cuh"
-#include "common/device/memory.cuh"
-#include "common/device/ptx/mma.cuh"
+#include "common/device/dialect.h"
+#include "common/device/ptx/arithmetic.cuh"
 #include "common/device/ptx/shared_memory.cuh"
 #include "common/runtime/launch.h"
 

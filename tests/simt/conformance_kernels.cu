@@ -2,13 +2,10 @@
 
 #include <cstdio>
 
-#include "common/device/block.cuh"
-#include "common/device/memory.cuh"
+#include "common/device/dialect.h"
+#include "common/device/ptx/arithmetic.cuh"
 #include "common/device/ptx/barrier.cuh"
-#include "common/device/ptx/max_nan.cuh"
 #include "common/device/ptx/mbarrier.cuh"
-#include "common/device/ptx/mma.cuh"
-#include "common/device/ptx/prmt.cuh"
 #include "common/device/ptx/shared_memory.cuh"
 #include "common/runtime/launch.h"
 #include "tests/simt/conformance_buffers.h"

@@ -1,8 +1,7 @@
 // Of the conformance kernels those with instructions that begin with compute capability 9.0.
 #include <numeric>
 
-#include "common/device/block.cuh"
-#include "common/device/memory.cuh"
+#include "common/device/dialect.h"
 #include "common/device/ptx/bulk.cuh"
 #include "common/device/ptx/cluster.cuh"
 #include "common/device/ptx/griddepcontrol.cuh"

@@ -1,6 +1,5 @@
 // Of the faulty kernels those with bulk copies.
-#include "common/device/block.cuh"
-#include "common/device/memory.cuh"
+#include "common/device/dialect.h"
 #include "common/device/ptx/bulk.cuh"
 #include "common/device/ptx/shared_memory.cuh"
 #include "common/runtime/launch.h"

@@ -1,7 +1,6 @@
 // Of the kernels with one fault each those whose blocks form clusters: of two blocks of 64 threads, unless something else is
 // said.
-#include "common/device/block.cuh"
-#include "common/device/memory.cuh"
+#include "common/device/dialect.h"
 #include "common/device/ptx/barrier.cuh"
 #include "common/device/ptx/bulk.cuh"
 #include "common/device/ptx/cluster.cuh"

@@ -2,8 +2,7 @@
 // before them has ended. Two blocks of 64 threads, unless something else is said.
 #include <utility>
 
-#include "common/device/block.cuh"
-#include "common/device/memory.cuh"
+#include "common/device/dialect.h"
 #include "common/device/ptx/bulk.cuh"
 #include "common/device/ptx/cluster.cuh"
 #include "common/device/ptx/griddepcontrol.cuh"

@@ -2,11 +2,10 @@
 #include <cstdio>
 #include <cstring>
 
-#include "common/device/block.cuh"
-#include "common/device/memory.cuh"
+#include "common/device/dialect.h"
+#include "common/device/ptx/arithmetic.cuh"
 #include "common/device/ptx/barrier.cuh"
 #include "common/device/ptx/mbarrier.cuh"
-#include "common/device/ptx/mma.cuh"
 #include "common/device/ptx/red.cuh"
 #include "common/device/ptx/shared_memory.cuh"
 #include "common/runtime/launch.h"

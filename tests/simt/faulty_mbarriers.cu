@@ -1,6 +1,5 @@
 // Of the faulty kernels those with mbarriers and with copies that arrive there.
-#include "common/device/block.cuh"
-#include "common/device/memory.cuh"
+#include "common/device/dialect.h"
 #include "common/device/ptx/mbarrier.cuh"
 #include "common/device/ptx/mbarrier_tx.cuh"
 #include "common/device/ptx/shared_memory.cuh"

@@ -133,8 +133,8 @@ def test_the_kernel_that_escapes_on_purpose_is_found():
 
 ESCAPES = """
 #include <cstring>
-#include "common/device/block.cuh"
-#include "common/device/memory.cuh"
+#include "common/device/dialect.h"
+#include "common/device/dialect.h"
 
 struct Row { float x[8]; };
 #define HELPER [[gnu::noinline, gnu::visibility("hidden")]]  // called, and by nobody outside: as in an executable, where the libraries are built, too
@@ -245,7 +245,7 @@ def test_what_a_loop_moves_alike_stays_one_address(step, escapes):
 
 def test_an_access_that_is_reported_twice_is_found(step_command, tmp_path):
     text = """
-        #include "common/device/memory.cuh"
+        #include "common/device/dialect.h"
         struct Odd {
           float x;
           [[gnu::noinline]] Odd(const Odd& other) : x(other.x) {}
@@ -317,7 +317,7 @@ _Z4fourPKfPf:
 	//## File "{root}/steps/09_x/1.cuh", line 7
         /*0000*/                   LDC R1, c[0x0][0x28] ;
 .L_x_1:
-	//## File "{root}/common/device/memory.cuh", line 20 inlined at "{root}/steps/09_x/1.cuh", line 8
+	//## File "{root}/common/device/dialect.h", line 20 inlined at "{root}/steps/09_x/1.cuh", line 8
 	//## File "{root}/steps/09_x/1.cuh", line 8
         /*0010*/                   LDG.E.128.CONSTANT R4, desc[UR4][R2.64] ;
         /*0020*/              @!P0 LDS.U16 R6, [R0] ;
@@ -341,13 +341,13 @@ _Z6helperv:
 
 
 def test_a_helpers_lines_are_known_under_the_callers_name():
-    right = '\t//## File "{root}/common/device/memory.cuh", line 22 inlined at "{root}/common/device/memory.cuh", line 35\n'
+    right = '\t//## File "{root}/common/device/dialect.h", line 22 inlined at "{root}/common/device/dialect.h", line 35\n'
     frame = '\t//## File "{root}/%s", line 35 inlined at "{root}/steps/09_x/1.cuh", line 8\n'
     kernel = '\t//## File "{root}/steps/09_x/1.cuh", line 8\n        /*0000*/  LDG.E.128 R4, desc[UR4][R2.64] ;\n'
     header = '\t.section\t.text._Z4fourPKfPf,"ax",@progbits\n        .other          _Z4fourPKfPf,@"STO_CUDA_ENTRY STV_DEFAULT"\n_Z4fourPKfPf:\n'
-    misnamed = right.replace("common/device/memory.cuh", "steps/09_x/1.cuh") + frame % "steps/09_x/1.cuh"
-    for lines in (right + frame % "common/device/memory.cuh" + kernel, misnamed + kernel):
-        text = header + right + frame % "common/device/memory.cuh" + kernel + lines
+    misnamed = right.replace("common/device/dialect.h", "steps/09_x/1.cuh") + frame % "steps/09_x/1.cuh"
+    for lines in (right + frame % "common/device/dialect.h" + kernel, misnamed + kernel):
+        text = header + right + frame % "common/device/dialect.h" + kernel + lines
         ((_, four),) = sass_code.read_listing(text.replace("{root}", str(ROOT))).items()
         assert {i.place for i in four.instructions} == {"steps/09_x/1.cuh:8"}
 
@@ -745,7 +745,7 @@ def test_the_main_loop_is_the_shortest_of_those_with_the_most_mma():
 
 
 def test_what_stands_in_a_steps_folder_of_common_device_is_no_helper():
-    frames = [("common/device/ptx/mma.cuh", 9), ("common/device/memory.cuh", 7), ("common/device/flash_v2/tile.cuh", 5), ("steps/09_x/1.cuh", 3)]
+    frames = [("common/device/ptx/arithmetic.cuh", 9), ("common/device/dialect.h", 7), ("common/device/flash_v2/tile.cuh", 5), ("steps/09_x/1.cuh", 3)]
     assert code_listing.places_of(frames) == ["common/device/flash_v2/tile.cuh:5", "steps/09_x/1.cuh:3"]
 
 
@@ -802,7 +802,7 @@ def test_rungs_are_run_at_small_shapes_that_choose_the_same_kernels():
 # ---- sass: what nvcc really makes ----
 
 TILE = """
-#include "common/device/block.cuh"
+#include "common/device/dialect.h"
 struct Tile { float a[16][64], b[16][64]; };
 __global__ void tile(const float* in, float* out) {
   auto& smem = device::shared_storage<Tile>();

@@ -12,7 +12,7 @@ from tools.measure.proofs import Entry
 
 PATHS = {  # a file of each kind that a test reads
     "a kernel": "steps/05_flash_v2/12_tuned.cuh",
-    "a header": "common/device/mask.h",
+    "a header": "common/device/shapes.h",
     "the simulator": "common/simt/engine.cpp",
     "the test": "tests/tools/test_parity.py",
     "a tool": "tools/measure/parity.py",
@@ -49,20 +49,20 @@ def records(tmp_path, monkeypatch):
 def test_straces_lines_are_read():
     lines = [
         f'7 openat(AT_FDCWD</home/me>, "README.md", O_RDONLY|O_CLOEXEC) = 3<{ROOT}/README.md>',
-        '8 openat(AT_FDCWD</home/me>, "mask.h", O_RDONLY|O_CLOEXEC <unfinished ...>',
-        f'8 <... openat resumed>) = 4<{ROOT}/common/device/mask.h>',
+        '8 openat(AT_FDCWD</home/me>, "shapes.h", O_RDONLY|O_CLOEXEC <unfinished ...>',
+        f'8 <... openat resumed>) = 4<{ROOT}/common/device/shapes.h>',
         '7 openat(AT_FDCWD</home/me>, "gone.h", O_RDONLY) = -1 ENOENT (No such file or directory)',
         '9 openat(AT_FDCWD</home/me>, "elsewhere", O_RDONLY) = 5</usr/include/math.h>',
         f'9 execve("{ROOT}/build/sim/bin/05_flash_v2", ["05_flash_v2"], 0x7f /* 20 vars */) = 0',
     ]
-    assert proofs.what_is_open(lines) == ({"README.md", "common/device/mask.h", "build/sim/bin/05_flash_v2"}, set(), False)
+    assert proofs.what_is_open(lines) == ({"README.md", "common/device/shapes.h", "build/sim/bin/05_flash_v2"}, set(), False)
 
 
 def test_what_compilers_alone_open_is_known():
     def opens(process, path):
         return f'{process} openat(AT_FDCWD</home/me>, "x", O_RDONLY) = 3<{path}>'
 
-    header, source, in_a_copy = "common/device/mask.h", "common/check/verdict.cpp", "common/check/verdict.h"
+    header, source, in_a_copy = "common/device/shapes.h", "common/check/verdict.cpp", "common/check/verdict.h"
     lines = [
         '7 execve("/usr/bin/python3", ["python3"], 0x7f /* 20 vars */) = 0',
         '8 execve("/usr/lib/gcc/x86_64-linux-gnu/12/cc1plus", ["cc1plus"], 0x7f /* 20 vars */) = 0',
@@ -83,7 +83,7 @@ def copied(path, tree="/tmp/7/FlashSteps"):
 
 
 def test_what_is_only_copied_was_not_read_and_what_is_read_in_the_copy_was():
-    page, header = "docs/index.md", "common/device/mask.h"
+    page, header = "docs/index.md", "common/device/shapes.h"
     copies = [*copied(page), *copied(header)]
     assert proofs.what_is_open(copies)[0] == set()
     in_the_copy = f'8 openat(AT_FDCWD</tmp/7/FlashSteps/build/sim>, "x", O_RDONLY) = 3</tmp/7/FlashSteps/{header}>'
@@ -321,8 +321,8 @@ def test_what_is_wrong_with_a_record_is_said(records, monkeypatch):
     assert proofs.state_of("tests", ENTRY._replace(environment={"A": "1"})) == "its command changed"
     records("tests", commit=proofs.run(["git", "rev-parse", "HEAD"]).strip())
     of_file = proofs.digest_of
-    monkeypatch.setattr(proofs, "digest_of", lambda path, *code: "changed" if path == "common/device/mask.h" else of_file(path, *code))
-    assert "common/device/mask.h" in proofs.state_of("tests", ENTRY)
+    monkeypatch.setattr(proofs, "digest_of", lambda path, *code: "changed" if path == "common/device/shapes.h" else of_file(path, *code))
+    assert "common/device/shapes.h" in proofs.state_of("tests", ENTRY)
 
 
 def test_a_record_without_a_list_of_what_was_compiled_does_not_hold(tmp_path, monkeypatch):

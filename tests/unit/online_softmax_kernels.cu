@@ -1,6 +1,6 @@
 #include <algorithm>
 
-#include "common/device/block.cuh"
+#include "common/device/dialect.h"
 #include "common/device/online_softmax.cuh"
 #include "common/runtime/launch.h"
 #include "common/runtime/runtime.h"

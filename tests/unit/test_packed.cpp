@@ -4,7 +4,7 @@
 #include <random>
 #include <string>
 
-#include "common/device/packed.h"
+#include "common/device/shapes.h"
 #include "common/problem/attention.h"
 #include "common/reference/backward.h"
 #include "tests/catch.h"

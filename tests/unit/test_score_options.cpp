@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "common/device/alibi.h"
+#include "common/device/shapes.h"
 #include "common/problem/cost.h"
 #include "common/reference/attention.h"
 #include "common/reference/backward.h"

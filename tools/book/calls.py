@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from tools.book.tables import TableError, markdown, table
 
-CUDA, PTX, WIDTHS = "common/simt/cuda.h", "common/simt/ptx.h", "common/device/memory.cuh"
+CUDA, PTX, WIDTHS = "common/simt/cuda.h", "common/simt/ptx.h", "common/device/dialect.h"
 
 
 class Remark(NamedTuple):
@@ -169,7 +169,7 @@ def cell(names):
 
 @table("simulated_calls")
 def simulated_calls_table(root, which):
-    """What the simulator has of CUDA (with the accesses of common/device/memory.cuh), or of PTX."""
+    """What the simulator has of CUDA (with the accesses of common/device/dialect.h), or of PTX."""
     if which not in ("cuda", "ptx"):
         raise TableError(f"simulated_calls cuda or ptx, not {which}")
     widths = re.findall(r"using simt::(\w+);", (root / WIDTHS).read_text())

@@ -22,7 +22,7 @@ mutants.json stands among a step's tests, tests/steps/NN_name, so that its kerne
       }
     }
 
-A file with a folder, "common/device/philox.h", is one that the step includes, from the repository's root: only its marks are mutants.
+A file with a folder, "common/device/dropout.h", is one that the step includes, from the repository's root: only its marks are mutants.
 But what lies in common/device/NAME is of the step NN_NAME, which shares it with later steps: its calls are mutants of that step, too.
 
 LAYER, NANS, NANS64 and SUMS in a shape stand for inputs that tools/mutate/mutate.py makes. The shape ["--test", "name"] is the

@@ -2,8 +2,8 @@
 // slices of 16. It makes Sᵀ, dPᵀ, dV and dK of its keys, for 32 queries at a time, and dQ of 32 queries × dim / 2.
 #pragma once
 
-#include "common/device/backward/dropped.cuh"
-#include "common/device/backward/stages.cuh"
+#include "common/device/backward/query_tiles.cuh"
+#include "common/device/backward/slices.cuh"
 
 namespace backward {
 

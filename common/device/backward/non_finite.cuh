@@ -16,7 +16,7 @@
 #pragma once
 
 #include "common/device/backward/repair_tile.cuh"
-#include "common/device/bits.cuh"
+#include "common/device/dialect.h"
 
 namespace backward {
 

@@ -15,11 +15,10 @@
 // a row sees a partner.
 #pragma once
 
-#include "common/device/any_shape.h"
 #include "common/device/backward/rows.cuh"
-#include "common/device/bits.cuh"
-#include "common/device/ptx/mma.cuh"
-#include "common/device/ptx/prmt.cuh"
+#include "common/device/dialect.h"
+#include "common/device/dropout.h"
+#include "common/device/ptx/arithmetic.cuh"
 #include "common/device/ptx/shared_memory.cuh"
 
 namespace backward {

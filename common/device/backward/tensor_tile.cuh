@@ -13,7 +13,7 @@
 #pragma once
 
 #include "common/device/backward/rows.cuh"
-#include "common/device/ptx/mma.cuh"
+#include "common/device/ptx/arithmetic.cuh"
 #include "common/device/ptx/shared_memory.cuh"
 
 namespace backward {

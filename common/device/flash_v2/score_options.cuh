@@ -4,7 +4,7 @@
 // score, so with options a score is scaled first, and the FMA only brings it to base 2.
 #pragma once
 
-#include "common/device/flash_v2/softmax.cuh"
+#include "common/device/flash_v2/extremes.cuh"
 #include "common/device/score_options.h"
 
 namespace flash_v2 {

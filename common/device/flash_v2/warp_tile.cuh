@@ -5,7 +5,7 @@
 // acc[p], of columns 8 p … 8 p + 7.
 #pragma once
 
-#include "common/device/flash_v2/non_finite.cuh"
+#include "common/device/flash_v2/extremes.cuh"
 #include "common/device/flash_v2/tile.cuh"
 
 namespace flash_v2 {
@@ -31,7 +31,7 @@ __device__ std::uint32_t word_of_column(const T (&v)[tile_keys][dim], int key, i
 }
 
 // Brings scores to base 2. The product is rounded separately. Otherwise nvcc would join it with the later subtraction of the
-// maximum into one FMA. The maximum, a rounded product, would then no longer be one of the scores (softmax.cuh).
+// maximum into one FMA. The maximum, a rounded product, would then no longer be one of the scores (extremes.cuh).
 template <int frags>
 __device__ void multiply_scores(float (&s)[frags][4], float scale_log2) {
 #pragma unroll

@@ -7,8 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "common/device/mask.h"
-#include "common/device/views.h"
+#include "common/device/shapes.h"
 #include "common/problem/attention.h"
 #include "common/run/family/attention_truth.h"
 #include "common/run/harness/execute.h"

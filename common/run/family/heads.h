@@ -5,7 +5,7 @@
 #include <string_view>
 #include <vector>
 
-#include "common/device/views.h"
+#include "common/device/shapes.h"
 #include "common/run/harness/arrays.h"
 #include "common/run/harness/step.h"
 

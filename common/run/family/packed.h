@@ -5,11 +5,11 @@
 #include <stdexcept>
 #include <type_traits>
 
-#include "common/device/block.cuh"
+#include "common/device/dialect.h"
 #include "common/device/dropout.h"
 #include "common/device/find_sequences.cuh"
-#include "common/device/packed.h"
 #include "common/device/score_options.h"
+#include "common/device/shapes.h"
 #include "common/device/write_mask.cuh"
 #include "common/problem/cost.h"
 #include "common/run/family/attention.h"

@@ -1,8 +1,8 @@
 // Exercise 3 of step 01, solved: the block loads its query row once, waits, and every thread reads it from shared memory.
 #pragma once
 
-#include "common/device/block.cuh"
-#include "common/device/mask.h"
+#include "common/device/dialect.h"
+#include "common/device/shapes.h"
 
 namespace exercise {
 

@@ -1,9 +1,8 @@
 // Exercise 4 of step 03, solved: a lane has the score of one key, then some elements of O. ⊕ is written for one element of O.
 #pragma once
 
-#include "common/device/block.cuh"
-#include "common/device/mask.h"
-#include "common/device/memory.cuh"
+#include "common/device/dialect.h"
+#include "common/device/shapes.h"
 
 namespace exercise {
 

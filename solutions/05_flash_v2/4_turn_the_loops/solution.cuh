@@ -1,10 +1,9 @@
 // Exercise 4 of step 05, solved: a block keeps its 32 queries until they have met all of their keys.
 #pragma once
 
-#include "common/device/block.cuh"
-#include "common/device/mask.h"
-#include "common/device/memory.cuh"
+#include "common/device/dialect.h"
 #include "common/device/online_softmax.cuh"
+#include "common/device/shapes.h"
 
 namespace exercise {
 

@@ -2,8 +2,7 @@
 // Each part's l and O are brought to the largest m of all before they are added, and the sum is divided once.
 #pragma once
 
-#include "common/device/block.cuh"
-#include "common/device/memory.cuh"
+#include "common/device/dialect.h"
 #include "common/device/online_softmax.cuh"
 
 namespace exercise {

@@ -4,8 +4,7 @@
 // maxima that are −∞ meet, because parts without a key are left out.
 #pragma once
 
-#include "common/device/elements.cuh"
-#include "common/device/memory.cuh"
+#include "common/device/dialect.h"
 #include "common/device/online_softmax.cuh"
 #include "steps/09_decoding/items.h"
 

@@ -6,7 +6,7 @@
 #include <limits>
 #include <set>
 
-#include "common/device/flash_v2/key_tiles.cuh"
+#include "common/device/shapes.h"
 #include "common/problem/require.h"
 #include "common/run/harness/execute.h"
 #include "tests/catch.h"

@@ -1,7 +1,7 @@
 // Step 06's query_tiles() for host code: its header has kernels' code, too.
 #pragma once
 
-#include "common/device/mask.h"
+#include "common/device/shapes.h"
 
 namespace tests {
 

@@ -1,8 +1,7 @@
 // Attention and its backward pass: shapes, masks, what a variant takes, and a row of the forward pass in double precision.
 #pragma once
 
-#include "common/device/mask.h"
-#include "common/device/views.h"
+#include "common/device/shapes.h"
 #include "common/device/visibility.h"
 #include "tools/learn/single_file/host.cuh"
 // [if sparse]

@@ -2,8 +2,8 @@
 // that see no key (--causal with more queries than keys).
 #pragma once
 
-#include "common/device/block.cuh"
-#include "common/device/mask.h"
+#include "common/device/dialect.h"
+#include "common/device/shapes.h"
 
 namespace exercise {
 

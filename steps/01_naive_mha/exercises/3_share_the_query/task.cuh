@@ -5,8 +5,8 @@
 // causal shapes under several schedules.
 #pragma once
 
-#include "common/device/block.cuh"
-#include "common/device/mask.h"
+#include "common/device/dialect.h"
+#include "common/device/shapes.h"
 
 namespace exercise {
 

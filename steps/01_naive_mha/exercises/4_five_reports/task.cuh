@@ -13,8 +13,8 @@
 // store nothing.
 #pragma once
 
-#include "common/device/block.cuh"
-#include "common/device/mask.h"
+#include "common/device/dialect.h"
+#include "common/device/shapes.h"
 
 namespace exercise {
 

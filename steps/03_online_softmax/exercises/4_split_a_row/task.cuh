@@ -17,9 +17,8 @@
 // part must read its own keys and values, and no others, and store its state once.
 #pragma once
 
-#include "common/device/block.cuh"
-#include "common/device/mask.h"
-#include "common/device/memory.cuh"
+#include "common/device/dialect.h"
+#include "common/device/shapes.h"
 
 namespace exercise {
 

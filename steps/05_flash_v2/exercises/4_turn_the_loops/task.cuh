@@ -16,10 +16,9 @@
 // global memory and those that are loaded from it.
 #pragma once
 
-#include "common/device/block.cuh"
-#include "common/device/mask.h"
-#include "common/device/memory.cuh"
+#include "common/device/dialect.h"
 #include "common/device/online_softmax.cuh"
+#include "common/device/shapes.h"
 
 namespace exercise {
 

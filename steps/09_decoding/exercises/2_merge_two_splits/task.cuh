@@ -15,8 +15,7 @@
 // The grader checks O and LSE, and counts sectors: each part is read once, and neighbouring lanes read and store neighbours.
 #pragma once
 
-#include "common/device/elements.cuh"
-#include "common/device/memory.cuh"
+#include "common/device/dialect.h"
 #include "common/device/online_softmax.cuh"
 #include "steps/09_decoding/items.h"
 

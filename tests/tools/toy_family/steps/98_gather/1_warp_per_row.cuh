@@ -6,8 +6,6 @@
 #pragma once
 
 #include "common/device/dialect.h"
-#include "common/device/elements.cuh"
-#include "common/device/memory.cuh"
 
 namespace gather {
 

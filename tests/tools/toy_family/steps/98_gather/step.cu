@@ -1,5 +1,5 @@
 // Toy step of the toy family, host side: what the step offers, and launches.
-#include "common/device/block.cuh"
+#include "common/device/dialect.h"
 #include "common/device/dispatch.h"
 #include "common/run/family/any_step.h"
 #include "common/runtime/launch.h"

@@ -3,7 +3,7 @@
 //
 // The file's name says for which architecture it is compiled (cmake/architectures.cmake), and its variant that it needs that
 // one.
-#include "common/device/block.cuh"
+#include "common/device/dialect.h"
 #include "common/runtime/launch.h"
 #include "steps/99_toy/launches.h"
 

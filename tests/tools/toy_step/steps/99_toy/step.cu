@@ -1,5 +1,5 @@
 // Toy step, host side: what the step offers, and launches.
-#include "common/device/block.cuh"
+#include "common/device/dialect.h"
 #include "common/run/family/any_step.h"
 #include "common/runtime/launch.h"
 #include "steps/99_toy/1_row_per_thread.cuh"

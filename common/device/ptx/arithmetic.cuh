@@ -1,3 +1,12 @@
+// Instructions that compute, from registers to registers: ex2, prmt, max.NaN and mma.sync.
+//
+// ex2: 2^x, to 2 ulp, in one instruction of the special function unit; subnormal results become 0. PTX ISA, "ex2".
+//
+// prmt: a word of any four bytes of two words. Each digit of the selector, the lowest first, chooses a byte of the result: 0
+// to 3 from `low`, 4 to 7 from `high`; 8 more: not the byte, but its highest bit, eight times. PTX ISA, "prmt".
+//
+// max.NaN of two packed numbers of 16 bits each: the larger, or NaN where one is NaN. PTX ISA, "max".
+//
 // mma.sync: C += A · B by a warp, with 16-bit operands (__half or __nv_bfloat16) and sums in fp32; or D = A · B + C, for sums
 // that do not begin where they end
 //
@@ -21,10 +30,37 @@ namespace ptx {
 
 #if defined(FLASHSTEPS_SIM)
 
+using simt::ptx::ex2_approx_ftz;
+using simt::ptx::max_nan_x2;
 using simt::ptx::mma_m16n8k16;
 using simt::ptx::mma_m16n8k8;
+using simt::ptx::prmt;
 
 #else
+
+__device__ inline float ex2_approx_ftz(float x) {
+  float y;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+}
+
+__device__ inline std::uint32_t prmt(std::uint32_t low, std::uint32_t high, std::uint32_t selector) {
+  std::uint32_t word;
+  asm("prmt.b32 %0, %1, %2, %3;" : "=r"(word) : "r"(low), "r"(high), "r"(selector));
+  return word;
+}
+
+template <class T>
+__device__ inline std::uint32_t max_nan_x2(std::uint32_t a, std::uint32_t b) {
+  std::uint32_t larger;
+  if constexpr (std::is_same_v<T, __half>) {
+    asm("max.NaN.f16x2 %0, %1, %2;" : "=r"(larger) : "r"(a), "r"(b));
+  } else {
+    static_assert(std::is_same_v<T, __nv_bfloat16>, "__half or __nv_bfloat16");
+    asm("max.NaN.bf16x2 %0, %1, %2;" : "=r"(larger) : "r"(a), "r"(b));
+  }
+  return larger;
+}
 
 template <class T>
 inline constexpr bool is_mma_operand = std::is_same_v<T, __half> || std::is_same_v<T, __nv_bfloat16>;

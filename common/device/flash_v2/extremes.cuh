@@ -1,4 +1,14 @@
-// Infinities and NaNs in V reach only the rows that see them.
+// Numbers at the ends of their range, which the products would spread or the softmax would lose: infinities and NaNs in V, a
+// scale that is not positive, and scores that are too large for an FMA.
+#pragma once
+
+#include "common/device/flash_v2/tile.cuh"
+
+namespace flash_v2 {
+
+// ---- infinities and NaNs in V ----
+
+// They reach only the rows that see them.
 //
 // A row's probability of a key that it does not see is 0, and 0 · NaN is NaN: through P · V a NaN in V would reach rows that do
 // not see it. Only tiles with a mask have such rows. A kernel has a NanGuard, and calls it in three places:
@@ -8,12 +18,6 @@
 //   take_out   before P · V: if the tile has infinities or NaNs, which is rare, they become 0 in shared memory
 //   put_back   after O is stored: those that were taken out are added, in global memory, to the rows of O that see them.
 //              Whatever else a row's sum holds, that makes it what P · V would have made. What is finite is not touched
-#pragma once
-
-#include "common/device/bits.cuh"
-#include "common/device/flash_v2/tile.cuh"
-
-namespace flash_v2 {
 
 // Tells which of the two elements of a register are infinite or NaN, in bits 15 and 31: their exponent is all ones, so adding
 // one to it carries into the sign.
@@ -128,5 +132,49 @@ struct NanGuard {
     }
   }
 };
+
+// ---- the scale: Q takes its sign, the scores its magnitude ----
+
+// From `folded_scale` on a probability is one FMA and one ex2: 2^(s · scale_log2 − m), with m the maximum of s · scale_log2.
+// scale_log2 times the maximum of s only if scale_log2 is positive. So Q takes the sign of the scale, −1, 0 or 1, and
+// scale_log2 is its magnitude.
+
+// Two elements of Q times the scale's sign. 0 · ∞ and 0 · NaN are NaN: all bits set.
+template <class T>
+__device__ inline std::uint32_t times_sign(std::uint32_t pair, float scale) {
+  if (scale == 0.0f) return (non_finite<T>(pair) >> 15) * 0xffffu;
+  return scale < 0.0f ? pair ^ 0x80008000u : pair;
+}
+
+// The same for all of Q in shared memory: each thread takes the chunks that it copied itself, so there is no barrier before.
+template <class T, int threads, int rows, int dim>
+__device__ void apply_sign(T (&q)[rows][dim], float scale) {
+#pragma unroll 1
+  for (int i = threadIdx.x; i < rows * dim / chunk; i += threads) {
+    const int row = i / (dim / chunk);
+    uint4* words = reinterpret_cast<uint4*>(&q[row][swizzled<dim>(row, i % (dim / chunk) * chunk)]);
+    const uint4 w = load(words);
+    const auto signed_pair = [&](std::uint32_t pair) { return times_sign<T>(pair, scale); };
+    store(words, make_uint4(signed_pair(w.x), signed_pair(w.y), signed_pair(w.z), signed_pair(w.w)));
+  }
+}
+
+// Brings the scores of such a Q to base 2. It is never 0, even if the scale is: a masked score is −∞, and 0 · ∞ is NaN.
+__device__ inline float magnitude(float scale) { return fmaxf(fabsf(scale) * device::log2_e, FLT_TRUE_MIN); }
+
+// The FMA does not round the product s · scale_log2, but m is such a product, rounded. So all probabilities of a row are wrong
+// by the same factor, which the division in the epilogue takes out. Up to |m| = 2^24 the factor is at most √2. At 2^30 it may
+// be 2^32, which fp16 cannot hold. Beyond the limit, which is rare, the products are rounded before m is subtracted, as m was.
+constexpr float fma_limit = 0x1p24f;
+
+// Multiplies the scores of one row of a lane.
+template <int frags>
+__device__ inline void round_products(float (&s)[frags][4], int r, float scale_log2) {
+#pragma unroll
+  for (int p = 0; p < frags; ++p) {
+    s[p][2 * r] *= scale_log2;
+    s[p][2 * r + 1] *= scale_log2;
+  }
+}
 
 }  // namespace flash_v2
