@@ -62,7 +62,7 @@ def assert_right(out, tensors, **options):
     for name, values in zip(("o", "lse"), expected, strict=True):
         made, finite = np.load(out / f"{name}.npy"), np.isfinite(values)
         np.testing.assert_array_equal(made[~finite], values[~finite])
-        np.testing.assert_allclose(made[finite], values[finite], rtol=0, atol=2.0**-9 * abs(values[finite]).max(), err_msg=name)
+        np.testing.assert_allclose(made[finite], values[finite], rtol=0, atol=2.0**-9 * abs(values[finite]).max(initial=0), err_msg=name)
 
 
 # ---- right numbers ----
@@ -130,6 +130,34 @@ def test_a_bias_hides_keys_whatever_they_are_and_lengths_what_lies_behind_them(d
     for variant in VARIANTS:
         decoding.ok("--input", tmp_path / "in", "--variant", variant, "--output", tmp_path / variant)
         assert_right(tmp_path / variant, clean, bias=bias, lengths=lengths)
+
+
+@pytest.mark.parametrize("sinks", [None, np.array([0.5, -np.inf, 2, 300], np.float32)])
+def test_a_cache_without_any_key_gives_zeros_and_the_sinks(decoding, tmp_path, sinks):
+    tensors, lengths = inputs(2, 4, 2, 3, 40, 64, np.float16), np.zeros(2, np.int32)
+    save(tmp_path / "in", *tensors)
+    np.save(tmp_path / "in" / "lengths.npy", lengths)
+    if sinks is not None:
+        np.save(tmp_path / "in" / "sinks.npy", sinks)
+    for variant in VARIANTS:
+        report = tmp_path / f"{variant}.json"
+        decoding.report(report, "--input", tmp_path / "in", "--variant", variant, "--output", tmp_path / variant)
+        assert_right(tmp_path / variant, tensors, lengths=lengths, sinks=sinks)
+
+
+def test_a_bias_or_a_sink_of_nan_or_infinity_makes_rows_nan(decoding, tmp_path):
+    tensors = inputs(1, 4, 2, 2, 40, 64, np.float16)
+    bias, sinks = np.zeros((1, 4, 2, 40), np.float32), np.array([1, np.inf, np.nan, 0], np.float32)
+    bias[0, 3, 1, 7], bias[0, 0, 0, 39] = np.nan, np.inf
+    save(tmp_path / "in", *tensors)
+    np.save(tmp_path / "in" / "bias.npy", bias)
+    np.save(tmp_path / "in" / "sinks.npy", sinks)
+    odd = np.array([[[True, False], [True, True], [True, True], [False, True]]])
+    for variant in VARIANTS:
+        decoding.ok("--input", tmp_path / "in", "--variant", variant, "--output", tmp_path / variant)
+        o, lse = (np.load(tmp_path / variant / f"{name}.npy") for name in ("o", "lse"))
+        np.testing.assert_array_equal(np.isnan(lse), odd)
+        np.testing.assert_array_equal(np.isnan(o), np.broadcast_to(odd[..., None], o.shape))
 
 
 # ---- what is printed and written ----

@@ -1,6 +1,7 @@
 // Options of scores: softcap, ALiBi, bias, sinks, lengths of a padded cache. The reference against numbers worked out by hand
 // and against a second implementation; what cannot be is refused; and a judge that accepts honest kernels and rejects broken
 // ones. The kernels themselves run in the tests of the steps that take the options.
+#include <algorithm>
 #include <cmath>
 #include <functional>
 #include <limits>
@@ -968,6 +969,29 @@ TEST_CASE("rows without keys are held to their sink: to it, to NaN, or to O = 0 
     CHECK_FALSE(rejected(head, 0, head == 4 ? largest : -largest));
     CHECK_FALSE(rejected(head, 0, head == 4 ? infinity : -infinity));
   }
+}
+
+TEST_CASE(
+    "rows whose scores may overflow are found without a look at each, where nothing can; a bias of zeros changes nothing") {
+  int found = 0, none = 0;
+  for (const float scale : {0x1p-100f, 1.0f, 0x1p124f, 0x1p126f, 0x1p127f}) {
+    for (const unsigned which : {1u, 2u, 8u, 16u, 27u}) {
+      for (const float sink : {3.0f, 0x1.62e42ep127f, 0x1.62e430p127f, -largest, infinity}) {  // FLT_MAX / log2 e between two
+        Attention a = with_options(shape(2, 3, 1, 4, 5, 8), which);
+        a.scale = scale;
+        if (a.sinks) a.sinks = tensor({3}, {0, sink, -1});
+        AttentionSpec spec = run::spec_of(problem::resolve(a));
+        const auto rows = reference::all_rows(spec);
+        const AttentionInputs in = problem::make_inputs(problem::resolve(a), 1);
+        const auto flags = reference::scores_may_overflow(spec, rows, in.q.values, in.k.values);
+        spec.bias = [](int, int, int, int) { return 0.0; };
+        INFO(problem::to_string(a) << ", scale " << scale << ", sink " << sink);
+        CHECK(flags == reference::scores_may_overflow(spec, rows, in.q.values, in.k.values));
+        (std::count(flags.begin(), flags.end(), 1) > 0 ? found : none) += 1;
+      }
+    }
+  }
+  CHECK((found > 20 && none > 20));
 }
 
 TEST_CASE("where only some rows are compared, all are held to what needs no truth") {
