@@ -289,7 +289,7 @@ def normal(*shape, dtype=np.float16, seed=1):
     return np.random.default_rng(seed).standard_normal(shape).astype(dtype)
 
 
-SINKS = np.array([0.5, -3, 2, 1.5], np.float32)
+SINKS = np.array([6, -3, 4, 7.5], np.float32)
 LENGTHS, WRONG = np.array([77, 0, 200], np.int32), np.array([1, -1, 5], np.int32)
 SCORES = {
     "softcap": {"softcap": 0.7},
