@@ -38,7 +38,7 @@ inline AlibiSlopes alibi_slopes(float largest, int heads) {
 // machine code without options stays as it is.
 template <class T>
 struct ScoredShape : AttentionShape {
-  float softcap;        // C; 0: none
+  float softcap;  // C; 0: none
   AlibiSlopes slopes;
   Heads<const T> bias;  // [batch, heads, seq_q, seq_k], of strides 0 where it is the same for all; without memory: none
   const float* sinks;   // [heads]; null: none

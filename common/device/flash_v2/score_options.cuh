@@ -65,7 +65,8 @@ __device__ inline void modify_scores(float (&s)[frags][4], const Shape& shape, c
 
 // The same for all slices of a warp.
 template <int slices, int frags, class Shape>
-__device__ inline void modify_scores(float (&s)[slices][frags][4], const Shape& shape, const QueryTile& tile, int row, int key) {
+__device__ inline void modify_scores(float (&s)[slices][frags][4], const Shape& shape, const QueryTile& tile, int row,
+                                     int key) {
 #pragma unroll
   for (int i = 0; i < slices; ++i) modify_scores(s[i], shape, tile, row + 16 * i, key);
 }
