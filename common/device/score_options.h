@@ -83,10 +83,6 @@ __device__ float bias_at(const T* row, int key, int seq_k) {
 __device__ inline float biased(float s, float bias) { return bias == -INFINITY ? bias : s + bias; }
 
 // Which of the 32 keys from `first` on a bias hides from a query, as bits. All lanes of a warp make the call.
-template <class Shape>
-__device__ std::uint32_t hidden_keys(const Shape&, int, int, int, int) {
-  return 0;
-}
 template <class T>
 __device__ std::uint32_t hidden_keys(const ScoredShape<T>& shape, int batch, int head, int query, int first) {
   if (shape.bias.data == nullptr) return 0;

@@ -45,9 +45,12 @@ __device__ inline void for_each_score(float (&s)[frags][4], int r, int key, cons
 template <int frags, class Shape>
 __device__ inline void modify_scores(float (&s)[frags][4], const Shape& shape, const QueryTile& tile, int row, int key) {
   if constexpr (device::has_score_options<Shape>) {
+    // All lanes have the same row. nvcc does not move a shuffle out of the loop over tiles, nor what depends on it: kept from
+    // tile to tile, rows of the bias would take registers that O needs.
+    const int first = __shfl_sync(all_lanes, row, 0) + static_cast<int>(threadIdx.x) % 32 / 4;
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
-      const int query = min(row + static_cast<int>(threadIdx.x) % 32 / 4 + 8 * r, shape.seq_q - 1);
+      const int query = min(first + 8 * r, shape.seq_q - 1);
       for_each_score(s, r, key, [&](float& x, int) { x *= fabsf(shape.scale); });
       if (shape.softcap > 0.0f) for_each_score(s, r, key, [&](float& x, int) { x = device::capped(x, shape.softcap); });
       if (shape.bias.data != nullptr) {
@@ -65,7 +68,8 @@ __device__ inline void modify_scores(float (&s)[frags][4], const Shape& shape, c
 
 // The same for all slices of a warp.
 template <int slices, int frags, class Shape>
-__device__ inline void modify_scores(float (&s)[slices][frags][4], const Shape& shape, const QueryTile& tile, int row, int key) {
+__device__ inline void modify_scores(float (&s)[slices][frags][4], const Shape& shape, const QueryTile& tile, int row,
+                                     int key) {
 #pragma unroll
   for (int i = 0; i < slices; ++i) modify_scores(s[i], shape, tile, row + 16 * i, key);
 }

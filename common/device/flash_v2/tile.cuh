@@ -220,7 +220,8 @@ __device__ inline void finish_rows(const float (&acc)[frags][4], const SoftmaxSt
 #pragma unroll
   for (int r = 0; r < 2; ++r) {
     SoftmaxState state{states[r].m, quad_sum(states[r].l)};
-    const float factor = device::add_sink(shape, tile.head, state);
+    float factor = 1.0f;  // of O, for a sink
+    if constexpr (device::has_score_options<Shape>) factor = device::add_sink(shape, tile.head, state);
     inverse[r] = factor * device::inverse_sum(state.l);
     const int i = first_row + 8 * r;
     float* to = &lse[(static_cast<std::int64_t>(tile.batch) * shape.heads + tile.head) * shape.seq_q + i];

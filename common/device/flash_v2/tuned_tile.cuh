@@ -214,8 +214,8 @@ __device__ void mask_slices(float (&s)[slices][frags][4], const Shape& shape, in
 
 // finish_rows for all slices of a warp, whose first query is `row`.
 template <class T, int slices, int frags, class Shape>
-__device__ void finish_slices(const float (&acc)[slices][frags][4], const SoftmaxState (&states)[slices][2],
-                              const Shape& shape, const QueryTile& tile, int row, const Heads<T>& o, float* lse) {
+__device__ void finish_slices(const float (&acc)[slices][frags][4], const SoftmaxState (&states)[slices][2], const Shape& shape,
+                              const QueryTile& tile, int row, const Heads<T>& o, float* lse) {
 #pragma unroll
   for (int s = 0; s < slices; ++s) finish_rows<T, true>(acc[s], states[s], shape, tile, row + 16 * s, o, lse);
 }
