@@ -122,11 +122,11 @@ struct NanGuard {
       if (first == tiles.free_begin * keys && first < tiles.free_end * keys) first = tiles.free_end * keys;  // a long way
       if (first >= shape.seq_k) break;
       const auto seen = [&](int i) {
-        const std::uint32_t keys = device::bits_between(shape.first_key(i) - first, shape.end_key(i) - first);
+        const std::uint32_t of_tile = device::bits_between(shape.first_key(i) - first, shape.end_key(i) - first);
         if constexpr (device::has_score_options<Shape>) {
-          return keys & ~device::hidden_keys(shape, tile.batch, tile.head, i, first);
+          return of_tile & ~device::hidden_keys(shape, tile.batch, tile.head, i, first);
         }
-        return keys;
+        return of_tile;
       };
       put_back_keys<threads>(shape, tile, shape.dim, first, v, seen, [&](int i, int column, float x) {
         T* to = &o.row(tile.batch, tile.head, i)[column];
