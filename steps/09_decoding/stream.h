@@ -82,7 +82,8 @@ __global__ void __launch_bounds__(32) count_tiles(ScoredShape<T> shape, Work wor
   std::int64_t before = 0;  // of the entries that were counted
   for (int first = 0; first < shape.batch; first += 32) {
     const int batch = first + lane;
-    std::int64_t sum = batch < shape.batch ? std::int64_t{keys_of(work, shape, batch).tiles} * shape.kv_heads * work.row_items : 0;
+    std::int64_t sum =
+        batch < shape.batch ? std::int64_t{keys_of(work, shape, batch).tiles} * shape.kv_heads * work.row_items : 0;
 #pragma unroll
     for (int distance = 1; distance < 32; distance *= 2) {
       const std::int64_t other = __shfl_up_sync(~0u, sum, distance);
