@@ -3,8 +3,8 @@
 //
 // `register_tile` reaches 20 TFLOP/s, and no more than 67 would be possible: the FMA units are the limit of any kernel without
 // tensor cores. An mma.sync multiplies a 16 × 16 fragment of A with a 16 × 8 fragment of B: 2048 multiply-adds by one
-// instruction of a warp, whose lanes hold the fragments in their registers, in the layout of ptx/arithmetic.cuh. ldmatrix brings them
-// there from shared memory. Elements stay 16 bits wide.
+// instruction of a warp, whose lanes hold the fragments in their registers, in the layout of ptx/arithmetic.cuh. ldmatrix
+// brings them there from shared memory. Elements stay 16 bits wide.
 //
 //   block    8 warps, 128 × 128 elements of C, k-tiles of 64
 //   warp     64 × 32: 4 × 4 fragments of 16 × 8, an accumulator of 64 registers in each lane

@@ -57,8 +57,8 @@ __host__ __device__ inline SeeingQueries seeing_queries(const Shape& shape, cons
   return visibility::streaming_queries(tokens, first, end, own, j - first_of_sequence(shape, j));
 }
 
-// Which of 32 numbers from 0 on lie in a range, as bits (common/device/dialect.h). Here these are neighbouring keys, or queries:
-// the two ends of what a row sees decide on 32 pairs at once. A comparison of each key with both ends would take 64
+// Which of 32 numbers from 0 on lie in a range, as bits (common/device/dialect.h). Here these are neighbouring keys, or
+// queries: the two ends of what a row sees decide on 32 pairs at once. A comparison of each key with both ends would take 64
 // instructions where this takes a few. The word is built from the number of bits below each end, so ends far outside count as
 // the ends of the word.
 using device::bits_between;

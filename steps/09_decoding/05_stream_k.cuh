@@ -59,11 +59,8 @@ __device__ void walk(RingSmem<T, Tile>& smem, const Shape& shape, const Work& wo
     const bool whole = here.tile == 0 && last == keys.tiles;
     const int place = 2 * block + (here.tile > 0 ? 0 : 1);
     ring.merge(rows, here.item.rows, [&](int row, int column, const SoftmaxState& state, const float4& o) {
-      if (whole) {
-        outputs.store_row(shape, work, here.item, row, column, state, o);
-      } else {
-        parts.put(place, row, column, state, o);
-      }
+      if (whole) return outputs.store_row(shape, work, here.item, row, column, state, o);
+      parts.put(place, row, column, state, o);
     });
     at += last - here.tile;
   }

@@ -235,7 +235,7 @@ def without_fallbacks(text, step, variant):
 
 def without_packed(text):
     """Without the kernels for packed sequences and for dropout: a file takes whole batch entries alone."""
-    return re.sub(r"\n *static constexpr auto (?:packed|dropped) = [^;]*;", "", text)
+    return re.sub(r"\n *static constexpr auto (?:packed|dropped|scored) = [^;]*;", "", text)
 
 
 def without_scores(text):
