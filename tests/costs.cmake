@@ -29,7 +29,7 @@ set(seconds
   parity_04_flash_v1            12
   exercises_05_flash_v2         11
   exercises_07_block_sparse     10
-  score_options                  9
+  score_options                 10
   check_backward                 8
   # long
   mutate_02_tiled_gemm_long    245
