@@ -208,8 +208,9 @@ def test_other_variants_and_steps_refuse_an_option_by_name(decoding, tmp_path, o
     decoding.ok(*SHAPE, "--dim", 64, *flags)
     for variant in OTHERS:
         refused(decoding, *SHAPE, "--dim", 64, *flags, "--variant", variant, saying=f"{variant} {saying}")
-    for name in ("01_naive_mha", "04_flash_v1", "05_flash_v2", "06_backward", "07_block_sparse"):
+    for name in ("01_naive_mha", "04_flash_v1", "06_backward", "07_block_sparse"):
         refused(built(name), *SHAPE, *flags, saying=saying)
+    refused(built("05_flash_v2"), *SHAPE, *flags, "--variant", "lazy_rescale", saying=f"lazy_rescale {saying}")
     for name in {"02_tiled_gemm", "03_online_softmax"} & set(STEPS):
         refused(built(name), *flags, saying=f"--{option}")
 
@@ -234,7 +235,7 @@ def test_a_file_must_be_there_and_only_once(decoding, tmp_path, option):
     refused(decoding, "--input", tmp_path / "in", *flags, saying=f"--{option} contradicts {tmp_path / 'in' / option}.npy")
     decoding.ok("--input", tmp_path / "in")
     # A step that does not take the option refuses it from the folder, too.
-    refused(built("05_flash_v2"), "--input", tmp_path / "in", saying=f"does not support {REFUSED[option]};")
+    refused(built("04_flash_v1"), "--input", tmp_path / "in", saying=f"does not support {REFUSED[option]};")
 
 
 @pytest.mark.parametrize(
@@ -288,3 +289,60 @@ def test_lengths_contradict_packed_sequences_and_sparse_masks(tmp_path):
     lengths = ("--lengths", tmp_path / "lengths.npy")
     refused(built("05_flash_v2"), "--cu-seqlens", tmp_path / "cu.npy", *lengths, saying="lengths contradict packed sequences")
     refused(built("07_block_sparse"), "--heads", 2, "--seq-q", 8, "--pattern", "band:1", *lengths, saying="lengths contradict a sparse mask")
+
+
+# ---- paged caches ----
+
+CACHE = ("--batch", 3, "--heads", 4, "--kv-heads", 2, "--seq-q", 2, "--seq-k", 70, "--dim", 64, "--causal")
+
+
+def test_pages_change_no_bit(decoding, tmp_path):
+    np.save(tmp_path / "lengths.npy", np.array([70, 0, 33]))
+    for variant in VARIANTS:
+        line = (*CACHE, "--lengths", tmp_path / "lengths.npy", "--variant", variant)
+        outputs = {}
+        for size in (None, 1, 16, 256):
+            out = tmp_path / f"{variant}{size}"
+            decoding.ok(*line, *(["--page-size", size] if size else []), "--output", out)
+            outputs[size] = [(out / f"{name}.npy").read_bytes() for name in ("o", "lse")]
+        assert len(set(map(tuple, outputs.values()))) == 1
+
+
+def test_keys_and_values_of_a_folder_may_lie_in_pages(decoding, tmp_path):
+    random = np.random.default_rng(5)
+    q = random.standard_normal((2, 4, 1, 64)).astype(np.float16)
+    k, v = (random.standard_normal((6, 2, 16, 64)).astype(np.float16) for _ in "kv")
+    k[3], v[3] = np.nan, np.inf  # nobody's page
+    table, lengths = np.array([[5, 0, 1], [5, 4, -1]]), np.array([40, 20])  # both begin with page 5
+    k[1, :, 8:], v[4, :, 4:] = np.nan, np.nan  # behind the lengths
+    save(tmp_path / "in", q, k, v)
+    np.save(tmp_path / "in" / "pages.npy", table)
+    np.save(tmp_path / "in" / "lengths.npy", lengths)
+    whole = [np.stack([np.concatenate(pool[np.maximum(row, 0)], axis=1) for row in table]) for pool in (k, v)]
+    seen = np.arange(48) < lengths[:, None]
+    k_whole, v_whole = (np.where(seen[:, None, :, None], x, 0) for x in whole)
+    o, lse = attention(q, k_whole, v_whole, lengths=lengths)
+    for variant in VARIANTS:
+        decoding.ok("--input", tmp_path / "in", "--variant", variant, "--output", tmp_path / variant)
+        np.testing.assert_allclose(np.load(tmp_path / variant / "o.npy"), o, atol=2e-3)
+        np.testing.assert_allclose(np.load(tmp_path / variant / "lse.npy"), lse, atol=1e-3)
+    report = decoding.report(tmp_path / "r.json", "--input", tmp_path / "in")
+    assert report["results"][0]["problem"]["pages"] == {"size": 16, "count": 6}
+    refused(decoding, "--input", tmp_path / "in", "--page-size", 8, saying="--page-size contradicts")
+    refused(decoding, "--input", tmp_path / "in", "--seq-k", 32, saying="--seq-k is 32")
+    np.save(tmp_path / "in" / "pages.npy", np.array([[5, 0, 6], [5, 4, -1]]))
+    refused(decoding, "--input", tmp_path / "in", saying="pages holds 6 for page 2 of batch entry 0; the pool has 6")
+    np.save(tmp_path / "in" / "pages.npy", np.arange(6))
+    refused(decoding, "--input", tmp_path / "in", saying="it must be [batch, pages of an entry]")
+
+
+def test_pages_that_cannot_be_are_refused_by_name(decoding, tmp_path):
+    for size in (3, 512):
+        refused(decoding, *CACHE, "--page-size", size, saying=f"page-size is {size}; it must be a power of two up to 256")
+    for variant in OTHERS:
+        refused(decoding, *CACHE, "--page-size", 16, "--variant", variant, saying=f"{variant} does not support a paged cache;")
+    for name in ("01_naive_mha", "04_flash_v1", "05_flash_v2", "06_backward", "07_block_sparse"):
+        refused(built(name), *SHAPE, "--page-size", 16, saying="does not support a paged cache;")
+    np.save(tmp_path / "cu.npy", np.array([0, 3, 8]))
+    refused(built("05_flash_v2"), "--heads", 4, "--cu-seqlens", tmp_path / "cu.npy", "--page-size", 4, saying="a paged cache contradicts packed sequences")
+    refused(built("01_naive_mha"), "--layer", "data/minilm_layer", "--page-size", 4, saying="contradict --layer")

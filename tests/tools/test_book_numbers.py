@@ -352,15 +352,15 @@ def page_08c():
     yield f"`experts_tiled` takes {over_cublas(most):.1f} times as long as cuBLAS"
 
 
-def counts_of_decoding(variant, *flags, step="09_decoding"):
+def counts_of_decoding(variant, *flags, step="09_decoding", batch="1"):
     """[a kernel's counters, …] of a variant at the shape of the pages of step 09."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "counted.json"
-        shape = ["--batch", "1", "--heads", "8", "--kv-heads", "2", "--seq-q", "1", "--seq-k", "1024", "--dim", "128", *flags]
+        shape = ["--batch", batch, "--heads", "8", "--kv-heads", "2", "--seq-q", "1", "--seq-k", "1024", "--dim", "128", *flags]
         command = [BIN / step, "--variant", variant, *shape, "--no-check", "--counters", "--json", path]
         subprocess.run([str(part) for part in command], capture_output=True, check=True)
         (result,) = json.loads(path.read_text())["results"]
-        return [kernel["exact"] for kernel in result["counters"]]
+        return [{name: entry["value"] for name, entry in kernel["estimate"].items()} | kernel["exact"] for kernel in result["counters"]]
 
 
 LOADED, STORED = (f"l1tex__t_sectors_pipe_lsu_mem_global_op_{way}.sum" for way in ("ld", "st"))
@@ -478,15 +478,14 @@ def page_09b():
 
 def page_09c():
     copied = "sm__sass_l1tex_t_sectors_pipe_lsu_mem_global_op_ldgsts_cache_bypass.sum"
-    four = ["--batch", "4"]
-    (whole, _) = counts_of_decoding("stream_k", *four)
+    (whole, _) = counts_of_decoding("stream_k", batch="4")
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "lengths.npy"
         np.save(path, np.array([1024, 512, 256, 256], np.int32))
-        (counted, uneven, _) = counts_of_decoding("stream_k", *four, "--lengths", path)
+        (counted, uneven, _) = counts_of_decoding("stream_k", "--lengths", path, batch="4")
     yield f"{uneven[copied]:,} sectors instead of {whole[copied]:,}"
     yield f"`count_tiles` loads {counted[LOADED]} sector and stores {counted[STORED]}"
-    pages = {size: counts_of_decoding("stream_k", *four, "--page-size", size)[0][LOADED] - whole[LOADED] for size in ("64", "1")}
+    pages = {size: counts_of_decoding("stream_k", "--page-size", size, batch="4")[0][LOADED] - whole[LOADED] for size in ("64", "1")}
     yield f"{pages['64']} more sectors with pages of 64 keys. With pages of one key they are {pages['1']:,}"
 
 

@@ -424,7 +424,7 @@ def test_options_of_scores_are_refused_by_name_where_no_kernel_has_them(librarie
     o, lse, made = np.empty_like(q), np.empty((3, 4, 2), np.float32), [np.empty_like(x) for x in (q, k, v)]
     problem_ = described_scores(q, k, v, o, lse, **SCORES[name])
     gradients_ = peers.Gradients(*(tensor(x) for x in (o, *made)))
-    for step, variant, given in ((FORWARD, "tuned", None), (SPARSE, "balanced", None), (DECODING, "cluster", None), (BACKWARD, "tuned", gradients_),
+    for step, variant, given in ((FORWARD, "lazy_rescale", None), (SPARSE, "balanced", None), (DECODING, "cluster", None), (BACKWARD, "tuned", gradients_),
                                  (SPARSE, "backward", gradients_)):  # fmt: skip
         with pytest.raises(peers.Refused, match=f"{variant} does not support {reason}; it supports "), libraries[step].variant(variant, problem_, given):
             pass
