@@ -37,6 +37,7 @@ HOST_NAMESPACES = ("host", "runtime")  # of the host's side in a single file: ru
 HOSTS = [(name,) for name in HOST_NAMESPACES]
 ANY_SHAPE = {"AnyShape", "PackedShape"}  # a kernel for every option, which is compiled once, knows those that a file leaves out
 LEFT_OUT_SHAPES = ("PackedShape", "Dropped", "ScoredShape")  # and what is written for them
+OF_SCORES = {"has_score_options", "modify_scores", "scores_with_others"}  # and these
 THE_TABLE = "what the table of variants says"  # in the place of a file's name: the part that is made of it
 THE_STEP = "// [the step]"  # where a family's file is cut in two
 # The project's host side, whose names the family's file gives. What includes it is host code, too.
@@ -242,8 +243,28 @@ def without_scores(text):
     """Without the launches for options of scores, which a file leaves out, too."""
     text = re.sub(r"\n *if \([\w.]+\.has_score_options\(\)\) return [^;]*;", "", text)
     text = re.sub(r"[\w.]+\.has_score_options\(\) \? [^;]*? : ", "", text)
+    text = re.sub(r",\s*\.(?:(?:softcap|alibi|bias|sinks|lengths|pages) = true|beyond = scores_with_others)", "", text)
     unnamed = lambda f: f[0] if re.search(rf"\b{f[1]}\b", f[2]) else f"(const Attention&) {{{f[2]}"  # a parameter that nobody reads any more
     return re.sub(r"\(const Attention& (\w+)\) \{(\s*return [^;]*;)", unnamed, text)
+
+
+def statement_end(text, at):
+    """Where the statement that begins there ends: a block, or up to the semicolon."""
+    if text[at] != "{":
+        return text.index(";", at) + 1
+    depth = 1
+    while depth:
+        at += 1
+        depth += (text[at] == "{") - (text[at] == "}")
+    return at + 1
+
+
+def without_scores_of_kernels(text):
+    """Without what kernels do for options of scores."""
+    text = re.sub(r"\n *modify_scores\([^;]*;", "", text)
+    while found := re.search(r"\n *if constexpr \(device::has_score_options<Shape>\) ", text):
+        text = text[: found.start()] + text[statement_end(text, found.end()) :]
+    return text
 
 
 def plain_comments(text):
@@ -393,10 +414,14 @@ def written(step, variant, root, device_includes, out):
             if source in hosts:
                 d.text, d.code = (without_scores(without_packed(without_fallbacks(text, step, variant))) for text in (d.text, d.code))
                 d.uses = uses_of(d.code)
+            elif "score" in d.code:
+                d.text, d.code = without_scores_of_kernels(d.text), without_scores_of_kernels(d.code)
+                d.uses = uses_of(d.code)
             d.uses = {("host" if q in ("run", "problem") else q, n) for q, n in d.uses}
         if any("ScoredShape" in d.names for d in source.declarations):
             source.header = ""  # which explains it
         source.declarations = [d for d in source.declarations if ANY_SHAPE & set(d.names) or not any(shape in d.code for shape in LEFT_OUT_SHAPES)]
+        source.declarations = [d for d in source.declarations if not OF_SCORES & set(d.names)]
 
     type_of = variant.type
     code = [
