@@ -47,6 +47,7 @@ struct KeyRing {
 
   // The stages that are in flight before the loop.
   __device__ void request_first(const Item& item, const TileRange& tiles) {
+    static_assert(!device::has_score_options<Shape>, "of a paged cache, each request needs a look_up before it");
 #pragma unroll
     for (int i = 0; i < Tile::stages - 1; ++i) request(item, tiles.begin + i, tiles.begin + i < tiles.end);
   }

@@ -52,8 +52,8 @@ __global__ void __launch_bounds__(Tile::threads) dependent_cluster(AttentionShap
 }
 
 // `stream_k`, and two instructions more.
-template <class T, class Tile, class Shape = AttentionShape>
-__global__ void __launch_bounds__(Tile::threads) dependent_stream(Shape shape, Work work,
+template <class T, class Tile>
+__global__ void __launch_bounds__(Tile::threads) dependent_stream(AttentionShape shape, Work work,
                                                                   Heads<const T> q,  // [batch, heads, seq_q, dim]
                                                                   Heads<const T> k,  // [batch, kv_heads, seq_k, dim]
                                                                   Heads<const T> v,  // [batch, kv_heads, seq_k, dim]
@@ -64,8 +64,9 @@ __global__ void __launch_bounds__(Tile::threads) dependent_stream(Shape shape, W
 }
 
 // `fix_seams`, and two instructions more.
-template <class T, int dim, class Shape = AttentionShape>
-__global__ void dependent_seams(Shape shape, Work work, Stream stream, int blocks, Parts<dim> parts, Outputs<T> outputs) {
+template <class T, int dim>
+__global__ void dependent_seams(AttentionShape shape, Work work, Stream stream, int blocks, Parts<dim> parts,
+                                Outputs<T> outputs) {
   ptx::griddepcontrol_launch_dependents();
   ptx::griddepcontrol_wait();  // the parts are there
   fix_seam(blockIdx.x, blocks, shape, work, stream, parts, outputs);

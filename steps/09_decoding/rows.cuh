@@ -195,6 +195,8 @@ struct WarpRows {
     if (!__any_sync(all_lanes, found)) return;
 #pragma unroll 1
     for (int j = 0; j < warp_keys; ++j) {
+      const bool seen[2] = {sees(0, key + j), sees(1, key + j)};
+      if (!__any_sync(all_lanes, seen[0] || seen[1])) continue;  // a key that is not there, or hidden from all rows
 #pragma unroll
       for (int p = 0; p < dim / 8; ++p) {
 #pragma unroll
@@ -202,7 +204,7 @@ struct WarpRows {
           const float x = device::to_float(load(&v[j][swizzled<dim>(j, 8 * p) + threadIdx.x % 4 * 2 + e]));
           const bool finite = fabsf(x) < INFINITY;
 #pragma unroll
-          for (int r = 0; r < 2; ++r) acc[p][2 * r + e] += !finite && sees(r, key + j) ? x : 0.0f;
+          for (int r = 0; r < 2; ++r) acc[p][2 * r + e] += !finite && seen[r] ? x : 0.0f;
         }
       }
     }

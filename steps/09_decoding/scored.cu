@@ -15,9 +15,10 @@ void launch_scored(const AttentionLaunch& l) {
     using Shape = device::ScoredShape<T>;
     const Shape shape = run::scored_shape<T>(l);
     const Work work(shape, K::keys);
-    Stream stream = shared_evenly(work);  // with lengths: at most so much
-    const int grid = stream_blocks(stream.units, blocks_per_sm);
-    if (shape.lengths != nullptr) {
+    Stream stream = shared_evenly(work);
+    int grid = stream_blocks(stream.units, blocks_per_sm);
+    if (shape.lengths != nullptr) {  // how many tiles there are, only the device knows: those without one return
+      grid = multiprocessors() * blocks_per_sm;
       auto* before = l.arrays.get<std::int64_t>(tiles_before);
       runtime::launch(count_tiles<T>, {.grid = 1, .block = 32}, shape, work, before);
       stream.tiles_before = before;
