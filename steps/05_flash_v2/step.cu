@@ -91,7 +91,7 @@ std::vector<run::Estimate> estimates(const Attention& a) {
   if (a.is_packed()) {
     estimates.push_back({"flash_scalar", runtime::Space::global, runtime::Op::load, "nvcc joins reads of the sequences' ends"});
   }
-  if (a.is_packed() || a.dropout > 0 || (a.dim <= 64 && a.dtype == Dtype::fp16)) {
+  if (a.is_packed() || a.dropout > 0 || a.has_score_options() || (a.dim <= 64 && a.dtype == Dtype::fp16)) {
     estimates.push_back({"flash_any_dim", runtime::Space::global, runtime::Op::store,
                          "nvcc makes one instruction of the stores of two ways to write O, where both are possible"});
   }

@@ -115,7 +115,13 @@ def run_simulator(step, build):
 
 def made(word, folder):
     """Of a run: NANS64 stands for inputs of head dim 64 with NaNs, LONGNANS64 for some of several tiles and 8 heads, SUMS300 for packed
-    sequences of 300 tokens in all, OUT for a folder; other words stay."""
+    sequences of 300 tokens in all, BIAS300 for a bias of 300 keys, some hidden, SINKS2 for sinks of two heads, LENGTHS290 for a cache of one
+    entry with 290 keys, OUT for a folder; other words stay."""
+    for name, array in (("BIAS", lambda n: np.where(np.arange(n) % 7 == 3, -np.inf, 1).astype(np.float32)),
+                        ("SINKS", lambda n: np.ones(n, np.float32)), ("LENGTHS", lambda n: np.array([n], np.int32))):  # fmt: skip
+        if word.startswith(name):
+            np.save(folder / f"{word}.npy", array(int(word.removeprefix(name))))
+            return folder / f"{word}.npy"
     if word.startswith("NANS"):
         return make_nans(folder / word, dim=int(word[4:]))
     if word.startswith("LONGNANS"):

@@ -17,6 +17,7 @@ part there, and make more requests than in the source. Such lines are marked; a 
 """
 
 import collections
+import functools
 import re
 from dataclasses import dataclass, field
 
@@ -198,7 +199,9 @@ def by_line(kernel, counted):
     for access in accesses:
         key = (access.place, access.space, access.op)
         line = counted.lines.get(key)
-        if not line and (meant := namesake(key, access.bytes, counted)):
+        if not line and access.callers and is_line_of_ptx(key):
+            machine[access.callers[0], *key[1:]].append(access)
+        elif not line and (meant := namesake(key, access.bytes, counted)):
             machine[meant].append(access)
         elif (line and access.bytes not in line.sites) or (not line and (key in calls or heads_a_loop(access.place) or access.op == "ldmatrix")):
             strays.append((key, access))
@@ -223,6 +226,19 @@ def heads_a_loop(place):
     path = ROOT / file
     lines = path.read_text().splitlines() if number.isdigit() and path.is_file() else []
     return int(number or 0) <= len(lines) and bool(lines) and lines[int(number) - 1].lstrip().startswith(("for (", "while ("))
+
+
+@functools.cache
+def ptx_lines():
+    """[the lines of a header of common/device/ptx/, …]"""
+    return [path.read_text().splitlines() for path in sorted((ROOT / "common/device/ptx").glob("*.cuh"))]
+
+
+def is_line_of_ptx(key):
+    """nvcc may give an instruction of a header of common/device/ptx/ the right number, and the name of the file that called it. Then
+    the caller's line counts."""
+    number = int(key[0].rpartition(":")[2] or 0)
+    return any(number <= len(lines) and "asm" in lines[number - 1] and key[2] in lines[number - 1] for lines in ptx_lines())
 
 
 def namesake(key, width, counted):

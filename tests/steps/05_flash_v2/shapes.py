@@ -33,6 +33,14 @@ REACHED = [  # tiles without a mask between two edges; every width of a copy to 
             *(["--dropout", "0.3", "--variant", "any_dim", "--heads", "1", "--seq-q", "20", "--seq-k", "140", "--dim", str(dim - less)]
               for dim in (32, 64, 96, 128, 256) for less in (1, 2, 4)),
             *(["--dropout", "0.3", "--input", f"NANS{dim}", "--causal"] for dim in (32, 64, 96, 128, 256)),
+            *(["--softcap", "5", "--alibi", "8", "--bias", "BIAS300", "--sinks", "SINKS1", "--lengths", "LENGTHS290", "--heads", "1", "--seq-q", "150",
+               "--seq-k", "300", "--dim", str(dim), "--window", "200"] for dim in (32, 64, 96, 128, 256)),
+            *(["--alibi", "8", "--heads", "1", "--seq-q", "70", "--seq-k", "300", "--dim", str(dim), "--window", "200"] for dim in (32, 64, 96, 128, 256)),
+            *(["--softcap", "5", "--variant", variant, "--heads", "1", "--seq-q", "20", "--dim", str(dim), "--scale", "-0.1"]
+              for variant in ("tuned", "any_dim") for dim in (32, 64, 96, 128, 256)),
+            *(["--softcap", "5", "--variant", "any_dim", "--heads", "1", "--seq-q", "20", "--seq-k", "140", "--dim", str(dim - less)]
+              for dim in (32, 64, 96, 128, 256) for less in (1, 2, 4)),
+            *(["--softcap", "5", *flags, "--input", f"NANS{dim}", "--causal"] for flags in ([], ["--bias", "BIAS11"]) for dim in (32, 64, 96, 128, 256)),
         ]
     ),
     *([*flags, "--dim", dim, "--dtype", "fp32"]
