@@ -199,8 +199,12 @@ def by_line(kernel, counted):
     for access in accesses:
         key = (access.place, access.space, access.op)
         line = counted.lines.get(key)
-        if not line and access.callers and is_line_of_ptx(key):
-            machine[access.callers[0], *key[1:]].append(access)
+        if not line and is_line_of_ptx(key):
+            caller = (*access.callers[:1], *key[1:])
+            if caller in counted.lines:
+                machine[caller].append(access)
+            else:  # the callers may be another instruction's, too
+                strays.append((key, access))
         elif not line and (meant := namesake(key, access.bytes, counted)):
             machine[meant].append(access)
         elif (line and access.bytes not in line.sites) or (not line and (key in calls or heads_a_loop(access.place) or access.op == "ldmatrix")):
