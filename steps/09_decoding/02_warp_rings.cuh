@@ -45,9 +45,8 @@ struct KeyRing {
   // Of a paged cache: before request() of the same tile.
   __device__ void look_up(const Item& item, int tile) { pages.look_up(item, first_key(tile)); }
 
-  // The stages that are in flight before the loop.
+  // The stages that are in flight before the loop. Not of a paged cache, where each request needs a look_up() before it.
   __device__ void request_first(const Item& item, const TileRange& tiles) {
-    static_assert(!device::has_score_options<Shape>, "of a paged cache, each request needs a look_up before it");
 #pragma unroll
     for (int i = 0; i < Tile::stages - 1; ++i) request(item, tiles.begin + i, tiles.begin + i < tiles.end);
   }
