@@ -14,9 +14,9 @@
 
 namespace device {
 
-// Where the row of a key lies: which entry of K it is in, a batch entry or a page, and which row there.
+// Where the row of a key lies: in its batch entry, or in a page.
 struct KeyPlace {
-  int entry, row;
+  int batch, row;
 };
 
 // A page table: which page of a pool has which keys of a batch entry.
@@ -68,7 +68,7 @@ template <class Shape>
 __device__ void become_entry(Shape&, int) {}
 template <class T>
 __device__ void become_entry(ScoredShape<T>& shape, int batch) {
-  shape.seq_k = entry_of(shape, batch).seq_k;
+  if (shape.lengths != nullptr) shape.seq_k = visibility::clamped(load(&shape.lengths[batch]), shape.seq_k);
 }
 
 // A scaled score with the softcap, which is above 0. Of the smallest ones the quotient would be infinite, and 0 · ∞ is NaN.

@@ -69,6 +69,25 @@ Attention::Sequence Attention::sequence_of(int token) const {
   return {*(end - 1), *end};
 }
 
+Attention Attention::entry(int batch_entry) const {
+  Attention one = *this;
+  one.batch = 1;
+  if (!lengths.empty()) one.seq_k = lengths[batch_entry];
+  one.lengths.clear();
+  one.pages = nullptr;
+  return one;
+}
+
+void require_lengths(const Attention& shape, const std::vector<std::int32_t>& lengths) {
+  const std::int64_t count = std::ssize(lengths);
+  require(count == shape.batch, "lengths holds " + std::to_string(count) + (count == 1 ? " number" : " numbers") +
+                                    "; batch is " + std::to_string(shape.batch));
+  for (const std::int32_t length : lengths) {
+    require(length >= 0 && length <= shape.seq_k,
+            "lengths holds " + std::to_string(length) + "; it must be from 0 to seq-k, " + std::to_string(shape.seq_k));
+  }
+}
+
 int Attention::first_key(int i) const { return visibility::larger(visibility::first_key(*this, i), sequence_of(i).first); }
 int Attention::last_key(int i) const { return visibility::smaller(visibility::end_key(*this, i), sequence_of(i).end); }
 
@@ -96,15 +115,8 @@ std::int64_t Attention::dense_pairs() const {
 double Attention::live_pairs() const {
   if (sparse) return problem::live_pairs(*sparse, *this);
   if (!lengths.empty()) {
-    Attention one = *this;
-    one.batch = 1;
-    one.lengths.clear();
-    one.pages = nullptr;
     double pairs = 0;
-    for (const std::int32_t length : lengths) {
-      one.seq_k = length;
-      pairs += one.live_pairs();
-    }
+    for (int b = 0; b < batch; ++b) pairs += entry(b).live_pairs();
     return pairs;
   }
   return static_cast<double>(dense_pairs()) * heads * batch;
@@ -115,19 +127,12 @@ double Attention::keys() const {
   return std::accumulate(lengths.begin(), lengths.end(), 0.0);
 }
 
-double Attention::option_bytes() const {
-  const double of_bias = bias ? static_cast<double>(bias->values.size() * bytes(dtype)) : 0;
-  const double of_pages = pages ? static_cast<double>(pages->table.size()) : 0;
-  return of_bias + sizeof(std::int32_t) * (of_pages + static_cast<double>(lengths.size()) + (sinks ? heads : 0));
-}
-
 double Attention::flops() const { return 4.0 * dim * live_pairs(); }
 
 double Attention::compulsory_bytes() const {
   const double q_and_o = 2 * elements(batch, heads, seq_q, dim);
   const double k_and_v = 2 * keys() * kv_heads * dim;
-  return (q_and_o + k_and_v) * static_cast<double>(bytes(dtype)) + sizeof(float) * elements(batch, heads, seq_q, 1) +
-         option_bytes();
+  return (q_and_o + k_and_v) * static_cast<double>(bytes(dtype)) + sizeof(float) * elements(batch, heads, seq_q, 1);
 }
 
 Attention resolve(Attention shape) {

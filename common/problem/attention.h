@@ -54,6 +54,9 @@ struct Attention {
   };
   Sequence sequence_of(int token) const;
 
+  // A batch entry as a problem without lengths, whose seq_k may be 0.
+  Attention entry(int batch_entry) const;
+
   // The keys that query i sees are [first_key(i), last_key(i)), within [0, seq_k]; none where the two are equal. A sparse mask
   // leaves out some of them, as do lengths, and a bias of −∞.
   int first_key(int i) const;
@@ -63,8 +66,7 @@ struct Attention {
   double live_pairs() const;         // of all heads and batch entries, under all masks; a bias is no mask here
   double keys() const;               // that batch entries have together
   double flops() const;              // 4 · dim · live pairs: the convention of every table here
-  double compulsory_bytes() const;   // Q, K, V and what options have read once, O and LSE written once
-  double option_bytes() const;       // of the bias, sinks, lengths and pages
+  double compulsory_bytes() const;   // Q, K, V read once, O and LSE written once
   bool operator==(const Attention&) const = default;
 };
 

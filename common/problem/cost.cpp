@@ -50,7 +50,7 @@ KernelCost transpose_cost(const Attention& shape) {
 
 KernelCost flash_cost(const Attention& shape, std::string kernel) {
   const Counts c = counts(shape);
-  return {std::move(kernel), shape.flops(), c.q + c.k + c.v + shape.option_bytes(), c.o + c.lse};
+  return {std::move(kernel), shape.flops(), c.q + c.k + c.v, c.o + c.lse};
 }
 
 KernelCost find_sequences_cost(const Attention& a) {

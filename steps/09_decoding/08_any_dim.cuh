@@ -101,8 +101,8 @@ __global__ void __launch_bounds__(any_dim_threads) any_dim(Shape shape,
     for (int j = 0; j < keys_at_a_time; ++j) {
       const bool there = first + j < seen.end;
       const device::KeyPlace at = device::place_of(shape, batch, there ? first + j : seen.first);
-      read(k_row[j], k.row(at.entry, kv_head, at.row), there);
-      read(v_row[j], v.row(at.entry, kv_head, at.row), there && !scored.hides(first + j));
+      read(k_row[j], k.row(at.batch, kv_head, at.row), there);
+      read(v_row[j], v.row(at.batch, kv_head, at.row), there && !scored.hides(first + j));
     }
     // S = Q K^T
     float m = state.m;

@@ -44,7 +44,7 @@ struct NextPages<ScoredShape<T>> {
   __device__ explicit NextPages(const ScoredShape<T>& shape) : table(shape.pages) {}
   __device__ void look_up(const Item& item, int first) {
     const int key = first + threadIdx.x % warp_keys;
-    if (table.table != nullptr && item.keys.seen.has(key)) page = table.place_of(item.batch, key).entry;
+    if (table.table != nullptr && item.keys.seen.has(key)) page = table.place_of(item.batch, key).batch;
   }
   // Of key number `n` of the 16. All lanes of the warp make the call.
   __device__ device::KeyPlace place_of(int batch, int key, int n) const {

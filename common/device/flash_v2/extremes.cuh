@@ -121,14 +121,10 @@ struct NanGuard {
     for (int first = tiles.begin * keys; first < min(tiles.end * keys, shape.seq_k); first += 32) {
       if (first == tiles.free_begin * keys && first < tiles.free_end * keys) first = tiles.free_end * keys;  // a long way
       if (first >= shape.seq_k) break;
-      std::uint32_t hidden = 0;  // the same for all rows, where they share a bias
-      if constexpr (device::has_score_options<Shape>) {
-        if (shape.bias.row_stride == 0) hidden = device::hidden_keys(shape, tile.batch, tile.head, tile.first, first);
-      }
       const auto seen = [&](int i) {
         const std::uint32_t of_tile = device::bits_between(shape.first_key(i) - first, shape.end_key(i) - first);
         if constexpr (device::has_score_options<Shape>) {
-          return of_tile & ~(shape.bias.row_stride == 0 ? hidden : device::hidden_keys(shape, tile.batch, tile.head, i, first));
+          return of_tile & ~device::hidden_keys(shape, tile.batch, tile.head, i, first);
         }
         return of_tile;
       };

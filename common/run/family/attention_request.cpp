@@ -6,7 +6,6 @@
 #include <string_view>
 
 #include "common/problem/attention_options.h"
-#include "common/problem/require.h"
 #include "common/run/family/attention_files.h"
 #include "common/run/harness/files.h"
 
@@ -116,9 +115,7 @@ AttentionRequest from_folder(const AttentionFlags& flags, const Attention& defau
   if (table.shape.size() != 2 || table.shape[0] != in.q.shape[0] || table.shape[1] < 1) {
     refuse(table_file, "shape " + problem::to_string(table.shape) + "; it must be [batch, pages of an entry]");
   }
-  const std::int64_t most = table.shape[1] * size;
-  if (most > problem::max_extent) refuse(table_file, std::to_string(most) + " keys for each batch entry are too many");
-  const std::int64_t seq_k = flags.seq_k.value_or(static_cast<int>(most));
+  const std::int64_t most = table.shape[1] * size, seq_k = flags.seq_k.value_or(static_cast<int>(most));
   if (seq_k > most || seq_k <= most - size) {
     throw InputError("--seq-k is " + std::to_string(seq_k) + "; " + table_file.string() + " has " +
                      std::to_string(table.shape[1]) + " pages of " + std::to_string(size) + " keys for each batch entry");

@@ -61,7 +61,6 @@ BackwardRequest make_request(const BackwardStep& step, const AttentionFlags& fla
             .folder = {},
             .inputs = {}};
   }
-  if (fs::exists(*options.input / "pages.npy")) refuse(*options.input / "pages.npy", "the backward pass takes no paged cache");
   problem::BackwardInputs in = read_backward_inputs(*options.input, flags.dtype.value_or(defaults.dtype));
   const problem::Attention of_files = shape_of_files(flags, defaults, in.q.shape, in.k.shape, *options.input);
   const problem::Attention shape =
